@@ -110,7 +110,7 @@ class LaunchOnStream(InstructionPolicy):
         for blob in self._launch.results:
             blob.storage.allocate(blob.meta, instruction)
 
-    def doom(self, failure: Failure) -> None:
+    def preparing_failed(self, failure: Failure) -> None:
         for blob in self._launch.results:
             if blob.storage.array is None:
                 blob.storage.poison(failure)

@@ -243,8 +243,8 @@ class GraphCaller:
         instruction = Instruction(
             task.stream,
             LaunchOnStream(runtime, task, launch, (*variables.read_blobs, *shared), variables.written_blobs),
-            tuple([machine.bring(storage, task.stream) for storage in read]),
-            tuple([machine.bring(storage, task.stream) for storage in changed]),
+            tuple([machine.access(storage, task.stream) for storage in read]),
+            tuple([machine.access(storage, task.stream) for storage in changed]),
             task.cost,
             code,
             last,

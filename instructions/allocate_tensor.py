@@ -30,7 +30,7 @@ class AllocateTensor(InstructionPolicy):
     def prepare(self, instruction: Instruction) -> None:
         self.blob.storage.allocate(self.blob.meta, instruction)
 
-    def doom(self, failure: Failure) -> None:
+    def preparing_failed(self, failure: Failure) -> None:
         if self.blob.storage.array is None:
             self.blob.storage.poison(failure)
 

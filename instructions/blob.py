@@ -351,11 +351,11 @@ class Blob:
         return f"<Blob {self.meta!r}>"
 
 
-def brought(machine: Any, storage: Storage, stream: Stream) -> Dependence:
-    """`VirtualMachine.bring`, without a call for a storage that was used last on that very stream."""
+def access(machine: Any, storage: Storage, stream: Stream) -> Dependence:
+    """`VirtualMachine.access`, without a call for a storage that was used last on that very stream."""
     # In this order: `Storage.take_over` changes the stream first.
     dependence = storage.dependence
     if storage.stream is stream:
         return dependence
-    moved: Dependence = machine.bring(storage, stream)
+    moved: Dependence = machine.access(storage, stream)
     return moved

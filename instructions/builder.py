@@ -11,7 +11,7 @@ from . import origin
 from .access_blob import AccessBlobByCallback
 from .allocate_tensor import AllocateTensor
 from .barrier import Barrier
-from .blob import Array, Blob, Storage, brought, expect_writers
+from .blob import Array, Blob, Storage, access, expect_writers
 from .collective import Collective
 from .instruction import Dependence, Instruction
 from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
@@ -34,7 +34,7 @@ class Machine(Protocol):
 
     def control_stream(self) -> Stream: ...
 
-    def bring(self, storage: Storage, stream: Stream) -> Dependence: ...
+    def access(self, storage: Storage, stream: Stream) -> Dependence: ...
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None: ...
 
@@ -120,7 +120,7 @@ class InstructionsBuilder:
     def stream_wait(self, source: Stream, target: Stream, blobs: tuple[Blob, ...]) -> Instruction:
         """Make `target` wait for `source`, of the same device, for the sake of these blobs; see `StreamWait`."""
         _check_same_device(source, target)
-        dependences = tuple([self.machine.bring(blob.storage, source) for blob in blobs])
+        dependences = tuple([self.machine.access(blob.storage, source) for blob in blobs])
         return self._add_dependences(target, StreamWait(source), dependences)
 
     def record_event(self, shared: SharedEvent, behind: tuple[Dependence, ...], event: Dependence) -> Instruction:
@@ -152,8 +152,8 @@ class InstructionsBuilder:
             # The host reads it when the exchange begins.  So the one that it came by must have ended, and not merely
             # have begun before on this stream.
             self.touch(self.machine.stream(policy.given.meta.device), (policy.given,))
-        read = tuple([brought(self.machine, storage, stream) for storage in reads])
-        written = (brought(self.machine, policy.gotten.storage, stream),)
+        read = tuple([access(self.machine, storage, stream) for storage in reads])
+        written = (access(self.machine, policy.gotten.storage, stream),)
         instruction = Instruction(stream, policy, read, written, 0, self.code, self.last)
         self.instructions.append(instruction)
         self.writes.append((policy.gotten.storage, instruction))
@@ -161,7 +161,7 @@ class InstructionsBuilder:
 
     def touch(self, stream: Stream, blobs: tuple[Blob, ...]) -> Instruction:
         """Count as a use of the blobs on `stream`; see `TouchTensors`."""
-        dependences = tuple([self.machine.bring(blob.storage, stream) for blob in blobs])
+        dependences = tuple([self.machine.access(blob.storage, stream) for blob in blobs])
         return self._add_dependences(stream, TouchTensors(blobs), dependences)
 
     def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
@@ -177,8 +177,8 @@ class InstructionsBuilder:
         cost: int = 0,
     ) -> Instruction:
         writes = list(writes)
-        written = tuple([brought(self.machine, storage, stream) for storage in writes])
-        read = tuple([brought(self.machine, storage, stream) for storage in reads])
+        written = tuple([access(self.machine, storage, stream) for storage in writes])
+        read = tuple([access(self.machine, storage, stream) for storage in reads])
         instruction = Instruction(stream, policy, read, written, cost, self.code, self.last, self.mode)
         self.instructions.append(instruction)
         self.writes += [(storage, instruction) for storage in writes]

@@ -147,7 +147,7 @@ class OpCall(Chainable):
             if output.strides is None:
                 output.storage.allocate_on(stream, output.meta, (self.name, None, 0, None))
 
-    def doom(self, failure: Failure) -> None:
+    def preparing_failed(self, failure: Failure) -> None:
         for output in self.outputs:
             if output.storage.array is None:
                 output.storage.poison(failure)

@@ -62,7 +62,7 @@ class InstructionPolicy:
         """The same for a policy that runs on a stream without an instruction."""
         raise NotImplementedError
 
-    def doom(self, failure: Failure) -> None:
+    def preparing_failed(self, failure: Failure) -> None:
         """Preparing has failed, and its turn is yet to come: say so where that cannot disturb running instructions."""
 
     def compute(self) -> None:

@@ -103,26 +103,26 @@ class Scope:
             waker.wake()
         return failure
 
-    def enlist(self, waker: Any) -> None:
+    def add_waker(self, waker: Any) -> None:
         """Wake `waker` when this scope, or one around it, is cancelled."""
         scope: Scope | None = self
         while scope is not None:
-            scope.enlist_here(waker)
+            scope.add_waker_here(waker)
             scope = scope.around()
 
-    def dismiss(self, waker: Any) -> None:
-        """Undo `enlist`."""
+    def remove_waker(self, waker: Any) -> None:
+        """Undo `add_waker`."""
         scope: Scope | None = self
         while scope is not None:
-            scope.dismiss_here(waker)
+            scope.remove_waker_here(waker)
             scope = scope.around()
 
-    def enlist_here(self, waker: Any) -> None:
+    def add_waker_here(self, waker: Any) -> None:
         """Wake `waker` when this very scope is cancelled."""
         self._wakers[waker] = None
 
-    def dismiss_here(self, waker: Any) -> None:
-        """Undo `enlist_here`."""
+    def remove_waker_here(self, waker: Any) -> None:
+        """Undo `add_waker_here`."""
         self._wakers.pop(waker, None)
 
     def around(self) -> Scope | None:

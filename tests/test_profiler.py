@@ -408,7 +408,7 @@ async def test_what_another_machine_takes_over_has_its_chain(tmp_path: Path) -> 
     trace = exported(prof, tmp_path)
     names = {value["args"]["name"] for value in trace["traceEvents"] if value["name"] == "process_name"}
     assert names == {"host", "machine first", "machine second"}
-    assert len(of(trace, "run", "departure")) == len(of(trace, "run", "arrival")) == 1
+    assert len(of(trace, "run", "handover_out")) == len(of(trace, "run", "handover_in")) == 1
     assert chains(trace).count(["issue", "run", "await"]) == len(of(trace, "await"))
 
 

@@ -584,7 +584,7 @@ class Recorder:
     def control_stream(self) -> Stream:
         return Stream("control", None, ControlStreamPolicy())
 
-    def bring(self, storage: Storage, stream: Stream) -> Dependence:
+    def access(self, storage: Storage, stream: Stream) -> Dependence:
         return storage.dependence
 
     def require_open(self, name: str) -> None:

@@ -239,7 +239,7 @@ def test_a_script_whose_beginning_was_forgotten_is_refused() -> None:
     bench.turn()
     bench.finish("it 1")
     bench.turn()
-    with pytest.raises(ValueError, match="speaks of #0, which it has not introduced"):
+    with pytest.raises(ValueError, match="mentions #0, which it has not introduced"):
         replay(engine.story.script())
     bench.drain()
 

@@ -848,7 +848,7 @@ class Player:
 
         def by_event(builder: InstructionsBuilder) -> None:
             shared, event = SharedEvent(source), Dependence(machine)
-            builder.record_event(shared, (machine.bring(blobs[0].storage, source),), event)
+            builder.record_event(shared, (machine.access(blobs[0].storage, source),), event)
             builder.wait_event(target, shared, event)
 
         if step.kind == "event":

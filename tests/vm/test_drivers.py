@@ -23,7 +23,7 @@ from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
 from vmflow.streams.worker import Worker
 from vmflow.vm import process
-from vmflow.vm.handover import Arrival
+from vmflow.vm.handover import HandoverIn
 from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.stream_table import device_memory
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
@@ -306,7 +306,7 @@ def test_a_tensor_bounces_between_loops_in_threads() -> None:
 def test_an_arrival_ends_exactly_once() -> None:
     """At its launch if the departure has run by then, else by the departure's report; never both."""
     reports: list[str] = []
-    early, between, late = Arrival(), Arrival(), Arrival()
+    early, between, late = HandoverIn(), HandoverIn(), HandoverIn()
 
     def report(error: Exception | None) -> None:
         reports.append("report")
@@ -565,7 +565,7 @@ def test_who_came_while_a_fork_held_everything_up_is_woken() -> None:
         process._before_fork()
         try:
             thread.start()
-            while not machine.driver.enlisted() and thread.is_alive():
+            while not machine.driver.waker_count() and thread.is_alive():
                 thread.join(0.001)
         finally:
             process._after_fork_in_parent()

@@ -250,8 +250,8 @@ def interrupting(cost=0):
     source, result = flow.ones(2), flow.zeros(2)
     machine = current_machine()
     stream = machine.stream(source.device)
-    reads = (machine.bring(source._blob.storage, stream),)
-    writes = (machine.bring(result._blob.storage, stream),)
+    reads = (machine.access(source._blob.storage, stream),)
+    writes = (machine.access(result._blob.storage, stream),)
     policy = op_call("interrupting", kernel, (source._blob,), (result._blob,))
     machine.issue(Instruction(stream, policy, reads, writes, cost), result._blob.storage)
     return result

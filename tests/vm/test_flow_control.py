@@ -373,7 +373,7 @@ def test_a_waiting_thread_reports_a_stall_once() -> None:
         assert z.item() == 3.0
     assert len(stalled.messages) == 1
     message = stalled.messages[0]
-    assert "nothing has ended for 0 seconds; what is waited for may be in here" in message
+    assert "nothing has ended for 0 seconds, although somebody waits" in message
     assert "<Snapshot of 'stuck', running: 3 lively, 0 pending" in message
     assert "1 waiting" in message
     assert re.search(r"^ *cpu:compute (WatchedStreamPolicy\()?CpuStreamPolicy\(\)", message, re.MULTILINE)

@@ -90,7 +90,7 @@ def slowly(target, machine):
     blob = target._blob
     policy = op_call("slowly", kernel, (blob,), (blob,))
     stream = machine.stream(target.device)
-    dependence = machine.bring(blob.storage, stream)
+    dependence = machine.access(blob.storage, stream)
     machine.issue(Instruction(stream, policy, (), (dependence,)), blob.storage)
 """
 
@@ -325,7 +325,7 @@ policy = op_call("forks", kernel, (blob,), (result._blob,))
 stream = machine.stream(there.device)
 machine.issue(
     Instruction(
-        stream, policy, (machine.bring(blob.storage, stream),), (machine.bring(result._blob.storage, stream),)
+        stream, policy, (machine.access(blob.storage, stream),), (machine.access(result._blob.storage, stream),)
     ),
     result._blob.storage,
 )

@@ -248,8 +248,8 @@ def issue_raising(source: flow.Tensor) -> flow.Tensor:
     result = flow.zeros(*source.shape)
     machine = default_machine()
     stream = machine.stream(source.device)
-    reads = (machine.bring(source._blob.storage, stream),)
-    writes = (machine.bring(result._blob.storage, stream),)
+    reads = (machine.access(source._blob.storage, stream),)
+    writes = (machine.access(result._blob.storage, stream),)
     policy = op_call("raises a signal", raising_kernel, (source._blob,), (result._blob,))
     machine.issue(Instruction(stream, policy, reads, writes), result._blob.storage)
     return result
@@ -308,8 +308,8 @@ def test_a_signal_while_waiting(default: flow.VirtualMachine, handled: list[floa
 
     source, result = flow.ones(2), flow.zeros(2)
     stream = default.stream(source.device)
-    reads = (default.bring(source._blob.storage, stream),)
-    writes = (default.bring(result._blob.storage, stream),)
+    reads = (default.access(source._blob.storage, stream),)
+    writes = (default.access(result._blob.storage, stream),)
     policy = op_call("raises a signal", kernel, (source._blob,), (result._blob,))
     default.issue(Instruction(stream, policy, reads, writes, 10**9), result._blob.storage)
     assert result.tolist() == [2.0, 2.0]

@@ -587,7 +587,7 @@ async def test_a_loop_that_finds_the_turn_lock_taken_by_a_refusal_is_woken(monke
         waiting.append(asyncio.ensure_future(wait()))
         for _ in range(5):  # its turn comes behind the first step of the task
             await asyncio.sleep(0)
-        assert machine.driver.enlisted()
+        assert machine.driver.waker_count()
         looked.set()
 
     def turn_away(instruction: Instruction) -> None:

@@ -1,4 +1,4 @@
-"""When instructions run: the pure engine and the machine that drives it."""
+"""When instructions run: the engine, which decides, and the machine, which drives the engine."""
 
 from . import process as process
 from .engine import VirtualMachineEngine as VirtualMachineEngine

@@ -1,4 +1,4 @@
-"""`BackPressure`: a producer that issues more than a machine can take waits until half of it has ended."""
+"""`BackPressure`: a producer that issues too many instructions waits until half of them have ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BackPressure:
     """Counts the outstanding instructions of one machine, and the bytes of their large results, against its marks.
 
     Args:
-        machine: whose.
+        machine: the machine.
 
     Attributes:
         issued_bytes: of the large results of all instructions ever issued; the engine counts those of erased ones.
@@ -43,7 +43,7 @@ class BackPressure:
         self.issued_bytes += nbytes  # no call in this line, hence no other thread in between
 
     def outstanding_bytes(self) -> int:
-        """How many bytes the large results of unfinished instructions have."""
+        """The bytes of the large results of unfinished instructions."""
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
@@ -55,16 +55,16 @@ class BackPressure:
         )
 
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting producers."""
         return len(self._waiting)
 
     def wake_if_low(self) -> None:
-        """Something has ended: wake all that wait, if half of the marks is left."""
+        """Wake the waiting producers if at most half of the marks is outstanding; called when instructions end."""
         if self._waiting and not self.above(0.5):
             self.wake()
 
     def wake(self) -> None:
-        """Wake all that wait; each looks for itself whether it may go on."""
+        """Wake the waiting producers; each of them checks the marks again."""
         while self._waiting:
             try:
                 waker = self._waiting.popleft()
@@ -72,11 +72,11 @@ class BackPressure:
                 return
             waker.wake()
 
-    def relieve(self, loop: AbstractEventLoop | None) -> None:
-        """Bring the number of outstanding instructions down, for a producer that has issued one too many.
+    def throttle(self, loop: AbstractEventLoop | None) -> None:
+        """Make a producer that is above the marks wait, or drive if it runs on an event loop.
 
-        On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
-        running anyway, so that driving right here costs the loop nothing.
+        A loop's thread may not block; but a coroutine that issues so much without awaiting keeps the loop from running
+        anyway, so that driving here costs the loop nothing.
         """
         machine = self._machine
         if machine.driver.inside():
@@ -104,14 +104,14 @@ class BackPressure:
         loop = running_loop()
         if loop is None:
             raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
-        # At the mark already: one more would be above it.
+        # At the mark, one more instruction would be above it.
         if not self.above(1.0 - 1.0 / machine.high_water):
             return
         while self.above(0.5) and not machine.closed:
             waker = FutureWaker(loop, loop.create_future())
             self._waiting.append(waker)
             try:
-                # Looked at after appending: a worker may have made room in between.
+                # Checked after appending, since a worker may have finished instructions in between.
                 if self.above(0.5):
                     machine.loops.arm(loop)
                     yield from waker.future
@@ -125,7 +125,7 @@ class BackPressure:
         waker = ThreadWaker()
         try:
             while self.above(0.5):
-                # Anew each time, for others may have used the room for which this thread was woken.
+                # Each time, since other producers may have issued more after this thread was woken.
                 if waker not in self._waiting:
                     self._waiting.append(waker)
                 machine.waiters.advance(None, waker, machine.control_stream(), lambda: not self.above(0.5))

@@ -1,4 +1,4 @@
-"""Work that an asynchronous device has been handed and has not been seen to finish."""
+"""`CompletionTracker`: the work that asynchronous devices have been given and have not been seen to finish."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .observers import Observers
 from .outcome import Outcome
 
 
-class InFlight:
-    """One instruction in the hands of a device.
+class DeviceWork:
+    """One instruction that a device has been given.
 
     Attributes:
-        chain: the instruction of which it is a member that was handed over by itself; None if it is none.
-        outcome: how it came out, once the event is reached.
+        chain: the chain whose members are given to the device one by one, and of which it is one; None otherwise.
+        outcome: its result, valid once the event is reached.
         event: reached when it has ended.
-        marks: before and behind it in the device's time, while somebody listens; see `StreamPolicy.mark`.
-        verdict: whether the device has found an error, see `StreamPolicy.enqueue`; None if it looks for none.
+        marks: the device's times before and after it, during a recording; see `StreamPolicy.mark`.
+        verdict: returns the error that the device has found, see `StreamPolicy.enqueue`; None if it checks nothing.
     """
 
     __slots__ = ("chain", "event", "instruction", "marks", "outcome", "verdict")
@@ -39,7 +39,7 @@ class InFlight:
         self.verdict: Verdict | None = None
 
 
-# Threads that a device is using at this moment.  Code that runs there must not hand more work to a device.
+# Threads that run something for a device now.  Their code must not give more work to a device.
 _busy_threads: set[int] = set()
 
 
@@ -48,19 +48,19 @@ def on_a_device() -> bool:
     return bool(_busy_threads) and threading.get_ident() in _busy_threads
 
 
-# run(instruction, what went wrong already) -> how it came out
+# run(instruction, an earlier failure) -> its outcome
 Run = Callable[[Instruction, "Failure | None"], Outcome]
 # poison(instruction, error) -> the failure
 Poison = Callable[[Instruction, BaseException], Failure]
 
 
 class CompletionTracker:
-    """Hands instructions to the asynchronous streams of one machine, and collects them when they have ended.
+    """Passes instructions to the asynchronous streams of one machine, and collects them when they have ended.
 
     Args:
-        run: called by the device, on whatever thread, when an instruction's turn has come.
+        run: called by the device, on any thread, when an instruction's turn has come.
         poison: called by the device instead, if it cannot run any more.
-        make_context: of a context for `run`; a device runs one thing at a time per stream.
+        make_context: makes the context of `run`; one for each stream, since a stream runs one thing at a time.
         observers: of the machine.
 
     Attributes:
@@ -78,80 +78,80 @@ class CompletionTracker:
         self.in_use = False
 
     def submit(self, instruction: Instruction, failure: Failure | None, chain: Instruction | None = None) -> None:
-        """Hand it over; with a failure, it only poisons its outputs, in its turn.
+        """Give an instruction to its device; with a failure, it only poisons its outputs when its turn comes.
 
         Args:
-            instruction: to be run.
-            failure: an earlier one; None if nothing has gone wrong.
-            chain: see `InFlight`.
+            instruction: the instruction.
+            failure: an earlier one; None if there was none.
+            chain: see `DeviceWork`.
         """
         stream = instruction.stream
         context = self._contexts.get(stream)
         if context is None:
             context = self._contexts[stream] = self._make_context()
             self.in_use = True
-        flight = InFlight(instruction, chain)
-        inside: Callable[..., Any] = context.run
+        item = DeviceWork(instruction, chain)
+        run_in_context: Callable[..., Any] = context.run
 
         def work() -> None:
             me = threading.get_ident()
             _busy_threads.add(me)
             try:
-                flight.outcome = inside(self._run, instruction, failure)
+                item.outcome = run_in_context(self._run, instruction, failure)
             finally:
                 _busy_threads.discard(me)
 
         def fail(error: BaseException) -> None:
             if failure is not None:
-                work()  # which has nothing to do for the device
+                work()  # it only poisons the outputs
                 return
-            flight.outcome = self._poison(instruction, error)
+            item.outcome = self._poison(instruction, error)
 
         begin = stream.policy.mark() if self._observers.tracer is not None else None
-        flight.verdict = stream.policy.enqueue(work, fail)
+        item.verdict = stream.policy.enqueue(work, fail)
         if begin is not None:
-            flight.marks = begin, stream.policy.mark()
-        flight.event = stream.policy.record()
-        stream.in_flight.append(flight)
+            item.marks = begin, stream.policy.mark()
+        item.event = stream.policy.record()
+        stream.in_flight.append(item)
 
-    def take_finished(self) -> list[InFlight]:
-        """The instructions that have ended since the last time, each behind all that it had to wait for."""
-        found: list[InFlight] = []
+    def take_finished(self) -> list[DeviceWork]:
+        """Remove and return the instructions that have ended since the last call, each after its predecessors."""
+        finished: list[DeviceWork] = []
         last: int | None = None
-        # Between the looks at two streams, both may have gone on.  So one that has ended may have been behind another
-        # that was looked at before it ended.
+        # The streams are queried one after the other, while the device goes on.  An instruction may be seen to have
+        # ended whose predecessor, on a stream queried earlier, had not; so the earlier ones are queried again.
         while True:
-            before = len(found)
+            before = len(finished)
             for stream in list(self._contexts):
-                flights = stream.in_flight
-                while flights and (last is None or flights[0].instruction.serial < last) and flights[0].event.query():
-                    found.append(flights.popleft())
-            if len(found) == before or len(self._contexts) == 1:
+                queue = stream.in_flight
+                while queue and (last is None or queue[0].instruction.serial < last) and queue[0].event.query():
+                    finished.append(queue.popleft())
+            if len(finished) == before or len(self._contexts) == 1:
                 break
-            last = max([flight.instruction.serial for flight in found])
-        found.sort(key=_serial)
-        return found
+            last = max([item.instruction.serial for item in finished])
+        finished.sort(key=_serial)
+        return finished
 
-    def first(self, preferred: Stream) -> InFlight | None:
-        """One that is worth waiting for, if there is any: the oldest on `preferred`, else on any stream."""
+    def first(self, preferred: Stream) -> DeviceWork | None:
+        """The oldest unfinished item on `preferred`, else on any stream; None if there is none."""
         for stream in (preferred, *self._contexts):
             try:
-                flight: InFlight = stream.in_flight[0]
+                item: DeviceWork = stream.in_flight[0]
             except IndexError:  # also if another thread has just collected it
                 continue
-            return flight
+            return item
         return None
 
-    def oldest(self) -> list[InFlight]:
-        """The oldest of each stream that has something in flight."""
-        found: list[InFlight] = []
+    def oldest(self) -> list[DeviceWork]:
+        """The oldest unfinished item of each stream that has one."""
+        items: list[DeviceWork] = []
         for stream in list(self._contexts):
             with suppress(IndexError):  # none, or another thread has just collected it
-                found.append(stream.in_flight[0])
-        return found
+                items.append(stream.in_flight[0])
+        return items
 
     def busy(self) -> Stream | None:
-        """A stream that has something in flight."""
+        """A stream that has unfinished work; None if none has."""
         for stream in self._contexts:
             if stream.in_flight:
                 return stream
@@ -163,5 +163,5 @@ class CompletionTracker:
             stream.policy.synchronize()
 
 
-def _serial(flight: InFlight) -> int:
-    return flight.instruction.serial
+def _serial(item: DeviceWork) -> int:
+    return item.instruction.serial

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-# The streams that only copy, into memory that others have found.
+# The streams that only copy, into memory that other streams have allocated.
 _COPYING: Final = ("host_to_device", "device_to_host")
 
 
 @final
 class FoundStream:
-    """A device and its compute stream.  Never changed, for another thread may be looking at it."""
+    """A device and its compute stream.  Immutable, since another thread may be reading it."""
 
     __slots__ = ("device", "stream")
 
@@ -38,10 +38,10 @@ class FoundStream:
 
 @final
 class Devices:
-    """See the module.
+    """The streams and workers of one machine.
 
     Args:
-        machine: whose.
+        machine: the machine.
         cpu_worker: see `CpuStreamPolicy`.
         run_item: called with each item that is posted, on the worker's thread.
         make_context: of the context in which a worker runs.
@@ -66,23 +66,23 @@ class Devices:
         self._recent: FoundStream | None = None
         self._lock = lock_held_while_forking()
         self._worker_threads: set[int] = set()
-        # In a forked child nothing may be left to threads.
+        # A forked child has no workers.
         self._without_threads = False
 
     # Streams
 
     def stream(self, device: Device | None, kind: str) -> Stream:
-        """The stream of this kind on a device, or on none; opened at the first use.
+        """The stream of this kind on a device, or, with None, on no device; opened at the first use.
 
         Raises:
             DeviceUnavailable: if the device cannot be used here.
-            ValueError: if it has no such stream.
+            ValueError: if the device has no such stream.
         """
         stream = self._streams.get((device, kind))
         return stream if stream is not None else self._open(device, kind)
 
     def compute_stream(self, device: Device) -> Stream:
-        """The same for the kind that every op asks for."""
+        """The same for the kind "compute", which every op asks for."""
         recent = self._recent
         if recent is not None and recent.device is device:
             return recent.stream
@@ -101,7 +101,7 @@ class Devices:
         return list(self._streams.values())
 
     def drop_ended(self) -> None:
-        """Forget the idle streams that take nothing more."""
+        """Forget the idle streams that take no more work."""
         with self._lock:
             for key, stream in list(self._streams.items()):
                 if stream.policy.takes_no_more() and stream.idle():
@@ -112,7 +112,7 @@ class Devices:
         policy = stream_table.make_policy(machine.name, device, kind, self.cpu_worker)
         if machine.races is not None:
             policy = machine.races.watched(policy)
-        # What comes from other ranks has memory of its own: no stream here could be asked to wait for it.
+        # Results from other ranks have memory of their own, since no stream here could wait for those ranks.
         allocates = device is not None and (policy.asynchronous or kind == "compute")
         allocates = allocates and not stream_table.exchanges(kind)
         # A stream that the program has made has memory of its own, in its own order; so has the stream of a stage whose
@@ -126,8 +126,8 @@ class Devices:
         if allocator is not None and kind not in _COPYING:
             policy.allocates_from(allocator)
         if stream_table.exchanges(kind) and order is None:
-            # An op that waits for one scope's exchange, fused with others, would hold up those of another scope, and
-            # ranks could wait for each other for ever.
+            # An op that waits for one scope's exchange, fused with ops of another scope, would delay those, and ranks
+            # could deadlock.
             machine.engine.fuse_nothing()
         stream = Stream(f"{device or 'host'}:{kind}", device, policy, allocator, order)
         with self._lock:
@@ -144,7 +144,7 @@ class Devices:
         return thread in self._worker_threads
 
     def post(self, stream: Stream, item: object) -> None:
-        """Hand an item to the stream's worker, behind those it has; the first item starts the thread."""
+        """Append an item to the queue of the stream's worker; the first item starts the thread."""
         if stream.worker is None:
             machine = self._machine
             worker = Worker(f"{machine.name}:{stream.name}", self._run_item, machine.loops.any, self._make_context())
@@ -154,7 +154,7 @@ class Devices:
         stream.post(item)
 
     def ran(self, stream: Stream) -> None:
-        """A worker has run an item of the stream, and the machine has heard of it."""
+        """Note that a worker has run an item of the stream, which the driver has collected."""
         stream.ran()
 
     def stop_workers(self, deadline: float) -> list[Any]:
@@ -165,7 +165,7 @@ class Devices:
         return left
 
     def forget_workers(self) -> None:
-        """In a forked child: their threads are not here."""
+        """In a forked child, which has none of their threads."""
         self._worker_threads.clear()
 
     def go_without_threads(self) -> None:

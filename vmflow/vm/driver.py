@@ -6,12 +6,12 @@ There is no scheduling thread.  Three kinds of callers drive:
 - a thread without a loop that waits for a result, or that has issued enough to be worth a turn;
 - a worker that has finished an instruction.
 
-An instruction that such a thread issues while nothing is outstanding needs no turn: it is run as it is issued.
+An instruction that such a thread issues while nothing is outstanding needs no turn: it runs as it is issued.
 
-Three rules keep anybody from being left asleep.  A driver that finds the lock taken, or nothing to do, enlists before
-it looks once more.  One that lets go of the lock, or stops waiting, wakes the enlisted if anything is left to do.  All
-of them are woken, since any one may be unable to drive: a loop may be stopped, or its thread may itself be blocked in a
-wait.
+Three rules keep every waiter from sleeping for ever.  A driver that finds the lock taken, or nothing to do, adds its
+waker before it looks once more.  A thread that releases the lock, or stops waiting, wakes the wakers if there is
+anything to do.  It wakes all of them, since any one may be unable to drive: a loop may be stopped, or its thread may be
+blocked in a wait.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ if TYPE_CHECKING:
 
 _get_ident: Final = threading.get_ident
 
-# An instruction that has ended elsewhere, how, and whether on a worker.
+# An instruction that has ended on another thread, its outcome, and whether that thread is a worker.
 Report: TypeAlias = tuple[Instruction, Outcome, bool]
 
 
 @final
 class Driver:
-    """See the module.
+    """Runs the turns of one machine.
 
     Args:
-        machine: which is driven.
+        machine: the machine.
 
     Attributes:
         turn_lock: the right to drive.
-        shield: holds back Ctrl-C meanwhile.
+        shield: holds back Ctrl-C during turns.
         call_in_context: calls a function in the context of kernels.
-        at_hand: the instruction that is run in place of a turn and must not be left half done; None without one.
-        refusing: whether new work is turned away.
-        chain: of a script, the chain that waits for what may go on with it.
+        at_hand: the instruction that runs inline and must not be left half done; None without one.
+        refusing: whether new work is refused.
+        chain: in a script, the chain that waits for further members.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
-        # The same, whose fields compiled code reaches without a check of its class.
+        # The same object; compiled code reads its fields without a check of its class.
         self._fields: MachineFields = machine
         self.turn_lock = TurnLock()
         self.shield = Shield()
@@ -76,9 +76,9 @@ class Driver:
         self.forget()
 
     def forget(self) -> None:
-        """Set up what belongs to threads; a forked child does so again, having none of its parent's."""
-        # Turns are driven and kernels run in here; a context that another thread has entered can never be entered again
-        # in a child.  Instructions issued in there, by a signal handler say, go to this machine.
+        """Set up the state that belongs to threads; a forked child does so again, since it has none of them."""
+        # The context of turns and kernels.  A forked child needs a new one, since it can never enter a context that
+        # another thread has entered.  Instructions issued in it, by a signal handler say, go to this machine.
         context = running.quiet_context()
         context.run(MODE.set, Mode(machine=self._machine))
         self.call_in_context: Callable[..., Any] = context.run
@@ -86,32 +86,32 @@ class Driver:
         # Launched and not yet run, because the time budget ran out in between.
         self._launched: deque[Instruction] = deque()
         self._reports: deque[Report] = deque()
-        # Whether the enlisted have been woken for the sake of a report.
+        # Whether the wakers have been woken for a report.
         self._woken = False
         # Wakers of the threads and loops that would drive if there were something to do.
-        self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
+        self._wakers: deque[ThreadWaker | LoopWaker] = deque()
         # The driver raises this once its turn has ended.
         self._escaping: BaseException | None = None
 
     def refuse(self) -> None:
-        """Turn new work away from now on."""
+        """Refuse new work from now on."""
         self.refusing = True
 
     def forget_others(self) -> None:
-        """In a forked child whose thread drives: what other threads would have done is not here."""
-        self._enlisted.clear()
+        """In a forked child whose thread drives: drop the wakers and workers of other threads."""
+        self._wakers.clear()
         self._reports = deque([(instruction, outcome, False) for instruction, outcome, _ in self._reports])
 
     def forget_at_hand(self) -> None:
-        """In a forked child: the call was another thread's."""
+        """In a forked child: the inline call belonged to another thread."""
         self.at_hand = None
 
     # Turns
 
     def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
-        """Run turns until nothing can go on, `until` is erased or the deadline has passed.
+        """Run turns until there is nothing to do, `until` is erased or the deadline has passed.
 
-        Returns whether it did: not if somebody else is at it.
+        Returns False if another thread drives.
         """
         if on_a_device():
             return False
@@ -132,9 +132,9 @@ class Driver:
             finally:
                 escaping = self.take_escaping()
                 self.turn_lock.release()
-                if self._enlisted:
+                if self._wakers:
                     if not deadline and self._machine.completion.busy() is not None:
-                        # Others may have to wait for work that this thread has handed to a device.
+                        # Other threads may have to wait for work that this thread has given to a device.
                         self.wake()
                     else:
                         self.pass_on()
@@ -146,10 +146,10 @@ class Driver:
         return True
 
     def drive_from_worker(self) -> bool:
-        """Go on with what a worker has made possible, on its thread; False if somebody else drives.
+        """Drive on the thread of a worker that has finished an instruction; False if another thread drives.
 
-        Otherwise the worker would rest between two heavy instructions until a loop has come round to hand over the
-        second.  It stops after the time that a loop gives to a turn: the interpreter belongs to the loop, too.
+        Otherwise the worker would idle between two heavy instructions until a loop gives it the second one.  It stops
+        after the time budget of a loop's turn, since it shares the interpreter with the loop.
         """
         # An exception that ends the program is raised by the thread that waits.
         if self._escaping is not None or not self.turn_lock.acquire(blocking=False):
@@ -164,7 +164,7 @@ class Driver:
         return True
 
     def go_on(self) -> None:
-        """See to what is pending, after something has run that was issued here."""
+        """Drive, or let the running loop drive, for instructions that were issued during an inline call."""
         loop = running_loop()
         if loop is None:
             self.drive()
@@ -197,35 +197,36 @@ class Driver:
                 if until is not None and until.state == ERASED:
                     if engine.pending or any([instruction.cost for instruction in launched]):
                         return
-                    # The rest gives memory back, or the like: once it is done, the next op can run inline.
+                    # Instructions without cost, which give memory back or the like, are run so that the next op can
+                    # run inline.
                     until = None
             while launched:
                 instruction = launched.popleft()
                 spent += instruction.cost + 1000
                 running.launch(machine, instruction)
                 if lock.wanted():
-                    return  # this thread goes on when the thread that sleeps on the lock has had it
-                # Looking at the clock at each instruction would cost a tenth of it.
+                    return  # another thread sleeps on the lock, and has its turn first
+                # Reading the clock for each instruction would take a tenth of its time.
                 if deadline and spent > 100_000:
                     spent = 0
                     if time.perf_counter() > deadline:
                         return
             if shield.interrupted or self._escaping is not None:
                 return
-            # Also where streams are full and turns do nothing but take in what is pending.
+            # Also if the streams are full and turns only absorb pending instructions.
             if deadline and spent > 100_000:
                 spent = 0
                 if time.perf_counter() > deadline:
                     return
-            if not (engine.has_work() or self._reports or (completion.in_use and self.collect_arrivals())):
+            if not (engine.has_work() or self._reports or (completion.in_use and self.collect_finished())):
                 return
 
     def turn(self) -> None:
-        """One turn of the engine; its launches are put behind the earlier ones."""
+        """One turn of the engine; its launches are queued after the earlier ones."""
         machine = self._machine
         engine = self._fields.engine
         if machine.completion.in_use:
-            self.collect_arrivals()
+            self.collect_finished()
         self._launched.extend(engine.schedule())
         if engine.erased:
             machine.waiters.settle(engine.erased)
@@ -238,7 +239,7 @@ class Driver:
         return list(self._launched)
 
     def take_launched(self) -> list[Instruction]:
-        """The same; they are forgotten and will not be run."""
+        """Remove and return these instructions, which will not be run."""
         taken = list(self._launched)
         self._launched.clear()
         return taken
@@ -246,7 +247,7 @@ class Driver:
     # Reports
 
     def report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
-        """An instruction has ended elsewhere than on the driving thread, or a worker has done its part of it."""
+        """Report an instruction that has ended on another thread than the driving one; from any thread."""
         self._reports.append((instruction, outcome, from_worker))
         if from_worker and self.drive_from_worker():
             return
@@ -255,15 +256,15 @@ class Driver:
             self.wake()
 
     def collect_reports(self) -> None:
-        """Hear of what was reported; only with the lock."""
-        # Cleared before looking: a later report wakes anew, an earlier one is seen below.
+        """Pass the reports on to the engine; only with the lock."""
+        # Cleared first: a later report wakes again, an earlier one is seen below.
         self._woken = False
         reports = self._reports
         while reports:
             instruction, outcome, from_worker = reports.popleft()
             if from_worker:
                 self._machine.devices.ran(instruction.stream)
-            if instruction.state == LAUNCHED:  # else its end overtook the worker's report, or it was abandoned
+            if instruction.state == LAUNCHED:  # else it was reported in another way already, or abandoned
                 running.conclude(self._machine, instruction, outcome)
 
     def reported(self) -> list[Instruction]:
@@ -271,41 +272,41 @@ class Driver:
         return [instruction for instruction, _, _ in self._reports]
 
     def add_reports(self, ended: Iterable[tuple[Instruction, Outcome]]) -> None:
-        """In a forked child whose thread drives: these have ended with their threads."""
+        """In a forked child whose thread drives: report instructions whose threads do not exist here."""
         self._reports.extend([(instruction, outcome, False) for instruction, outcome in ended])
 
-    def collect_arrivals(self) -> bool:
-        """Hear of what devices have finished; whether there was anything."""
-        arrived = self._machine.completion.take_finished()
-        for flight in arrived:
-            running.arrived(self._machine, flight)
-        return bool(arrived)
+    def collect_finished(self) -> bool:
+        """Pass the work that devices have finished on to the engine; returns whether there was any."""
+        finished = self._machine.completion.take_finished()
+        for work in finished:
+            running.finished_on_device(self._machine, work)
+        return bool(finished)
 
-    def finish_what_runs(self) -> None:
-        """Block until everything that was handed to workers and devices has ended, and hear of it."""
+    def finish_running(self) -> None:
+        """Block until everything that workers and devices have been given has ended, and collect their reports."""
         machine = self._machine
         for stream in machine.streams():
             if stream.worker is not None and stream.posted:
                 stream.worker.wait_until_idle(GRACE_SECONDS)
         machine.completion.synchronize()
         self.collect_reports()
-        self.collect_arrivals()
+        self.collect_finished()
 
     # Exceptions that end the program
 
     def let_escape(self, error: BaseException | None) -> None:
-        """Let the driver raise this when its turn has ended: SystemExit or the like out of a callback."""
+        """Let the driver raise this when its turn has ended: SystemExit or the like from a callback."""
         self._escaping = error
 
     def take_escaping(self) -> BaseException | None:
-        """The exception to be raised, which the caller raises; None without one."""
+        """Remove and return the exception to be raised, for the caller to raise; None without one."""
         escaping, self._escaping = self._escaping, None
         return escaping
 
     # Waking
 
     def inside(self) -> bool:
-        """Whether an instruction of this machine, or any for a device, is running on this very thread."""
+        """Whether this thread is running an instruction of this machine, or work of a device."""
         me = _get_ident()
         return self.turn_lock.owner == me or self._machine.devices.is_worker(me) or on_a_device()
 
@@ -313,50 +314,50 @@ class Driver:
         """Whether there is something to do."""
         return bool(self._launched or self._reports) or self._fields.engine.has_work()
 
-    def enlist(self, waker: ThreadWaker | LoopWaker) -> None:
-        """Have it woken when there is something to do."""
-        if waker not in self._enlisted:
-            self._enlisted.append(waker)
+    def add_waker(self, waker: ThreadWaker | LoopWaker) -> None:
+        """Wake it when there is something to do."""
+        if waker not in self._wakers:
+            self._wakers.append(waker)
 
-    def enlisted(self) -> int:
-        """How many would drive if there were something to do."""
-        return len(self._enlisted)
+    def waker_count(self) -> int:
+        """The number of threads and loops that would drive if there were something to do."""
+        return len(self._wakers)
 
     def wake(self) -> None:
-        """Wake all of the enlisted."""
-        while self._enlisted:
+        """Wake and forget all wakers."""
+        while self._wakers:
             try:
-                waker = self._enlisted.popleft()
+                waker = self._wakers.popleft()
             except IndexError:  # another thread was faster
                 return
             waker.wake()
 
     def pass_on(self) -> None:
-        """Wake the enlisted if there is something to do."""
-        if self._enlisted and self.can_go_on():
+        """Wake the wakers if there is something to do."""
+        if self._wakers and self.can_go_on():
             self.wake()
 
-    # Running in place of a turn
+    # Inline calls
 
     def run(
         self, policy: InstructionPolicy, stream: Stream, cost: int, mode: Mode | None, whole: Instruction | None = None
     ) -> bool:
-        """Run what an instruction would, in this call, if nothing is before it; whether that was so.
+        """Run a policy in this call if nothing is before it; returns whether it ran.
 
-        If it raises, its outputs tell of that, as those of an instruction would.
+        If it raises, its outputs hold the failure, as those of an instruction would.
 
         Args:
-            policy: to run.
-            stream: where.
+            policy: the policy.
+            stream: where it runs.
             cost: nanoseconds that it is expected to take.
-            mode: what surrounds it.
-            whole: its instruction, if it must not be left half done, or needs more than to be computed; Ctrl-C waits
-                for its end then.
+            mode: the mode in which it was issued.
+            whole: its instruction, if it must not be left half done, or needs more than `compute`; then Ctrl-C waits
+                for its end.
         """
         lock = self.turn_lock
-        # Compiled, a number that is known as one would be made anew for each place that it is kept in.
+        # Any, since mypyc would box an int again for each place that keeps it.
         me: Any = _get_ident()
-        # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
+        # This is `TurnLock.take`, written out: a call could raise KeyboardInterrupt as it returns.
         if lock.owner is not None:
             return False
         lock.owner = lock.owner or me
@@ -372,20 +373,20 @@ class Driver:
                 try:
                     policy.prepare_on(stream)
                 except OutOfMemory:
-                    return False  # an instruction may have the memory that others will not use any more
+                    return False  # an instruction may wait for memory that others release
             try:
                 self.call_in_context(_COMPUTE, policy)
             except Exception as error:
                 poison(self._machine, Instruction(stream, policy, (), (), 0, None, 0, mode), error)
             return True
         finally:
-            # No call before this, for the same reason.
+            # No call before this one, for the same reason.
             lock.owner = None
-            if lock.wanted() or self._enlisted:
+            if lock.wanted() or self._wakers:
                 self._let_others()
 
     def _is_next(self, stream: Stream, cost: int) -> bool:
-        """Whether nothing is before what is issued now, and a turn would run it right here; only with the lock."""
+        """Whether nothing is before a new instruction, and a turn would run it on this thread; only with the lock."""
         engine = self._fields.engine
         if (
             not self._fields.observers.inline
@@ -400,7 +401,7 @@ class Driver:
         loop = running_loop()
         loops = self._fields.loops
         if loops.home is not None and loops.home is not loop:
-            return False  # its loop alone drives it
+            return False  # only its own loop drives this machine
         attached = loop is not None or loops.any()
         if not self._fields.devices.on_scheduler_thread(stream, cost, attached):
             return False
@@ -427,7 +428,7 @@ def _compute(policy: InstructionPolicy) -> None:
     policy.compute()
 
 
-# Compiled, a global name would be looked up at each use.
+# Compiled code would look up a global function at each use.
 _COMPUTE: Final = _compute
 
 

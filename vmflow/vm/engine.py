@@ -1,8 +1,8 @@
-"""`VirtualMachineEngine` decides when each instruction may run.  It is pure: events in, decisions out.
+"""`VirtualMachineEngine` decides when each instruction may run.  It has no side effects: events in, decisions out.
 
 No thread, no event loop, no clock, no array.  The events are `receive`, `completed`, `failed` and `add_probe`; the
-decisions are what `schedule` returns, the instructions to launch now, in order.  Whoever drives it (see
-`virtual_machine`) launches them and reports how they ended.
+decisions are the instructions that `schedule` returns, to be launched now, in order.  The driver (see `driver`)
+launches them and reports their ends.
 
 The lists, by the field's names:
 
@@ -41,20 +41,19 @@ from vmflow.streams.stream import Stream
 from .lively import Lively
 from .story import Fence, Story
 
-# How many instructions one turn takes from pending.  Larger turns spread the turn's own cost over more instructions;
-# smaller ones let the driver look at the clock, and at new instructions of other threads, more often.
+# The most instructions that one turn takes from pending.  Larger turns spread the turn's own cost over more
+# instructions; smaller ones let the driver check the clock, and new instructions of other threads, more often.
 WINDOW: Final = 64
 
-# A stream is handed so many instructions of higher priority, for each step between the two, before one of lower
-# priority gets its turn.
+# So many instructions of a higher priority may overtake one of a lower priority, for each step between the two.
 AGEING: Final = 16
 
 # Nanoseconds that launching any instruction costs.
 LAUNCH_COST: Final = 1_000
 
 
-# Consecutive small instructions of a stream are scheduled as one, up to this many nanoseconds of work: later
-# instructions, waiters for one of them, and an event loop wait a little longer than they would.
+# Consecutive small instructions of a stream are scheduled as one, up to this many nanoseconds of work, by which later
+# instructions, waiters and an event loop may be delayed.
 FUSE_BELOW: Final = 20_000
 
 
@@ -66,7 +65,7 @@ class Rank:
 
     Attributes:
         instructions: the ready ones.
-        passed_over: how often something of another priority was handed over while this was waiting.
+        passed_over: how often an instruction of another priority was launched while these were waiting.
     """
 
     __slots__ = ("instructions", "passed_over", "priority")
@@ -96,11 +95,11 @@ class VirtualMachineEngine:
         self.fuse_below = fuse_below
         self.pending: deque[Instruction] = deque()
         self.local_pending: list[Instruction] = []
-        # Streams that have something ready and are not full, in the order they became so.
+        # Streams with ready instructions that are not full, in the order in which they became so.
         self.ready: dict[Stream, None] = {}
         self.lively = Lively()
         self.barriers: deque[Instruction] = deque()
-        # Streams with something running, in the order they became so.
+        # Streams with running instructions, in the order in which they became so.
         self.active_streams: dict[Stream, None] = {}
         self.total_inserted = 0
         self.total_erased = 0
@@ -109,7 +108,7 @@ class VirtualMachineEngine:
         # Erased in the last turn; the driver wakes their waiters.
         self.erased: list[Instruction] = []
         self.story = Story(story)
-        # Reported and not yet looked at.
+        # Reported, and not yet handled by a turn.
         self._finished: list[Instruction] = []
         self._barrier_due = False
         # For the story: failures reported, and instructions absorbed with other than the usual order.
@@ -147,7 +146,7 @@ class VirtualMachineEngine:
         self.remember_failure(instruction, error)
 
     def remember_failure(self, instruction: Instruction, error: BaseException) -> None:
-        """For the story: this instruction, perhaps a member of one that is about to be reported, has raised."""
+        """Note in the story that an instruction has raised; it may be a member of one that is about to be reported."""
         self._failures.append((instruction.serial, f"{type(error).__name__}: {error}"))
 
     def add_probe(self, probe: Callable[[], bool]) -> None:
@@ -159,8 +158,8 @@ class VirtualMachineEngine:
     def schedule(self) -> list[Instruction]:
         """Take a turn: return the instructions to launch now, in order.
 
-        Each of them must be reported by `completed` or `failed`, in any order; a turn makes of it what the in-order
-        streams allow.
+        Each of them must be reported by `completed` or `failed`, in any order.  Those of one stream are erased in
+        order.
         """
         launches: list[Instruction] = []
         erased: list[Instruction] = []
@@ -178,7 +177,7 @@ class VirtualMachineEngine:
             self.story.remember(
                 finished, erased, self.local_pending, launches, self._failures, self._fences, self._fused
             )
-            # The story keeps these lists, also the empty ones: filling them later would rewrite it.
+            # The story keeps these lists, also the empty ones, so that new ones are needed.
             self.local_pending = []
             self._finished = []
             self._failures = []
@@ -194,17 +193,17 @@ class VirtualMachineEngine:
         return bool(self._finished or self.pending) or bool(self.ready) or self._barrier_due
 
     def outstanding(self) -> int:
-        """How many have been received and not erased.  May be asked from any thread."""
+        """The number of instructions received and not erased.  May be asked from any thread."""
         return self.total_inserted - self.total_erased + len(self.pending)
 
     def idle(self) -> bool:
-        """Whether nothing is known that has not been erased.  May be asked from any thread."""
+        """Whether all known instructions have been erased.  May be asked from any thread."""
         return not (self.pending or self.local_pending or self.lively.count)
 
     def withdraw(self, instruction: Instruction, fail: Callable[[InstructionPolicy], None]) -> bool:
-        """Take an instruction back that no turn has seen yet; return whether that was possible.
+        """Take back an instruction that no turn has seen yet; returns whether that was possible.
 
-        As in `abandon`, its policy is handed to `fail` before its state says that it has ended.
+        As in `abandon`, `fail` is called with its policy before its state says that it has ended.
         """
         try:
             self.pending.remove(instruction)
@@ -219,13 +218,13 @@ class VirtualMachineEngine:
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> list[Instruction]:
         """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
-        Each one's policy is handed to `fail` before its state says that it has ended, since other threads go by that.
-        Returns them.  Instructions that are really running stay lively and end in the usual way.  Only for the end of
-        an engine's life: a new instruction would not wait for the running ones, because the accesses of the forgotten
-        ones have displaced theirs.
+        `fail` is called with the policy of each before its state says that it has ended, since other threads read the
+        state.  Returns these instructions.  Instructions that are running stay lively and end in the usual way.  Only
+        for the end of an engine's life: a new instruction would not wait for the running ones, because the accesses of
+        the forgotten ones have displaced theirs.
         """
-        # In this order: a launched instruction came before those that wait for it.
-        doomed = (
+        # In this order, since launched instructions precede those that wait for them.
+        unbegun = (
             unrun + [instruction for instruction in self.lively if instruction.state < LAUNCHED] + list(self.pending)
         )
         self.pending.clear()
@@ -234,11 +233,11 @@ class VirtualMachineEngine:
             instruction.stream.running.remove(instruction)
             instruction.stream.outstanding -= instruction.cost + LAUNCH_COST
         self.ready.clear()
-        for stream in {instruction.stream for instruction in doomed}:
+        for stream in {instruction.stream for instruction in unbegun}:
             stream.ready.clear()
             stream.ranked = None
             stream.full = False
-        for instruction in doomed:
+        for instruction in unbegun:
             policy = instruction.policy
             if policy is None:
                 raise InternalError(f"{instruction!r} has run and cannot be abandoned\n{self.story}")
@@ -257,7 +256,7 @@ class VirtualMachineEngine:
             instruction.on_launch = instruction.on_finish = None
         for stream in [stream for stream in self.active_streams if stream.running.first is None]:
             del self.active_streams[stream]
-        abandoned = members_of(doomed)
+        abandoned = members_of(unbegun)
         seen = [instruction for instruction in abandoned if instruction.serial >= 0]
         if seen:
             self.story.remember_abandoned(seen)
@@ -292,7 +291,7 @@ class VirtualMachineEngine:
             if readers is not None and instruction in readers:
                 del readers[instruction]
                 if not readers:
-                    # Else the garbage collector would have a table for each storage that lives to go through.
+                    # Else the garbage collector would visit a table for each living storage.
                     dependence.readers = None
         successors = instruction.on_finish
         if successors is not None:
@@ -320,7 +319,7 @@ class VirtualMachineEngine:
         pending = self.pending
         taken = self.local_pending
         for _ in range(min(self.window, len(pending))):
-            # First in the one, then out of the other: `idle` may be asked from another thread in between.
+            # Added before it is removed, since another thread may call `idle` in between.
             taken.append(pending[0])
             pending.popleft()
         end = len(taken)
@@ -358,20 +357,20 @@ class VirtualMachineEngine:
                 self._make_ready(instruction)
 
     def _fusable_behind(self, taken: list[Instruction], position: int) -> int:
-        """Where the instructions end that can be fused with the one before `position`."""
+        """The end of the instructions that can be fused with the one before `position`."""
         first = taken[position - 1]
         stream = first.stream
         if stream.policy.launches_ahead:
-            # The device says whether all of a launch has failed, not which of several instructions.
+            # The device reports that a launch has failed, not which of several instructions.
             return position
         mode = first.mode
-        room = self.fuse_below - first.cost
+        budget = self.fuse_below - first.cost
         for behind in range(position, len(taken)):
             instruction = taken[behind]
             policy = instruction.policy
-            room -= instruction.cost + LAUNCH_COST
+            budget -= instruction.cost + LAUNCH_COST
             if (
-                room < 0
+                budget < 0
                 or instruction.stream is not stream
                 or policy is None
                 or not policy.fusable
@@ -383,11 +382,11 @@ class VirtualMachineEngine:
         return len(taken)
 
     def fuse_nothing(self) -> None:
-        """From now on every instruction waits for itself alone."""
+        """Schedule every instruction by itself from now on."""
         self.fuse_below = 0
 
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
-        """Where the instructions end that make a chain with the one before `position`."""
+        """The end of the instructions that make a chain with the one before `position`."""
         first = taken[position - 1]
         links = first.policy.chain(first) if first.policy is not None and self.fuse_below else None
         if links is None:
@@ -430,7 +429,7 @@ class VirtualMachineEngine:
     def _connect(self, instruction: Instruction, preschedulable: bool, follows: Stream | None) -> None:
         """Draw the edges into `instruction` and enter it into its dependences.
 
-        Writes come first, so that an instruction that reads and writes one storage meets itself, not its predecessor.
+        Writes come first, so that an instruction that reads and writes one storage finds itself as its writer.
         """
         stream = instruction.stream
         if stream.policy.sequential:
@@ -462,8 +461,8 @@ class VirtualMachineEngine:
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
         """Make `target` wait for `source`: for its launch on its own stream or the one it follows, else for its end.
 
-        An edge already satisfied is not drawn.  That the older access is dropped from its dependence all the same is
-        sound only because completion is in order per stream: to wait for `target` is to wait for `source` too.
+        An edge already satisfied is not drawn.  The dependence forgets the older access nevertheless, which is sound
+        only because completion is in order per stream: waiting for `target` includes waiting for `source`.
         """
         if source is target:
             return
@@ -479,7 +478,7 @@ class VirtualMachineEngine:
             successors = source.on_finish
             if successors is None:
                 successors = source.on_finish = []
-        # Several operands often share one producer; its edges would follow each other directly.
+        # Several operands often share one producer, whose edges would be adjacent.
         if successors and successors[-1] is target:
             return
         successors.append(target)
@@ -504,7 +503,7 @@ class VirtualMachineEngine:
     def _rank(self, stream: Stream, priority: int) -> BySerial:
         ranked: dict[int, Rank] | None = stream.ranked
         if ranked is None:
-            # Instructions without a priority have rank 0; they stay in the same list, the only one in most programs.
+            # Instructions without a priority have rank 0 and stay in `stream.ready`, the only list in most programs.
             ordinary = Rank(0)
             ordinary.instructions = stream.ready
             ranked = stream.ranked = {0: ordinary}
@@ -514,7 +513,7 @@ class VirtualMachineEngine:
         return rank.instructions
 
     def _dispatch(self, launches: list[Instruction]) -> None:
-        """Hand ready instructions to their streams until these are full, and prescheduled successors right behind."""
+        """Launch ready instructions until their streams are full, and prescheduled successors right after them."""
         streams = self.ready
         while streams:
             stream = next(iter(streams))
@@ -552,7 +551,7 @@ class VirtualMachineEngine:
     def check_invariants(self) -> None:
         """Raise InternalError if the lists contradict each other.
 
-        Meant for between turns; takes time proportional to the number of lively instructions.
+        Call it between turns; it takes time proportional to the number of lively instructions.
         """
         problems: list[str] = []
         edges: dict[Instruction, int] = {}
@@ -606,7 +605,7 @@ class VirtualMachineEngine:
 
 
 def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:
-    """Whether it may have to wait for something on another stream, for which those before it should not wait too."""
+    """Whether an instruction may have to wait for another stream: fused, the instructions before it would wait, too."""
     for dependence in instruction.reads:
         writer = dependence.writer
         if writer is not None and writer.stream is not stream:
@@ -623,9 +622,9 @@ def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:
 
 
 def _most_urgent(stream: Stream) -> Instruction:
-    """Take out the instruction to hand over next, where there are several priorities.
+    """Take out the instruction to launch next, where there are several priorities.
 
-    Being passed over `AGEING` times counts as much as one step of priority, so that nothing waits for ever.
+    Being passed over `AGEING` times counts as much as one step of priority, so that nothing starves.
     """
     ranked: dict[int, Rank] = stream.ranked
     waiting = [rank for rank in ranked.values() if not rank.instructions.is_empty()]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """The failure of an instruction, which the machine remembers until somebody has looked at it."""
+    """Make the failure of an instruction, with notes; the machine remembers it until it has been looked at."""
     policy = instruction.policy
     assert policy is not None
     error.add_note(f"while running {policy.describe()}")
@@ -31,14 +31,14 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
 
 
 def poison(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """The same, and let the outputs of the instruction hold the failure."""
+    """Make the failure of an instruction, and let its outputs hold it."""
     failure = failure_of(machine, instruction, error)
     cast(InstructionPolicy, instruction.policy).fail(failure)
     return failure
 
 
 def poison_by_device(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """As told by a device that cannot run it."""
+    """The same for a device that cannot run the instruction."""
     tracer = machine.observers.tracer
     failure: Failure | None = None
     for member in instruction.members or (instruction,):

@@ -1,9 +1,9 @@
 """Move a storage from one virtual machine to another.
 
-A storage is ordered by one machine at a time.  When another wants it, the old machine is given a `Departure`, behind
-every access issued so far, and the new machine an `Arrival`, before every access to come, which ends when the departure
-has run.  Both are issued in the same moment: so whatever waits for an arrival waits for things issued earlier, on
-whichever machine, and machines that exchange storages cannot come to wait for each other.
+One machine at a time orders the accesses to a storage.  When another machine needs it, the old one gets a
+`HandoverOut`, behind every access issued so far, and the new one a `HandoverIn`, before every later access, which ends
+when the `HandoverOut` has run.  Both are issued in the same moment: so a `HandoverIn` waits only for instructions
+issued earlier, on any machine, and machines that exchange storages cannot deadlock.
 """
 
 from __future__ import annotations
@@ -33,63 +33,63 @@ if TYPE_CHECKING:
 HANDOVER_LOCK: Final = lock_held_while_forking()
 
 
-class Arrival(Deferred):
-    """On the new machine: begins when launched, ends when the departure has run."""
+class HandoverIn(Deferred):
+    """On the new machine: begins when launched, ends when the `HandoverOut` has run."""
 
     __slots__ = ()
 
-    name = "arrival"
+    name = "handover_in"
 
 
-class Departure(InstructionPolicy):
-    """On the old machine: everything issued there has finished with the storage."""
+class HandoverOut(InstructionPolicy):
+    """On the old machine: runs when all accesses issued there have ended, and ends the `HandoverIn`."""
 
-    __slots__ = ("arrival",)
+    __slots__ = ("incoming",)
 
-    name = "departure"
+    name = "handover_out"
     preschedulable = False
 
-    def __init__(self, arrival: Arrival) -> None:
-        self.arrival = arrival
+    def __init__(self, incoming: HandoverIn) -> None:
+        self.incoming = incoming
 
     def compute(self) -> None:
-        self.arrival.end()
+        self.incoming.end()
 
     def fail(self, failure: Failure) -> None:
-        # The old machine was closed: everything issued before this has ended too, and the new machine must hear of it.
-        self.arrival.end()
+        # The old machine was closed: all earlier accesses have ended, too, so the new machine may go on.
+        self.incoming.end()
 
 
 class Handover:
-    """The storages that one machine takes over from others.
+    """Takes storages over from other machines, for one machine.
 
     Args:
-        machine: which.
+        machine: the machine.
 
     Attributes:
-        last_arrival: the last `Arrival` that was issued here; None if nothing has come.
+        last_incoming: the last `HandoverIn` that was issued here; None if there was none.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
-        self.last_arrival: Instruction | None = None
-        # By machine, the departures that may not have run.
-        self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
+        self.last_incoming: Instruction | None = None
+        # Other machines with each `HandoverOut` that may not have run there.
+        self._outgoing: deque[tuple[VirtualMachine, Instruction]] = deque()
 
     def sources(self) -> list[VirtualMachine]:
         """The machines that must finish with storages before this machine may use them."""
-        departures = self._departures
-        while departures:
+        outgoing = self._outgoing
+        while outgoing:
             try:
-                if departures[0][1].state != ERASED:
+                if outgoing[0][1].state != ERASED:
                     break
-                departures.popleft()
+                outgoing.popleft()
             except IndexError:  # another thread was faster
                 break
-        return [previous for previous, _ in list(departures)]
+        return [previous for previous, _ in list(outgoing)]
 
-    def bring(self, storage: Storage, stream: Stream) -> Dependence:
-        """See `VirtualMachine.bring`."""
+    def access(self, storage: Storage, stream: Stream) -> Dependence:
+        """See `VirtualMachine.access`."""
         machine = self._machine
         while True:
             if storage.machine is not machine:
@@ -97,15 +97,15 @@ class Handover:
             with HANDOVER_LOCK:
                 dependence = storage.dependence
                 if dependence.machine is not machine:
-                    continue  # another machine was quick
+                    continue  # another machine has taken it over in between
                 last = storage.stream
                 if last is None:
                     storage.use_on(stream)
                 elif last is not stream and last.device is stream.device:
-                    # A closed machine will turn away the instruction for which this is done.
+                    # A closed machine will refuse the instruction for which this is done.
                     if last.policy.asynchronous and stream.policy.asynchronous and not machine.driver.refusing:
                         code, offset = origin.capture()
-                        # That somebody drives is seen to with the instruction for which this is done.
+                        # Issuing the instruction for which this is done makes somebody drive.
                         machine.engine.pending.append(
                             Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
                         )
@@ -122,37 +122,38 @@ class Handover:
                 return dependence
             home = machine.home_of(storage.stream) if storage.stream is not None else None
             if previous is None or previous.engine.idle() or _is_unused(previous, dependence):
-                # A new one, for a thread may be about to issue something there that has looked up the old.
-                arrived = Dependence(machine)
-                storage.take_over(home, arrived, None, machine.engine.pending)
-                return arrived
+                # A new dependence, since a thread that has looked up the old one may be about to issue there.
+                new = Dependence(machine)
+                storage.take_over(home, new, None, machine.engine.pending)
+                return new
             stream = machine.host_stream("handover")
-            arrives = Arrival()
-            arrived = Dependence(machine)
-            arrival = Instruction(stream, arrives, (), (arrived,))
-            departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
-            for each, half in ((previous, departure), (machine, arrival)):
-                tracer = each.tracer
+            policy = HandoverIn()
+            new = Dependence(machine)
+            incoming = Instruction(stream, policy, (), (new,))
+            outgoing = Instruction(previous.control_stream(), HandoverOut(policy), (), (dependence,))
+            for owner, half in ((previous, outgoing), (machine, incoming)):
+                tracer = owner.tracer
                 if tracer is not None:
                     tracer.issued(half)
-            previous.engine.pending.append(departure)
-            # A reader must wait for the value on this machine from now on.  The arrival stands for all that was done on
-            # the streams there.
-            storage.take_over(home, arrived, arrival, machine.engine.pending)
-            self.last_arrival = arrival
-            self._departures.append((previous, departure))
-        # If it is closed, everything there has ended, and the departure, dropped, has said so.
+            previous.engine.pending.append(outgoing)
+            # From now on a reader must wait for the value on this machine, where the `HandoverIn` stands for all
+            # accesses on the old one.
+            storage.take_over(home, new, incoming, machine.engine.pending)
+            self.last_incoming = incoming
+            self._outgoing.append((previous, outgoing))
+        # If the old machine is closed, all its instructions have ended, and it drops the `HandoverOut`, which ends the
+        # `HandoverIn`.
         with suppress(VirtualMachineClosed):
-            previous.accepted(departure)
-        # That somebody drives this machine is seen to with the instruction for which all this is done.
-        return arrived
+            previous.accepted(outgoing)
+        # Issuing the instruction for which this is done makes somebody drive this machine.
+        return new
 
 
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
-    """Whether a machine that nobody drives, or this thread, has nothing to do with the storage any more.
+    """Whether a machine has no access to the storage outstanding; False if another thread drives it.
 
-    Nobody might run a departure soon: not before this thread goes on that drives the machine, nor before the machine's
-    own thread goes on where it waits for something else.
+    If so no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it drives
+    that machine, goes on, or until that machine's own thread stops waiting for something else.
     """
     lock, me = previous.driver.turn_lock, threading.get_ident()
     if lock.owner == me:

@@ -1,8 +1,8 @@
-"""`submit` runs a call at once if nothing is before it, since a turn takes longer than a small op; else it issues it.
+"""`submit` runs a call inline if nothing is before it, since a turn takes longer than a small op; else it issues it.
 
-Under an event loop, the calls that run at once may take no more of each turn of the loop than the machine may.  Calls
-beyond that are issued and wait for the next turn, and so do the coroutines that await them.  Otherwise coroutines that
-await nothing but small ops would never let the loop go on.
+Under an event loop, inline calls may take no more of each turn of the loop than the machine may.  Calls beyond that are
+issued and wait for the next turn, and so do the coroutines that await them.  Otherwise coroutines that await only small
+ops would never let the loop run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
-from vmflow.instructions.blob import Blob, Storage, brought
+from vmflow.instructions.blob import Blob, Storage, access
 from vmflow.instructions.builder import issue
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.op_call import OpCall
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-# Ctrl-C must not leave the allocator half-way through a change.  Compiled, it is never interrupted between its own
-# steps, only in what it calls to get a new block; and putting the shield up takes as long as a small op.
+# Ctrl-C must not leave the allocator half-way through a change.  The compiled one is never interrupted between its own
+# steps, only in the functions that it calls for a new block.  Putting the shield up takes as long as a small op.
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:
-    """Run the instruction that is about to be issued, if nothing is before it; whether that was so."""
+    """Run the instruction that is about to be issued, if nothing is before it; returns whether it ran."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred or policy.waits_for_others():
         return False
@@ -39,13 +39,13 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     driver = fields.driver
     mode = instruction.mode
     scoped = mode is not None and mode.scope is not None
-    # Ctrl-C may leave memory half-written that the policy makes itself, for nobody will ever see it.
+    # Ctrl-C may leave new memory of the policy half-written, since nobody will ever see it.
     may_tear = written is not None and written.array is None and not policy.prepares and not scoped
     if not driver.run(policy, instruction.stream, instruction.cost, mode, None if may_tear else instruction):
         return False
     instruction.erase()
     if fields.engine.pending:
-        driver.go_on()  # with what it has issued itself, or others meanwhile
+        driver.go_on()  # drive for the instructions that it, or other threads, have issued meanwhile
     escaping = driver.take_escaping()
     if escaping is not None:
         raise escaping
@@ -59,15 +59,15 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
     """Run a call here and now if nothing is before it, else issue it as an instruction.
 
     Args:
-        stream: where it is to run.
-        call: what is computed.
-        mode: what surrounds it.
+        stream: where it runs.
+        call: the call.
+        mode: the mode in which it was issued.
         nbytes: of its results, if they are large; for back-pressure.
     """
     fields: MachineFields = machine
     if (
         (_ALLOCATES_WHOLE or not call.prepares)
-        and call.step is None  # else it may wait for others, which `issue` sees to
+        and call.step is None  # else it may wait for others to make a chain with, which `issue` handles
         and (mode.scope is None or mode.scope.dropped() is None)
         and _is_ready(machine, stream, call)
         and fields.driver.run(call, stream, call.plan.cost, mode)
@@ -86,13 +86,13 @@ def issue_call(
     mode: Mode,
     nbytes: int,
 ) -> None:
-    """Issue what reads and writes these blobs, at least one of the latter."""
+    """Issue an instruction that reads the inputs and writes the outputs, of which there is at least one."""
     writes: list[Dependence] = []
     for blob in outputs:
-        writes.append(brought(machine, blob.storage, stream))
+        writes.append(access(machine, blob.storage, stream))
     reads: list[Dependence] = []
     for blob in inputs:
-        reads.append(brought(machine, blob.storage, stream))
+        reads.append(access(machine, blob.storage, stream))
     instruction = Instruction(stream, policy, tuple(reads), tuple(writes), cost, None, 0, mode, nbytes)
     if len(outputs) == 1:
         machine.issue(instruction, outputs[0].storage)
@@ -101,26 +101,25 @@ def issue_call(
 
 
 def _is_ready(machine: VirtualMachine, stream: Stream, call: OpCall) -> bool:
-    """Whether the operands have values that may be used on this stream with nothing to wait for.
+    """Whether the operands have values that may be used on this stream without waiting.
 
-    A result that exists already, of which there is one, must not be left half changed by Ctrl-C: only what cannot be
-    torn may write it here.
+    Ctrl-C must not leave an existing result half changed: only an atomic call may write it inline.
     """
     for blob in call.inputs:
         storage = blob.storage
         if storage.array is None or storage.failure is not None:
             return False
-        if (storage.stream is not stream or storage.machine is not machine) and not _bring(machine, stream, storage):
+        if (storage.stream is not stream or storage.machine is not machine) and not _claim(machine, stream, storage):
             return False
     storage = call.output.storage
     if storage.array is not None and not call.plan.atomic:
         return False
-    return (storage.stream is stream and storage.machine is machine) or _bring(machine, stream, storage)
+    return (storage.stream is stream and storage.machine is machine) or _claim(machine, stream, storage)
 
 
-def _bring(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
-    """Whether a storage that was used elsewhere, or not at all, can be used here without waiting; then it is here."""
+def _claim(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
+    """Move a storage that no machine has used to this machine and stream; returns False for any other storage."""
     if storage.machine is not None:
         return False
-    machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
+    machine.access(storage, stream)  # made of a caller's array: nothing has used it yet
     return True

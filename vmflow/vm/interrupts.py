@@ -24,7 +24,7 @@ _main_ident = threading.main_thread().ident
 class Shield:
     """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and Python handles the signal.
 
-    A noted signal is handed to the handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task and
+    A noted signal is passed to the handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task and
     raises the second time.
     """
 
@@ -64,16 +64,16 @@ class Shield:
 def remember_at_exit() -> None:
     """If Ctrl-C has ended the program, let the process end by the signal, as a shell expects.
 
-    Python does so unless something was compiled from a string since, in any thread: it notes how the last such program
-    has ended.  To import a module with a named tuple is enough, and a thread that makes C kernels does that.
+    Python does so unless a string was compiled and run since, in any thread: it notes the end of the last such program.
+    Importing a module with a named tuple is enough, and a thread that makes C kernels does that.
     """
-    interactive = hasattr(sys, "ps1")  # there, Ctrl-C ends what was typed, and is noted as well
+    interactive = hasattr(sys, "ps1")  # a session, in which Ctrl-C ends only the statement and sets `last_type`, too
     if getattr(sys, "last_type", None) is KeyboardInterrupt and not interactive:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
 
 
 def after_fork_in_child() -> None:
-    """The forking thread is the child's main thread."""
+    """Note that the forking thread is the child's main thread."""
     global _main_ident
     _main_ident = _get_ident()

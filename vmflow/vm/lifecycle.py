@@ -1,4 +1,4 @@
-"""`Lifecycle`: the end of a machine, which finishes or drops all instructions, and wakes all waiters."""
+"""`Lifecycle`: ends a machine: finishes or drops all instructions, and wakes all waiters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .wakers import running_loop
 if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
-# Seconds that even an abort waits for a driver: the turn of a worker is shorter.
+# Seconds that even an abort waits for a driver; a worker's turn is shorter.
 _A_TURN: Final = 0.02
 
 
@@ -28,11 +28,11 @@ class Lifecycle:
     """Whether one machine takes new work, and how it ends.
 
     Args:
-        machine: whose.
+        machine: the machine.
 
     Attributes:
         state: see `VirtualMachine`.
-        exiting: set as the interpreter exits, when nobody will look at anything any more.
+        exiting: whether the interpreter exits, so that nobody will look at results any more.
     """
 
     exiting: ClassVar[bool] = False
@@ -40,12 +40,12 @@ class Lifecycle:
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.state = "running"
-        # Alive and perhaps never looked at; reported when the machine closes, at the latest.
+        # Living failures that nobody may have looked at; reported when the machine closes, at the latest.
         self._unseen: weakref.WeakSet[Failure] = weakref.WeakSet()
 
     @classmethod
     def exit(cls) -> None:
-        """The interpreter exits."""
+        """Note that the interpreter exits."""
         cls.exiting = True
 
     @property
@@ -54,15 +54,15 @@ class Lifecycle:
         return self.state in ("closed", "aborted")
 
     def remember(self, failure: Failure) -> None:
-        """A failure that somebody may never ask for, and is to be told of then."""
+        """Remember a failure, to report it at the end if nobody has looked at it."""
         self._unseen.add(failure)
 
     def require_open(self, name: str) -> None:
-        """Raise `VirtualMachineClosed` if nothing new is taken, before `name` has changed anything."""
+        """Raise `VirtualMachineClosed` if new work is refused, before `name` has changed anything."""
         machine = self._machine
         if machine.driver.refusing:
             if self.exiting and threading.current_thread().daemon:
-                # The interpreter is about to stop this thread wherever it is; an exception would only be noise.
+                # The interpreter is about to stop this thread anyway; an exception would only be noise.
                 threading.Event().wait()
             raise VirtualMachineClosed(
                 f"{name} was issued to the virtual machine {machine.name!r}, which is {self.state}; "
@@ -75,7 +75,7 @@ class Lifecycle:
         return Failure(error, dropped=True)
 
     def issue_sync(self) -> Instruction:
-        """A global sync behind everything issued so far, also on a machine that takes nothing else."""
+        """Issue a global sync behind everything issued so far, even on a machine that refuses new work."""
         machine = self._machine
         barrier = Instruction(machine.control_stream(), GlobalSync(machine.streams))
         tracer = machine.tracer
@@ -95,7 +95,7 @@ class Lifecycle:
         machine.driver.refuse()
         loop = running_loop()
         assert loop is not None
-        # Nothing may block the loop, however long the instruction takes that is running.
+        # Nothing may block the loop, even if a running instruction takes long.
         deadline = None if grace is None else loop.call_later(grace, machine.abort)
         try:
             await Synchronization(machine, finished)
@@ -105,16 +105,16 @@ class Lifecycle:
             machine.close()
 
     def close(self, timeout: float) -> None:
-        """See `VirtualMachine.close`; only for one that is not closed."""
+        """See `VirtualMachine.close`; only for a machine that is not closed."""
         machine = self._machine
-        if machine.handover.last_arrival is not None and not Lifecycle.exiting and timeout > 0:
-            # Dropping an arrival would lose the order between another machine, which may still be writing the
-            # storage, and whoever uses it next.
-            machine.wait(machine.handover.last_arrival)
+        if machine.handover.last_incoming is not None and not Lifecycle.exiting and timeout > 0:
+            # Dropping a `HandoverIn` would lose the order between another machine, which may still be writing the
+            # storage, and its next user.
+            machine.wait(machine.handover.last_incoming)
         machine.driver.refuse()
         deadline = time.monotonic() + timeout
         if not machine.driver.turn_lock.acquire(timeout=max(timeout, _A_TURN)):
-            self.state = "aborted"  # a kernel runs inline on another thread, and longer than we are ready to wait
+            self.state = "aborted"  # a kernel runs inline on another thread for longer than the timeout
             return
         try:
             if machine.closed:
@@ -122,25 +122,25 @@ class Lifecycle:
             self.state = "closed"
             unrun = machine.driver.take_launched()
             unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
-            # A device cannot be told to forget work.  All must end before anything is dropped: a dropped departure
-            # tells another machine that all has ended that was done with the storage here.
+            # A device cannot forget work.  All work must end before anything is dropped: a dropped `HandoverOut` tells
+            # another machine that all accesses to the storage here have ended.
             machine.completion.synchronize()
             self.drop(unrun)
             machine.driver.collect_reports()
-            machine.driver.collect_arrivals()
-            # Others may have appended in the meantime; instructions that this turn would launch are dropped too.
+            machine.driver.collect_finished()
+            # Other threads may have issued more in the meantime; instructions that this turn launches are dropped too.
             late = machine.engine.schedule()
             machine.waiters.settle(machine.engine.erased)
             self.drop(late)
             for instruction in machine.engine.lively:
-                # A kernel that outlasts the grace.  Nobody will hear of its end, so its readers are told now.
+                # A kernel runs for longer than the timeout.  Nobody will collect its end, so its outputs fail now.
                 self.state = "aborted"
                 if instruction.policy is not None:
                     instruction.policy.fail(self.closed_failure())
                 machine.waiters.settle(instruction.members or (instruction,))
             machine.back_pressure.wake()
             if not machine.engine.lively:
-                # Released while the rest was dropped: there is nothing left to be behind.
+                # No instructions are left for these releases to wait for.
                 machine.releases.forget()
         finally:
             machine.driver.turn_lock.release()
@@ -149,7 +149,7 @@ class Lifecycle:
             unseen.report()
 
     def drop(self, unrun: list[Instruction]) -> None:
-        """Poison and erase every instruction that has not begun; `unrun` are those of them that were launched."""
+        """Poison and erase every instruction that has not begun, including the launched ones in `unrun`."""
         failure = self.closed_failure()
 
         def fail(policy: InstructionPolicy) -> None:
@@ -167,9 +167,9 @@ class Lifecycle:
             machine.waiters.settle((instruction,))
 
     def drop_late(self) -> None:
-        """Drop instructions that came after the end, issued by one that still ran.
+        """Drop instructions that a running one has issued after the end.
 
-        Another thread that holds the lock will look by itself.
+        Another thread that holds the lock will do so itself.
         """
         machine = self._machine
         while machine.engine.pending and machine.driver.turn_lock.acquire(blocking=False):
@@ -179,28 +179,28 @@ class Lifecycle:
                 machine.driver.turn_lock.release()
 
     def refuse(self, instruction: Instruction) -> None:
-        """Drop an instruction that came in the very moment of the end, and raise."""
+        """Drop an instruction that was issued while the machine closed, and raise."""
         machine = self._machine
         if machine.driver.turn_lock.owner == threading.get_ident():
-            # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
-            self._turn_away(instruction)
+            # An instruction that outlasted the close issues another; its thread holds the lock.
+            self._withdraw(instruction)
         else:
             with machine.driver.turn_lock:
                 if machine.closed:
                     self.drop([])
                 else:
-                    self._turn_away(instruction)
-            # A loop that came meanwhile has found the lock taken, and sleeps.
+                    self._withdraw(instruction)
+            # A loop that has found the lock taken meanwhile sleeps.
             machine.driver.pass_on()
         machine.require_open(instruction.name)
 
-    def _turn_away(self, instruction: Instruction) -> None:
+    def _withdraw(self, instruction: Instruction) -> None:
         failure = self.closed_failure()
 
         def fail(policy: InstructionPolicy) -> None:
             policy.fail(failure)
 
-        # Else somebody drove in between, and it is accepted after all.
+        # Else a turn has seen it in between, and it is accepted after all.
         if self._machine.engine.withdraw(instruction, fail):
             tracer = self._machine.tracer
             if tracer is not None:

@@ -1,4 +1,4 @@
-"""`Lively`: the instructions that an engine has seen and not yet erased."""
+"""`Lively`: a linked list of the instructions that an engine has seen and not yet erased."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vmflow.instructions.instruction import Instruction
 
 @final
 class Lively:
-    """Instructions in the order of their arrival; each may leave at any time, which takes no search.
+    """Instructions in the order of their arrival; each can be removed at any time, without a search.
 
     Attributes:
-        first, last: the oldest and the youngest; None if there is none.
-        count: how many there are.
+        first, last: the oldest and the youngest; None if there are none.
+        count: the number of instructions.
     """
 
     __slots__ = ("count", "first", "last")
@@ -25,7 +25,7 @@ class Lively:
         self.count = 0
 
     def add(self, instruction: Instruction) -> None:
-        """One has arrived."""
+        """Append an instruction."""
         last = self.last
         if last is None:
             self.first = instruction
@@ -36,7 +36,7 @@ class Lively:
         self.count += 1
 
     def remove(self, instruction: Instruction) -> None:
-        """One leaves, which is among them."""
+        """Remove an instruction, which must be in the list."""
         before, after = instruction.before, instruction.after
         if before is None:
             self.first = after

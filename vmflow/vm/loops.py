@@ -20,7 +20,7 @@ class Loops:
     """The event loops that drive one machine.
 
     Args:
-        machine: which.
+        machine: the machine.
 
     Attributes:
         home: the loop of the `async with` block, which alone drives; None outside of one.
@@ -37,7 +37,7 @@ class Loops:
         self._until: dict[AbstractEventLoop, int] = {}
 
     def forget(self) -> None:
-        """In a forked child: none of them is here."""
+        """In a forked child, which has none of these loops."""
         self._wakers.clear()
         self._until.clear()
         self._armed = None
@@ -54,7 +54,7 @@ class Loops:
         self.home = loop
 
     def any(self) -> bool:
-        """Whether a loop drives, or has driven, the machine, and is to stay responsive."""
+        """Whether a loop drives, or has driven, the machine, and must stay responsive."""
         return bool(self._wakers)
 
     def arm(self, loop: AbstractEventLoop) -> None:
@@ -64,7 +64,7 @@ class Loops:
             loop.call_soon(self.turn, loop)
 
     def arm_home(self) -> None:
-        """Let the loop of the `async with` block drive; if it is closed, this thread does, which is another."""
+        """Let the loop of the `async with` block drive, from another thread; if it is closed, this thread drives."""
         if self._armed is not None or self.home is None:
             return
         self._armed = self.home
@@ -82,39 +82,39 @@ class Loops:
             waker = self._wakers[loop] = LoopWaker(loop, self.turn)
         deadline = time.perf_counter() + machine.turn_budget
         if not machine.driver.drive(None, deadline):
-            machine.driver.enlist(waker)
+            machine.driver.add_waker(waker)
             if not machine.driver.drive(None, deadline):
                 return
-        machine.handover.sources()  # those that are through are forgotten
+        machine.handover.sources()  # forgets finished handovers
         if machine.driver.can_go_on():
             if self._armed is None:
                 self.arm(loop)
             return
         if machine.engine.idle():
             return
-        machine.driver.enlist(waker)
+        machine.driver.add_waker(waker)
         machine.driver.pass_on()
         if machine.has_waiters():
             machine.waiters.watch.arm(loop)
-        # Also if nobody waits here: another machine may.
-        for flight in machine.completion.oldest():
-            if flight.event is not None and flight.instruction.stream.policy.await_progress(flight.event, waker.wake):
+        # Also without waiters here, since another machine may have some.
+        for work in machine.completion.oldest():
+            if work.event is not None and work.instruction.stream.policy.await_progress(work.event, waker.wake):
                 break
 
     def in_time(self, loop: AbstractEventLoop) -> bool:
-        """Whether the loop's present turn has lasted for less than the budget since something ran inline in it."""
+        """Whether the budget of the loop's present turn is left; it counts from the first inline call in that turn."""
         until = self._until.get(loop)
         if until is not None:
             return _now() < until
         for other in list(self._until):
             if other.is_closed():
                 self._until.pop(other, None)
-        loop.call_soon(self._until.pop, loop, None)  # first, for Ctrl-C may come out of it
+        loop.call_soon(self._until.pop, loop, None)  # first, since it may raise KeyboardInterrupt
         self._until[loop] = _now() + int(self._machine.turn_budget * 1e9)
         return True
 
     def forget_closed(self) -> None:
-        """Ask nothing more of loops that have been closed."""
+        """Forget loops that have been closed."""
         for loop in [loop for loop in list(self._wakers) if loop.is_closed()]:
             self._wakers.pop(loop, None)
             if self._armed is loop:

@@ -1,4 +1,4 @@
-"""`MachineFields`: those of a machine that every op looks at, apart from its class for compiled code to reach them."""
+"""`MachineFields`: the fields of a machine that every op reads, in a compiled base class for speed."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-# The machine of code that has not entered one, as soon as it exists; see `virtual_machine.default_machine`.
+# The default machine, once it exists; see `virtual_machine.default_machine`.
 DEFAULT: Final[list[VirtualMachine]] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MachineFields:
-    """The base of `VirtualMachine`, which alone derives from it, sets them and says the rest.
+    """The base of `VirtualMachine`, its only subclass, which sets the fields.
 
     Attributes:
         devices: its streams and workers.
         driver: runs its turns.
-        engine: decides what may run next.
-        loops: that drive it.
-        observers: are told of every instruction.
-        races: watches for accesses that nothing orders; None if nobody asked for that.
-        releases: memory that is to be given back.
+        engine: decides which instructions may run next.
+        loops: the event loops that drive it.
+        observers: the tracer and the race check.
+        races: watches for unordered accesses; None unless it was asked for.
+        releases: memory to be given back.
     """
 
     __slots__ = ("devices", "driver", "engine", "loops", "observers", "races", "releases")

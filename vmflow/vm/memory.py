@@ -1,4 +1,4 @@
-"""The memory of one machine on each device, and the attempts to get some back when a device has no more."""
+"""The memory of one machine on each device, and the last resort when a device has no more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-# How many of the largest live pieces an error names.
+# How many of the largest living allocations an error names.
 _NAMED: Final = 5
 
 
@@ -45,36 +45,36 @@ class MachineMemory:
         self.allocators: dict[tuple[Device, str], BinAllocator] = {}
 
     def allocator(self, device: Device, kind: str = "compute") -> BinAllocator:
-        """The one whose pieces are handed out in the order of the stream of this kind on `device`."""
-        found = self.allocators.get((device, kind))
-        if found is None:
-            made = BinAllocator(device_memory(device), on_handout=self._on_handout, on_free=self._on_free)
-            found = self.allocators.setdefault((device, kind), made)
-        return found
+        """The allocator whose memory is handed out in the order of the stream of this kind on `device`."""
+        allocator = self.allocators.get((device, kind))
+        if allocator is None:
+            new = BinAllocator(device_memory(device), on_handout=self._on_handout, on_free=self._on_free)
+            allocator = self.allocators.setdefault((device, kind), new)
+        return allocator
 
     def of_device(self, device: Device) -> list[BinAllocator]:
-        """All of `device` that are in use."""
+        """The allocators of `device`."""
         return [allocator for (owner, _), allocator in list(self.allocators.items()) if owner is device]
 
     def kind_of(self, allocator: BinAllocator) -> str | None:
-        """The kind of stream in whose order an allocator's pieces are handed out; None if it is another machine's."""
-        for (_, kind), found in list(self.allocators.items()):
-            if found is allocator:
+        """The kind of stream in whose order an allocator hands out memory; None if it is another machine's."""
+        for (_, kind), own in list(self.allocators.items()):
+            if own is allocator:
                 return kind
         return None
 
 
 def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
-    """Take the memory of storages that are about to be released, unless an instruction is still going to use it.
+    """Free the memory of storages that are about to be released, unless an instruction will still use it.
 
-    Only for when everything launched has ended, except for `unrun`, which has not begun.
+    Call it only when all launched instructions have ended, except for `unrun`, which have not begun.
     """
     wanted: set[Dependence] = set()
     for instruction in unrun:
         if instruction.policy is not None and instruction.policy.touches_memory:
             wanted.update(instruction.reads, instruction.writes)
     for instruction in lively:
-        # One that still waits has a predecessor that was not even launched.
+        # A waiting release has a predecessor that was not even launched.
         policy = instruction.policy
         if policy is None or instruction.state not in (READY, LAUNCHED):
             continue
@@ -85,22 +85,25 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
 def rescue(
     machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, unrun: tuple[Instruction, ...]
 ) -> Failure | None:
-    """The device has no memory left: get back all that nobody will use any more, and try once more.
+    """The device has no memory left: reclaim all unused memory, and prepare the instruction once more.
 
-    Called by the driving thread, which waits here for all running instructions; `unrun`, of which the instruction is
-    the first, are about to run.
+    Called by the driving thread, which waits here for all running instructions.
+
+    Args:
+        machine, instruction, policy: the instruction that needs memory.
+        unrun: this instruction and those that follow it directly.
     """
     allocator = instruction.stream.allocator
     allocator.tried_again()
-    # Tensors in reference cycles, tracebacks above all, hold memory that nobody can use.
+    # Tensors in reference cycles, mostly those of tracebacks, hold memory that nobody can use.
     gc.collect()
-    machine.driver.finish_what_runs()
+    machine.driver.finish_running()
     machine.releases.issue()
     while machine.engine.has_work():
         machine.driver.turn()
     release_early(machine.engine.lively, [*unrun, *machine.driver.launched()])
-    for found in machine.memory.of_device(cast("Device", instruction.stream.device)):
-        found.shrink()
+    for own in machine.memory.of_device(cast("Device", instruction.stream.device)):
+        own.shrink()
     for other in machine.others():
         other.shrink(cast("Device", instruction.stream.device))
     try:
@@ -112,7 +115,7 @@ def rescue(
 
 
 def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:
-    """The same error, which also says where the memory is."""
+    """The same error, with the largest living tensors and their origins."""
     policy = instruction.policy
     doing = policy.describe() if policy is not None else instruction.name
     lines = [f"{error}, for {doing}; releasing and shrinking was tried."]
@@ -125,7 +128,7 @@ def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instructio
 
 
 def created_by(owner: Any) -> str:
-    """Where an allocation was made, by its owner as `Storage.allocate` gives it."""
+    """The origin of an allocation, by its owner as `Storage.allocate` passes it."""
     if not isinstance(owner, tuple):
         return "an unknown instruction"
     name, code, last = owner[:3]

@@ -1,4 +1,4 @@
-"""`Observers`: those that are told of every instruction of a machine."""
+"""`Observers`: the tracer and the race check of a machine, which see every instruction."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Observers:
 
     Args:
         gathers: whether instructions of a script are gathered, so that none runs inline.
-        races: watches for accesses that nothing orders; None if nobody asked for that.
+        races: watches for unordered accesses; None unless it was asked for.
 
     Attributes:
-        tracer: is told of every step of every instruction; None while nobody listens.
-        inline: whether calls may run inline as far as this goes.
+        tracer: is called at every step of every instruction; None without a recording.
+        inline: whether the observers permit calls to run inline.
     """
 
     def __init__(self, gathers: bool, races: RaceWatch | None) -> None:
@@ -34,6 +34,6 @@ class Observers:
         self.listen(self.tracer)
 
     def listen(self, tracer: Tracer | None) -> None:
-        """Tell this tracer from now on; None for nobody."""
+        """Use this tracer from now on; None for none."""
         self.tracer = tracer
         self.inline = not self._gathers and tracer is None and self._races is None

@@ -1,4 +1,4 @@
-"""How running an instruction came out: well (None), badly (a failure), or not yet (`LATER`)."""
+"""The outcome of running an instruction: success (None), a failure, or not known yet (`LATER`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vmflow.instructions.failure import Failure
 
 
 class Later:
-    """The instruction has returned, and its end will be reported."""
+    """The instruction has returned, and its end will be reported later."""
 
 
 LATER: Final = Later()

@@ -1,9 +1,9 @@
 """Machines and the process: their end when it exits, and their state after it forks.
 
-A forked child has one thread, the forking one.  Its instructions are finished before the fork, and those of other
-threads if that takes no more than a moment; the fork then happens between two instructions, or, if one takes long, in
-the middle of it.  In the child there are no workers and no loops: every machine begins anew without them, finished
-results can be read, and reading others raises an error that says so.
+A forked child has one thread, the forking one.  Its instructions are finished before the fork, and the instructions of
+other threads if they take no more than a moment; so the fork happens between two instructions, or in the middle of a
+long one.  The child has no workers and no loops: every machine starts again without them, finished results can be read,
+and reading others raises an error that says so.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def _at_exit() -> None:
     Lifecycle.exit()
     for machine in live_machines():
         machine.close()
-    # This handler is the last: they are called in the reverse order of their registration.
+    # This handler runs last: atexit calls them in the reverse order of their registration.
     interrupts.remember_at_exit()
 
 
 # Forking
 
-# Seconds that a fork waits for computations of other threads.
+# Seconds that a fork waits for instructions of other threads.
 _PATIENCE: Final = 0.02
 
 
 class _HeldForFork(threading.local):
-    """Machines on whose turn lock this thread has put its hand, so that nobody changes them while it forks."""
+    """The machines whose turn locks this thread has taken, so that nothing changes them while it forks."""
 
     def __init__(self) -> None:
         self.machines: list[VirtualMachine] = []
@@ -62,14 +62,14 @@ def _before_fork() -> None:
     held.clear()
     for machine in machines:
         if machine.driver.turn_lock.owner == threading.get_ident():
-            continue  # an instruction of it, or code that has interrupted it, forks
+            continue  # the fork is called by an instruction of this machine, or by code that has interrupted its driver
         if _take(machine, deadline):
             held.append(machine)
             machine.driver.collect_reports()
 
 
 def _finish(machine: VirtualMachine, deadline: float) -> None:
-    """Wait for the instructions of this thread, and for those of others if they end before the deadline."""
+    """Wait for the instructions of this thread, and of other threads if they can end before the deadline."""
     if machine.engine.idle() or not _take(machine, deadline):
         return
     outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
@@ -77,7 +77,7 @@ def _finish(machine: VirtualMachine, deadline: float) -> None:
     me = threading.get_ident()
     for instruction in outstanding:
         if instruction.thread == me:
-            # The code that has set these limits hears of them elsewhere.
+            # Code with such a limit gets the error where it reads the result.
             with suppress(Cancelled, DeadlineExceeded, VirtualMachineClosed):
                 machine.wait(instruction)
     left = 1e-9 * sum([instruction.cost for instruction in outstanding if instruction.state != ERASED])
@@ -91,7 +91,7 @@ def _take(machine: VirtualMachine, deadline: float) -> bool:
 
 def _give_back(machine: VirtualMachine) -> None:
     machine.driver.turn_lock.release()
-    # Threads that came meanwhile have found it taken, and sleep.
+    # Threads that have found the lock taken meanwhile sleep.
     machine.driver.pass_on()
 
 
@@ -101,7 +101,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _released_after_fork() -> list[VirtualMachine]:
-    """The machines whose turn lock this thread has taken to fork; they are not kept alive any longer."""
+    """Remove and return the machines whose turn locks this thread has taken to fork."""
     held = list(_held_for_fork.machines)
     _held_for_fork.machines.clear()
     return held
@@ -116,18 +116,18 @@ def _after_fork_in_child() -> None:
             "child"
         )
     )
-    failure.observe()  # looking at such a tensor raises it; nobody else has to hear of it
+    failure.observe()  # reading such a tensor raises it; it need not be logged
     held = _released_after_fork()
     for machine in live_machines():
         if machine.driver.turn_lock.owner == threading.get_ident() and machine not in held:
-            _go_on_alone(machine, failure)
+            _drop_other_threads(machine, failure)
         else:
-            _begin_anew(machine, failure)
+            _restart(machine, failure)
         machine.devices.go_without_threads()
 
 
-def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
-    """Let a machine go on that this thread drives: only the work of other threads has ended."""
+def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
+    """Fail the work of other threads on a machine that this thread was driving; the rest goes on."""
     machine.forget_others()
     known = {*machine.driver.reported(), *machine.driver.launched()}
     ended: list[tuple[Instruction, Failure]] = []
@@ -140,8 +140,8 @@ def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
     machine.driver.add_reports(ended)
 
 
-def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
-    """Let any other machine begin anew: the work of other threads is over, and this thread's own is issued again."""
+def _restart(machine: VirtualMachine, failure: Failure) -> None:
+    """Restart any other machine: fail the work of other threads, and issue this thread's own again."""
     at_hand = machine.driver.at_hand
     if at_hand is not None and at_hand.policy is not None:
         at_hand.policy.fail(failure)
@@ -165,7 +165,7 @@ def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _goes_on(instruction: Instruction) -> bool:
-    """Whether this thread has issued it, and it had not begun."""
+    """Whether this thread has issued the instruction, and it has not begun."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred:
         return False
@@ -173,7 +173,7 @@ def _goes_on(instruction: Instruction) -> bool:
 
 
 def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None], failure: Failure) -> None:
-    """Poison the outputs of all outstanding instructions, but for those that are issued again."""
+    """Poison the outputs of all outstanding instructions, except for those that are issued again."""
     begun = [instruction for instruction in machine.engine.lively if instruction.state == LAUNCHED]
     running = {instruction.policy for instruction in begun}
     dropped = Failure(failure.error, dropped=True)

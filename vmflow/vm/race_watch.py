@@ -1,4 +1,4 @@
-"""`RaceWatch`: tells a race detector of everything that a machine hands to its streams and hears of them."""
+"""`RaceWatch`: tells a race detector of every launch, end, event and wait on a machine's streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vmflow.streams.stream import Event, Verdict
 
 
 class RaceWatch:
-    """Between one machine and one detector."""
+    """Connects a machine with a race detector of its own."""
 
     def __init__(self) -> None:
         self.detector = RaceDetector()
@@ -24,18 +24,18 @@ class RaceWatch:
         self._lock = lock_held_while_forking()
 
     def callbacks(self) -> tuple[Callable[[Allocation], None], Callable[[Allocation], None]]:
-        """For allocators: on handing out, on freeing."""
+        """The callbacks for allocators: on handing out memory, and on freeing it."""
         return self._handed_out, self._was_freed
 
     def watched(self, policy: StreamPolicy) -> StreamPolicy:
-        """The same policy, watched."""
+        """A policy that reports its events to the detector."""
         return WatchedStreamPolicy(policy, self)
 
     def launched(self, instruction: Instruction) -> None:
-        """It is about to be handed to its stream, and has been prepared.
+        """Note that a prepared instruction is about to be launched.
 
         Raises:
-            RaceDetected: if it touches memory that something else may still be using.
+            RaceDetected: if it touches memory that another access may still be using.
         """
         policy = instruction.policy
         touches = policy is not None and policy.touches_memory
@@ -44,40 +44,40 @@ class RaceWatch:
                 instruction.stream.policy,
                 instruction.reads if touches else (),
                 instruction.writes if touches else (),
-                _What(instruction),
+                _InstructionInfo(instruction),
             )
             self._tell_freed()
 
     def finished(self, instruction: Instruction) -> None:
-        """The machine has heard that it has ended."""
+        """Note that the machine knows of the end of an instruction."""
         with self._lock:
             ticket = self._tickets.pop(instruction, None)
             if ticket is not None:
                 self.detector.finished(ticket)
 
     def host_reads(self, dependence: Dependence) -> None:
-        """Code outside any instruction looks at the memory.
+        """Check a read of the memory by code outside of all instructions.
 
         Raises:
-            RaceDetected: if something that writes it is not known to have ended.
+            RaceDetected: if a write to it is not known to have ended.
         """
         with self._lock:
             self.detector.host_access(dependence, False, "a read by the program")
 
     def quiet(self) -> None:
-        """Nothing is going on."""
+        """Forget everything: all instructions have ended."""
         with self._lock:
             self._tickets.clear()
             self._freed.clear()
             self.detector.quiet()
 
     def recorded(self, stream: WatchedStreamPolicy) -> Clock:
-        """An event was recorded there."""
+        """The clock of an event recorded on that stream."""
         with self._lock:
             return self.detector.recorded(stream)
 
     def waits(self, stream: WatchedStreamPolicy, clock: Clock) -> None:
-        """That stream waits for an event of this clock."""
+        """Note that the stream waits for an event of this clock."""
         with self._lock:
             self.detector.waits(stream, clock)
 
@@ -101,8 +101,8 @@ def _range(allocation: Allocation) -> tuple[int, int, int, Dependence]:
     return id(allocation.block), start, start + allocation.nbytes, allocation.owner[3]
 
 
-class _What:
-    """An instruction, for messages; it may be read long after it has ended."""
+class _InstructionInfo:
+    """Describes an instruction in messages, even long after it has ended."""
 
     __slots__ = ("code", "last", "name", "serial", "stream")
 
@@ -118,7 +118,7 @@ class _What:
 
 
 class WatchedEvent:
-    """An event that remembers what it stands behind."""
+    """An event with its clock, which tells the instructions before it."""
 
     __slots__ = ("clock", "event")
 

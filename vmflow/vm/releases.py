@@ -1,4 +1,4 @@
-"""`Releases`: memory whose last tensor is gone goes back behind the instructions that still use it."""
+"""`Releases`: gives memory back when its last tensor is gone and the instructions that use it have ended."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Releases:
     """The storages of one machine whose last tensor is gone.
 
     Args:
-        machine: whose.
+        machine: the machine.
 
     Attributes:
-        noted: those that have not been seen to.
+        noted: storages that no instruction releases yet.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -33,15 +33,15 @@ class Releases:
         self.noted: deque[Storage] = deque()
 
     def note(self, storage: Storage) -> None:
-        """Give its memory back in the next turn; called by destructors, hence from anywhere."""
+        """Release the storage in the next turn; called by destructors, hence from anywhere."""
         self.noted.append(storage)
 
     def forget(self) -> None:
-        """Nothing is left to be behind: the memory goes with the objects."""
+        """Drop the notes: without outstanding instructions, the memory goes with the objects."""
         self.noted.clear()
 
     def issue(self) -> None:
-        """Give back the noted storages; called by the driver."""
+        """Issue instructions that release the noted storages; called by the driver."""
         machine = self._machine
         while self.noted:
             storage = self.noted.popleft()
@@ -51,7 +51,7 @@ class Releases:
             if dependence.machine is not machine:
                 dependence.machine.release(storage)
                 continue
-            # An untouched storage belongs to no stream: nothing has to be waited for, and the memory goes with it.
+            # A storage without a stream was never used, and its memory goes with the object.
             last = storage.stream
             if last is not None:
                 home = self.home_of(storage, last)
@@ -60,7 +60,7 @@ class Releases:
                 machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
     def home_of(self, storage: Storage, last: Stream) -> Stream:
-        """The stream in whose order the memory of a storage is handed out, on the device of the stream used last."""
+        """The stream in whose order the storage's allocator hands out memory, on the device of `last`."""
         allocation = storage.allocation
         kind = None if allocation is None else self._machine.memory.kind_of(allocation.allocator)
         return self._machine.stream(cast("Device", last.device), kind or "compute")

@@ -1,4 +1,4 @@
-"""`replay` makes the turns that a story tells once more, on a fresh engine."""
+"""`replay` repeats the turns of a story on a fresh engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .story import Script
 
 
 class Replayed(InstructionPolicy):
-    """Stands for the policy of an instruction that is replayed; it orders like that one and runs nothing."""
+    """Stands for the policy of a replayed instruction; orders it in the same way and runs nothing."""
 
     __slots__ = ("barrier", "follows", "fusable", "name", "preschedulable")
 
@@ -33,17 +33,17 @@ class Replayed(InstructionPolicy):
 
 
 class ReplayedStream(StreamPolicy):
-    """Stands for the policy of a stream; one that keeps program order needs no mark: its order is among the writes."""
+    """Stands for the policy of a stream.  Program order needs no flag, since the script has it among the writes."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
 
 
 def replay(script: Script) -> VirtualMachineEngine:
-    """A fresh engine that was given the events of a `Story.script`, and has made the same decisions.
+    """Pass the events of a `Story.script` to a fresh engine, compare its decisions, and return the engine.
 
     Raises:
-        ValueError: if the script does not begin at the beginning of an engine's life.
+        ValueError: if the script does not begin with an engine's first turn.
         InternalError: if the engine decides otherwise.
     """
     engine = VirtualMachineEngine(
@@ -53,10 +53,10 @@ def replay(script: Script) -> VirtualMachineEngine:
     dependences: dict[int, Dependence] = {}
     played: dict[int, Instruction] = {}
 
-    def told(serial: int) -> Instruction:
+    def known(serial: int) -> Instruction:
         if serial not in played:
             raise ValueError(
-                f"the script speaks of #{serial}, which it has not introduced: its first turns were forgotten; "
+                f"the script mentions #{serial}, which it has not introduced: its first turns were forgotten; "
                 "record it with a longer story"
             )
         return played[serial]
@@ -66,21 +66,21 @@ def replay(script: Script) -> VirtualMachineEngine:
 
     for turn, entry in enumerate(script):
         if entry["abandoned"]:
-            unrun = [instruction for instruction in map(told, entry["abandoned"]) if instruction.state == LAUNCHED]
+            unrun = [instruction for instruction in map(known, entry["abandoned"]) if instruction.state == LAUNCHED]
             engine.abandon(unrun, lambda policy: None)
             continue
         for serial in entry["finished"]:
             if serial in entry["failed"]:
-                engine.failed(told(serial), RuntimeError("as in the script"))
+                engine.failed(known(serial), RuntimeError("as in the script"))
             else:
-                engine.completed(told(serial))
+                engine.completed(known(serial))
         for absorbed in entry["absorbed"]:
             if absorbed["serial"] != len(played):
                 raise ValueError(
                     f"the script introduces #{absorbed['serial']} where #{len(played)} is due: its first turns were "
                     "forgotten; record it with a longer story"
                 )
-            # Following a stream of which nothing is told is following nothing.
+            # Following a stream without instructions has no effect.
             follows = streams.get(absorbed["follows"])
             played[absorbed["serial"]] = Instruction(
                 streams.setdefault(

@@ -1,4 +1,4 @@
-"""Running an instruction: here, on a worker or on a device, and reporting its end."""
+"""Running an instruction on this thread, a worker or a device, and reporting its end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .failing import failure_of, poison
 from .outcome import LATER, Later, Outcome
 
 if TYPE_CHECKING:
-    from .completion import InFlight
+    from .completion import DeviceWork
     from .virtual_machine import VirtualMachine
 
 
 def launch(machine: VirtualMachine, instruction: Instruction) -> None:
-    """Run the instruction here, or hand it to the stream's worker or device."""
+    """Run the instruction on this thread, or pass it to the stream's worker or device."""
     stream = instruction.stream
     policy = instruction.policy
     assert policy is not None
@@ -57,7 +57,7 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
 
 
 def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> bool:
-    """Prepare for all results at once, if they are wanted; False, and nothing is prepared, if there is no memory."""
+    """Prepare all members together, unless they are dropped; returns False, with none prepared, without memory."""
     if not _wanted(machine, instruction):
         return True
     try:
@@ -71,9 +71,9 @@ def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Cha
 
 
 def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
-    """Run the members of a chain here, each before there is memory for the next.
+    """Run the members of a chain one by one, each before the next gets memory.
 
-    So they need no more than they would by themselves: memory that one reads last is released before the next one.
+    So they need no more memory than single instructions: memory that a member reads last is released before the next.
     """
     stream = instruction.stream
     if stream.policy.asynchronous:
@@ -81,7 +81,7 @@ def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain
             failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
             machine.completion.submit(member, failure, instruction)
         return
-    while stream.worker is not None and stream.posted:  # behind which they stand
+    while stream.worker is not None and stream.posted:  # these come first
         stream.worker.wait_until_idle()
         machine.driver.collect_reports()
     for at, member in enumerate(chain.members):
@@ -98,10 +98,10 @@ def prepare(
     policy: InstructionPolicy,
     unrun: tuple[Instruction, ...] = (),
 ) -> Failure | None:
-    """Prepare, if it is wanted; a failure is returned, and takes effect when its turn comes on its stream.
+    """Prepare the instruction, unless it is dropped; a failure is returned, and takes effect when its turn comes.
 
     Args:
-        unrun: for a member of a chain, it and those that come behind it.
+        unrun: for a member of a chain, this member and those after it.
     """
     if not _wanted(machine, instruction):
         return None
@@ -116,24 +116,24 @@ def prepare(
     except Exception as error:
         failure = failure_of(machine, instruction, error)
     if failure is not None:
-        policy.doom(failure)
+        policy.preparing_failed(failure)
     return failure
 
 
 def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Whether it is not going to be dropped for all that is known now; if it is, it needs nothing."""
+    """Whether the instruction's scope has not dropped it; a dropped one needs no resources."""
     scope = scope_of(instruction)
     return scope is None or scope.dropped() is None
 
 
 def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
-    """Run an item on the thread of a worker: an instruction, and an earlier failure or None."""
+    """Run an instruction, which may have failed already, on the thread of a worker."""
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | None = None) -> Outcome:
-    """Compute; a failure, also one there was before, poisons the outputs and is returned."""
+    """Compute; a failure, also an earlier one, poisons the outputs and is returned."""
     if instruction.members is not None:
         return _run_members(machine, instruction, instruction.members, failure)
     policy = instruction.policy
@@ -147,7 +147,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
         if dropped is not None:
             policy.drop(dropped)
             if failure is not None:
-                failure.observe()  # it would not have mattered
+                failure.observe()  # the instruction would not have run anyway
             if tracer is not None:
                 tracer.ended(instruction, dropped)
             return None
@@ -175,7 +175,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
 def _run_members(
     machine: VirtualMachine, instruction: Instruction, members: tuple[Instruction, ...], failure: Failure | None
 ) -> Outcome:
-    """Run each by itself, or a chain as one; returns the first failure, for there may be more to tell the engine."""
+    """Run the members one by one, or a chain together; returns the first failure and keeps the others."""
     fused = cast(FuseInstructionPolicy, instruction.policy)
     if isinstance(fused, Chain) and failure is None:
         kernel = _kernel_of_chain(machine, instruction)
@@ -183,11 +183,11 @@ def _run_members(
             return _run_chain(machine, instruction, kernel)
     lacking = fused.passed_on if isinstance(fused, Chain) and instruction.stream.policy.asynchronous else ()
     for member in members:
-        found = failure
-        if found is None and member in lacking:
-            # The memory of a device is its allocator's: a kernel makes none.
-            found = prepare(machine, member, cast(InstructionPolicy, member.policy))
-        outcome = run(machine, member, found)
+        earlier = failure
+        if earlier is None and member in lacking:
+            # On a device, memory comes from the allocator only: a kernel makes none.
+            earlier = prepare(machine, member, cast(InstructionPolicy, member.policy))
+        outcome = run(machine, member, earlier)
         if isinstance(outcome, Failure):
             fused.failed.append((member, outcome))
     return fused.failed[0][1] if fused.failed else None
@@ -201,7 +201,7 @@ def _kernel_of_chain(machine: VirtualMachine, instruction: Instruction) -> Calla
     try:
         return cast(Chain, instruction.policy).kernel()
     except Exception:
-        return None  # such as that there is no memory: whom it concerns will tell
+        return None  # such as OutOfMemory, which the member that causes it will report
 
 
 def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callable[[], None]) -> Outcome:
@@ -209,7 +209,7 @@ def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callab
     tracer = machine.observers.tracer
     last = chain.members[-1]
     if tracer is not None:
-        # Nobody can say how long each of them takes: all of it is told of the last.
+        # The time of each member is unknown: the last one gets all of it.
         for member in chain.members:
             tracer.began(member)
             if member is not last:
@@ -229,7 +229,7 @@ def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callab
 
 
 def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception | None) -> None:
-    """A deferred instruction has ended, later than it returned."""
+    """Report a deferred instruction that has ended after it returned."""
     policy = instruction.policy
     failure = None if error is None or policy is None else poison(machine, instruction, error)
     tracer = machine.observers.tracer
@@ -238,23 +238,23 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
     machine.driver.report(instruction, failure, False)
 
 
-def settle(machine: VirtualMachine, flight: InFlight) -> Outcome:
-    """A device has ended what was launched on it: hear whether it went wrong there, and tell the outputs."""
-    instruction = flight.instruction
+def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
+    """Ask whether a device has found an error in finished work, and let the outputs hold it."""
+    instruction = work.instruction
     policy = instruction.policy
     assert policy is not None
-    assert flight.verdict is not None
-    if flight.outcome is not None and not (isinstance(policy, FuseInstructionPolicy) and policy.failed):
-        return flight.outcome  # nothing of it was launched
-    error = flight.verdict()
+    assert work.verdict is not None
+    if work.outcome is not None and not (isinstance(policy, FuseInstructionPolicy) and policy.failed):
+        return work.outcome  # nothing of it was launched
+    error = work.verdict()
     return policy.settle(None if error is None else failure_of(machine, instruction, error))
 
 
-def arrived(machine: VirtualMachine, flight: InFlight) -> None:
-    """A device has ended what was launched on it."""
-    _tell_times(machine, flight)
-    outcome = flight.outcome if flight.verdict is None else settle(machine, flight)
-    member, whole = flight.instruction, flight.chain
+def finished_on_device(machine: VirtualMachine, work: DeviceWork) -> None:
+    """Report work that a device has finished to the engine."""
+    _trace_times(machine, work)
+    outcome = work.outcome if work.verdict is None else settle(machine, work)
+    member, whole = work.instruction, work.chain
     if whole is None:
         conclude(machine, member, outcome)
         return
@@ -265,15 +265,15 @@ def arrived(machine: VirtualMachine, flight: InFlight) -> None:
         conclude(machine, whole, chain.failed[0][1] if chain.failed else None)
 
 
-def _tell_times(machine: VirtualMachine, flight: InFlight) -> None:
-    tracer, policy = machine.observers.tracer, flight.instruction.stream.policy
-    if tracer is not None and flight.marks is not None and None not in flight.marks:
-        begin, end = [policy.nanoseconds(mark) for mark in flight.marks]
-        tracer.computed(flight.instruction, begin, end)
+def _trace_times(machine: VirtualMachine, work: DeviceWork) -> None:
+    tracer, policy = machine.observers.tracer, work.instruction.stream.policy
+    if tracer is not None and work.marks is not None and None not in work.marks:
+        begin, end = [policy.nanoseconds(mark) for mark in work.marks]
+        tracer.computed(work.instruction, begin, end)
 
 
 def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome) -> None:
-    """It was run, or its end was reported."""
+    """Report the outcome of an instruction to the engine, unless it is `LATER`."""
     if isinstance(outcome, Later):
         return
     if machine.races is not None:
@@ -289,7 +289,7 @@ def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome
 
 
 def quiet_context() -> contextvars.Context:
-    """A context in which numpy says nothing of inf and nan: its error state is a context variable."""
+    """A context in which numpy does not warn of inf and nan: its error state is a context variable."""
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context

@@ -13,7 +13,7 @@ from .stall_watch import STALL_SECONDS
 # rarely enough to spread the cost of a turn.
 GATHER: Final = 32
 
-# Above this many lively instructions, or bytes of their large results, the issuer waits until there are half as many.
+# Above so many outstanding instructions, or bytes of their large results, the issuer waits until half as many are left.
 # An instruction costs about a kilobyte with its operands.
 HIGH_WATER: Final = 40_000
 HIGH_WATER_BYTES: Final = 4 << 30
@@ -31,7 +31,7 @@ def check(
     stall_after: float | None,
     cpu_worker: str,
 ) -> None:
-    """Raise `ValueError` for arguments of `VirtualMachine` that it cannot have."""
+    """Raise `ValueError` for invalid arguments of `VirtualMachine`."""
     if turn_budget <= 0:
         raise ValueError(f"turn_budget must be positive, not {turn_budget}")
     for mark, about in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes"), (gather, "gather")):
@@ -45,10 +45,10 @@ def check(
 
 
 def race_check(wanted: bool | None) -> bool:
-    """Whether accesses are watched; `VMFLOW_RACE_CHECK` decides where nothing else was said."""
+    """Whether accesses are watched; by default `VMFLOW_RACE_CHECK` decides."""
     return os.environ.get("VMFLOW_RACE_CHECK", "0") not in ("", "0") if wanted is None else wanted
 
 
 def stall_seconds() -> float:
-    """See `VirtualMachine`; of `VMFLOW_STALL_SECONDS` where it is set."""
+    """The default of `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute."""
     return float(os.environ.get("VMFLOW_STALL_SECONDS", STALL_SECONDS))

@@ -1,4 +1,4 @@
-"""`Snapshot`: a machine's lists, streams and memory at one moment, as plain data with a telling repr."""
+"""`Snapshot`: a machine's lists, streams and memory at one moment, as plain data with a repr for people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InstructionInfo:
     """One instruction.
 
     Attributes:
-        waits: how many edges into it are not satisfied.
+        waits: the number of its unsatisfied edges.
         line: the user's line that issued it.
     """
 
@@ -45,20 +45,20 @@ class InstructionInfo:
 
 @attrs.frozen
 class StreamInfo:
-    """One stream: how many instructions it has, by where they are, and its thread's state, if it has a thread."""
+    """One stream: the number of its instructions in each place, and the state of its worker, if it has one."""
 
     name: str
     policy: str
     ready: int
     running: int
     posted: int
-    in_flight: int
+    on_device: int
     full: bool
     worker: str | None
 
     def __str__(self) -> str:
         parts = [self.name, self.policy, f"ready={self.ready}", f"running={self.running}", f"posted={self.posted}"]
-        parts += [f"in_flight={self.in_flight}"]
+        parts += [f"on_device={self.on_device}"]
         parts += ["full"] if self.full else []
         parts += [self.worker] if self.worker is not None else []
         return " ".join(parts)
@@ -85,12 +85,12 @@ class MemoryInfo:
 
 @attrs.frozen(repr=False)
 class Snapshot:
-    """See the module.
+    """A machine at one moment.
 
     Attributes:
         lively: instructions seen by the engine and not erased, oldest first.
-        pending: instructions not yet seen.
-        waiters: how many wait for an instruction.
+        pending: the number of instructions not yet seen.
+        waiters: the number of instructions that somebody waits for, and of producers that wait.
     """
 
     machine: str

@@ -1,4 +1,4 @@
-"""`StallWatch`: logs the state of a machine when nothing has ended for a long time."""
+"""`StallWatch`: logs the state of a machine when no instruction has ended for a long time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STALL_SECONDS: Final = 60.0
 
 
 class StallWatch:
-    """Watches one machine for the threads and coroutines that wait for it.
+    """Watches one machine while threads or coroutines wait for it.
 
-    A stall is reported once, on the logger ``vmflow``, and does not raise: a kernel may just take long.
+    A stall is logged once, on the logger ``vmflow``, and does not raise: a kernel may just take long.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -29,20 +29,20 @@ class StallWatch:
         self._armed: AbstractEventLoop | None = None
 
     def sleep(self, waker: ThreadWaker, patience: float | None) -> None:
-        """Sleep until woken, or for `patience` seconds; look for a stall now and then."""
+        """Sleep until woken, or for `patience` seconds; checks for a stall now and then."""
         stall_after = self._machine.stall_after
         if not waker.sleep(stall_after if patience is None else min(stall_after, patience)):
             self.look()
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """A coroutine waits on `loop`: look for a stall when it has waited long."""
+        """Check for a stall now and then while a coroutine waits on `loop`."""
         if self._armed is None or self._armed.is_closed():
             self._armed = loop
             self.look()
             loop.call_later(self._machine.stall_after, self._look_on_loop, loop)
 
     def look(self) -> None:
-        """Report if nothing has ended since long ago."""
+        """Log a stall if no instruction has ended for `stall_after` seconds."""
         machine = self._machine
         now = time.monotonic()
         if machine.engine.total_erased != self._erased:
@@ -54,7 +54,7 @@ class StallWatch:
             import logging  # here, because few programs stall and importing it takes milliseconds
 
             logging.getLogger("vmflow").warning(
-                "nothing has ended for %.0f seconds; what is waited for may be in here:\n%r",
+                "nothing has ended for %.0f seconds, although somebody waits; the state of the machine:\n%r",
                 now - self._since,
                 machine.snapshot(),
             )

@@ -13,8 +13,8 @@ from vmflow.streams import Stream
 # Plain data that `json` can write and read back, one entry per turn.
 Script: TypeAlias = list[dict[str, Any]]
 
-# An instruction that does not order itself in the usual way: its serial, whether it is a barrier, which stream it
-# follows.  One that is no barrier and follows none is not preschedulable.
+# An instruction with an unusual order: its serial, whether it is a barrier, the stream that it follows.  If it is no
+# barrier and follows no stream, it is not preschedulable.
 Fence: TypeAlias = tuple[int, bool, Stream | None]
 
 
@@ -22,10 +22,10 @@ class Turn:
     """One turn: the instructions reported, erased, absorbed and launched, and the failures among the reports.
 
     Attributes:
-        fences: of the absorbed instructions.  Their policies, which say it too, are dropped when they have run.
+        fences: of the absorbed instructions; kept here because their policies are dropped when they have run.
         fused: the instructions that stand for several absorbed ones, with the serial of the first.  The members are
-            absorbed, erased and abandoned one by one.
-        abandoned: the forgotten instructions, if this is no turn but a call of `abandon`.
+            listed one by one as absorbed, erased and abandoned.
+        abandoned: the abandoned instructions, if this is no turn but a call of `abandon`.
     """
 
     __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "finished", "fused", "launched")
@@ -74,32 +74,32 @@ class Story:
         self.turns.append(Turn(finished, erased, absorbed, launched, failures, fences, fused, []))
 
     def remember_abandoned(self, abandoned: list[Instruction]) -> None:
-        """Add the instructions that were forgotten between two turns."""
+        """Add the instructions that were abandoned between two turns."""
         self.turns.append(Turn([], [], [], [], [], [], [], abandoned))
 
     def events(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
         """The story as ``(event, serial, detail)``, oldest first.
 
         Args:
-            about: keep one instruction (itself or its serial), or those of one name; None keeps all.
+            about: keep one instruction (itself or its serial), or the instructions of one name; None keeps all.
         """
-        told = [event for turn in self.turns for event in _tell(turn)]
+        events = [event for turn in self.turns for event in _events(turn)]
         if about is None:
-            return told
+            return events
         if isinstance(about, Instruction):
             about = about.serial
         if isinstance(about, int):
-            return [event for event in told if event[1] == about]
+            return [event for event in events if event[1] == about]
         named = {
             instruction.serial
             for turn in self.turns
             for instruction in _instructions(turn)
             if instruction.name == about
         }
-        return [event for event in told if event[1] in named]
+        return [event for event in events if event[1] in named]
 
     def script(self) -> Script:
-        """The story as plain data, from which `replay` makes the same turns on a fresh engine.
+        """The story as plain data, from which `replay` repeats the turns on a fresh engine.
 
         Complete only if no turn has been forgotten yet.
         """
@@ -162,7 +162,7 @@ def _instructions(turn: Turn) -> list[Instruction]:
     return turn.erased + turn.absorbed + members_of(turn.launched) + turn.abandoned
 
 
-def _tell(turn: Turn) -> Iterator[tuple[str, int, str]]:
+def _events(turn: Turn) -> Iterator[tuple[str, int, str]]:
     for serial, error in turn.failures:
         yield "failed", serial, error
     for event, instructions in (

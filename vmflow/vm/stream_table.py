@@ -1,4 +1,4 @@
-"""Which kinds of stream a device has, and how each executes."""
+"""The kinds of stream of each device, and their policies."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     """The policy of a new stream.
 
     Args:
-        machine: the name of the machine it is for.
+        machine: the name of its machine.
         device: None for streams that belong to no device.
         kind: see `StreamPolicy.kind`.
         cpu_worker: see `CpuStreamPolicy`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
-        ValueError: if it has no such stream.
+        ValueError: if the device has no such stream.
     """
     if device is None:
         return ControlStreamPolicy()
@@ -64,10 +64,10 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device.type == "cpu" and kind == "compute":
         return CpuStreamPolicy(worker=cpu_worker)
     if device.type == "meta" and kind == "compute":
-        return CpuStreamPolicy(worker="never")  # nothing is computed, which takes no time
+        return CpuStreamPolicy(worker="never")  # it computes nothing, which takes no time
     staged = kind.startswith(STAGE_PREFIX) and kind.removeprefix(STAGE_PREFIX).isdecimal()
     if device.type == "cpu" and staged:
-        # Stages are there to overlap, in a plain script too.
+        # Stages are meant to overlap, in a plain script too.
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
     if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith((STREAM_PREFIX, EXTERNAL_PREFIX))):
         from vmflow.streams.cuda import registry
@@ -104,7 +104,7 @@ def device_memory(device: Device) -> DeviceMemory:
             elif device.type == "meta":
                 from vmflow.streams.cuda.arrays import bytes_at
 
-                # Arrays with addresses, behind which there is nothing.
+                # Arrays with addresses but without memory.
                 found = DeviceMemory(
                     str(device), lambda nbytes: bytes_at(0, nbytes, None), nothing=bytes_at(0, 0, None)
                 )
@@ -117,7 +117,7 @@ def device_memory(device: Device) -> DeviceMemory:
 def simulated_device(device: Device) -> SimulatedDevice:
     """The simulated accelerator behind a "sim" device.
 
-    It is made at the first use, in the mode that the environment variable ``VMFLOW_SIM`` tells ("lazy", "eager" or
+    It is made at the first use, in the mode of the environment variable ``VMFLOW_SIM`` ("lazy", "eager" or
     "random:SEED"; by default lazy).
     """
     if device.type != "sim":
@@ -133,7 +133,7 @@ def simulated_device(device: Device) -> SimulatedDevice:
 
 
 def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, DeviceMemory]:
-    """Use these for CUDA devices from now on, for tests that emulate some; returns those before."""
+    """Replace the memories of CUDA devices, for tests that emulate some; returns the old ones."""
     with _lock:
         before = {device: memory for device, memory in _memories.items() if device.type == "cuda"}
         for device in before:

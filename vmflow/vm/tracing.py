@@ -1,4 +1,4 @@
-"""`Tracer`: the interface for listening to a machine."""
+"""`Tracer`: the interface of a recording of a machine's instructions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .outcome import Outcome
 
 
 class Tracer(Protocol):
-    """Is told of every step of every instruction, on the thread that takes the step."""
+    """Is called at every step of every instruction, on the thread that takes the step."""
 
     def issued(self, instruction: Instruction) -> None:
-        """It is about to be accepted."""
+        """The instruction is about to be accepted."""
         ...
 
     def began(self, instruction: Instruction) -> None:
-        """Its turn has come: it is about to run, or to be told that it will not."""
+        """Its turn has come: it is about to run, or to be dropped."""
         ...
 
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
-        """It has run, or is to end `LATER` if it is deferred.  A dropped one has its scope's failure."""
+        """It has run; a deferred one may end `LATER`, a dropped one has its scope's failure."""
         ...
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
@@ -30,7 +30,7 @@ class Tracer(Protocol):
         ...
 
     def computed(self, instruction: Instruction, begin: int, end: int) -> None:
-        """A device has computed what it had launched, within these times on the clock of ``time.perf_counter_ns``."""
+        """A device has computed it, between these times on the clock of ``time.perf_counter_ns``."""
         ...
 
     def abandoned(self, instruction: Instruction) -> None:

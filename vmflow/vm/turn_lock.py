@@ -1,4 +1,4 @@
-"""`TurnLock`: the right to drive a machine, or to start launches of graphs, which one thread has at a time."""
+"""`TurnLock`: gives one thread at a time the right to drive a machine, or to start launches of graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Sleeper:
         thread: its identifier.
         bell: wakes it.
         waits: whether the lock may still be given to it.
-        given: whether it was.
+        given: whether it was given the lock.
     """
 
     __slots__ = ("bell", "given", "thread", "waits")
@@ -33,14 +33,14 @@ class _Sleeper:
 
 
 class TurnLock:
-    """A lock that is taken, and whose owner is noted, in one step.
+    """A lock whose taking and whose note of the owner are one step.
 
     Ctrl-C is raised after a call returns, hence also between the call that takes a `threading.Lock` and the `try` whose
-    `finally` gives it back; to hold the signal back meanwhile costs more than a small op.  Here taking is one
-    assignment: the interpreter neither looks for signals nor lets another thread run between its bytecodes, and what
-    follows it may be a `try`.  This needs the global interpreter lock, as the lists of the engine do.
+    `finally` releases it; holding the signal back meanwhile costs more than a small op.  Here taking is one assignment:
+    the interpreter neither checks for signals nor lets another thread run between its bytecodes, and a `try` may follow
+    directly.  This needs the global interpreter lock, as the lists of the engine do.
 
-    A thread that sleeps in `acquire` is given the lock by the thread that has it: otherwise a thread that takes it for
+    A thread that releases the lock gives it to a thread that sleeps in `acquire`: otherwise a thread that takes it for
     each op would be quicker every time.
 
     Attributes:
@@ -57,7 +57,7 @@ class TurnLock:
         """Take it if it is free; not if this thread, `me`, has it already."""
         if self.owner is not None:
             return False
-        # One line, for a debugger is called between lines and may let another thread run.
+        # One line, since a debugger is called between lines and may let another thread run.
         self.owner = self.owner or me
         return self.owner == me
 
@@ -69,7 +69,7 @@ class TurnLock:
         if not blocking:
             return False
         deadline = time.monotonic() + timeout if timeout >= 0 else None
-        in_vain = self.owner == me
+        deadlocked = self.owner == me
         sleeper = _Sleeper(me)
         self._sleepers.append(sleeper)
         try:
@@ -79,26 +79,26 @@ class TurnLock:
                     break
                 sleeper.bell.sleep(remaining)
         except BaseException:
-            self._dismiss(sleeper)
-            if self.owner == me and not in_vain:
+            self._remove(sleeper)
+            if self.owner == me and not deadlocked:
                 self.release()
             raise
-        self._dismiss(sleeper)
+        self._remove(sleeper)
         # Also if it was given at the very end of the time.
-        return self.owner == me and not in_vain
+        return self.owner == me and not deadlocked
 
-    def _dismiss(self, sleeper: _Sleeper) -> None:
-        """Let nobody give the lock to a sleeper any more."""
+    def _remove(self, sleeper: _Sleeper) -> None:
+        """Keep the lock from being given to a sleeper any more."""
         sleeper.waits = False
         self._sleepers.remove(sleeper)
         if self.owner is None:
             self.wake()
 
     def release(self) -> None:
-        """Give it back.
+        """Release the lock.
 
         Raises:
-            RuntimeError: if nobody has it.
+            RuntimeError: if no thread has it.
         """
         if self.owner is None:
             raise RuntimeError("release of a turn lock that nobody has")
@@ -106,15 +106,15 @@ class TurnLock:
         self.wake()
 
     def wanted(self) -> bool:
-        """Whether a thread sleeps until it gets the lock."""
+        """Whether a thread sleeps in `acquire`."""
         return bool(self._sleepers)
 
     def wake(self) -> None:
-        """Give it to the thread that has waited longest, unless another has been quicker."""
+        """Give the lock to the thread that has waited longest, unless another thread has taken it."""
         if self._sleepers:
             try:
                 sleeper = self._sleepers[0]
-            except IndexError:  # it has just given up
+            except IndexError:  # the sleeper has just given up
                 return
             if self.owner is None:
                 # One line, as in `take`.
@@ -123,13 +123,13 @@ class TurnLock:
             sleeper.bell.wake()
 
     def renew(self) -> None:
-        """In a forked child: free it if its owner is a thread that is not here, and would never give it back."""
+        """In a forked child: free the lock if its owner does not exist here, and would never release it."""
         self._sleepers.clear()
         if self.owner != _get_ident():
             self.owner = None
 
     def locked(self) -> bool:
-        """Whether anybody has it."""
+        """Whether a thread has it."""
         return self.owner is not None
 
     def __enter__(self) -> None:

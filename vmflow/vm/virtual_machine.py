@@ -1,4 +1,4 @@
-"""`VirtualMachine`: an engine, and all that drives it, waits for it and ends it."""
+"""`VirtualMachine`: an engine, with the objects that drive it, wait for it and end it."""
 
 from __future__ import annotations
 
@@ -48,42 +48,53 @@ if TYPE_CHECKING:
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
 
-# A script that only issues also gets a turn for an instruction this heavy, in nanoseconds.
+# A script that only issues also gets a turn for an instruction of this many nanoseconds.
 _HEAVY: Final = 20_000
 
 
-# By id; a dictionary, since threads may make machines while others look at all of them.
+# By id; a dictionary, since threads may make machines while others iterate over them.
 _machines: dict[int, weakref.ref[VirtualMachine]] = {}
 
 
 class VirtualMachine(MachineFields):
     """Orders and runs instructions.
 
-    A script needs none: `default_machine` serves it.  A loop may have its own, with its own streams and workers:
-
-        async with vmflow.VirtualMachine() as vm:
-            ...   # ops of this task and its children go to vm
-
-    Leaving the block finishes all work, or drops work that has not started if the block is left by an exception.
+    A script needs none: it uses the default machine.  A loop may have its own, with its own streams and workers.  Ops
+    of the task that enters the ``async with`` block, and of its children, go to that machine.  Leaving the block
+    finishes all work, or drops work that has not started if the block is left by an exception.
 
     Args:
         name: for reprs and thread names.
         window: the most instructions one turn absorbs.
-        turn_budget: seconds a loop callback may drive before it lets the loop go on.
-        gather: a script that only issues gets a turn each time this many instructions are pending.  By default, what
-            has nothing before it runs as it is issued, which takes less time than a turn, and the rest gathers.
-        high_water: lively instructions above which the issuer drives or waits.
-        high_water_bytes: the same for the bytes of their results, as far as they are large.
+        turn_budget: seconds that a loop callback may drive before it lets the loop run.
+        gather: a script that only issues gets a turn each time this many instructions are pending.  By default, an
+            instruction with nothing before it runs as it is issued, which takes less time than a turn, and the rest
+            gathers.
+        high_water: outstanding instructions above which the issuer drives or waits.
+        high_water_bytes: the same for the bytes of their large results.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
-        race_check: watch for accesses to one memory that nothing orders; raises `RaceDetected`.  Slow.
+        race_check: watch for unordered accesses to the same memory; raises `RaceDetected`.  Slow.
         drain_timeout: seconds that leaving the `async with` block may take before the remaining work is dropped;
             None for as long as it takes.
-        stall_after: seconds without any progress after which a waiting thread or coroutine logs what everything is
-            waiting for.
+        stall_after: seconds without any progress after which a waiting thread or coroutine logs the state of the
+            machine.
 
     Attributes:
-        state: "running"; "draining" while it finishes and takes nothing new; "closed"; or "aborted", if something was
-            still running when the time to close was up.
+        state: "running"; "draining" while it finishes and refuses new work; "closed"; or "aborted", if an instruction
+            was still running when the time to close was up.
+
+    Raises:
+        ValueError: for a number that is not positive, or another `cpu_worker`.
+
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with flow.VirtualMachine("mine") as machine:
+        ...         print(await (flow.ones(2) + 1))
+        ...     print(machine)
+        >>> asyncio.run(main())
+        tensor([2., 2.])
+        <VirtualMachine 'mine' closed>
     """
 
     def __init__(
@@ -113,11 +124,11 @@ class VirtualMachine(MachineFields):
         self.back_pressure = BackPressure(self)
         self.releases = Releases(self)
         self.devices = Devices(self, cpu_worker, partial(running.run_on_worker, self), running.quiet_context)
-        # Every instruction of a transport, and every launch of a graph, writes it: so they keep one order.
+        # All exchanges between ranks and launches of graphs write this, so that they keep one order.
         self.transport = Dependence(self)
         self.races: RaceWatch | None = None
         if settings.race_check(race_check):
-            from .race_watch import RaceWatch  # which most programs do without
+            from .race_watch import RaceWatch  # here, because most programs do not need it
 
             self.races = RaceWatch()
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
@@ -131,7 +142,7 @@ class VirtualMachine(MachineFields):
         _machines[number] = weakref.ref(self, lambda _: _machines.pop(number, None))
 
     def forget_threads(self) -> None:
-        """Set up the parts of threads and loops; a forked child does so again, having none of its parent's."""
+        """Set up the state of threads and loops; a forked child does so again, since it has none of them."""
         self.driver.forget()
         self.devices.forget_workers()
         self.handover = Handover(self)
@@ -146,7 +157,7 @@ class VirtualMachine(MachineFields):
         self.waiters = Waiters(self)
 
     def forget_others(self) -> None:
-        """In a forked child, if this thread drives it: drop the parts of other threads and of loops."""
+        """In a forked child, if this thread drives the machine: drop the state of other threads and of loops."""
         self.devices.forget_workers()
         self.driver.forget_others()
         self.back_pressure.forget()
@@ -155,7 +166,7 @@ class VirtualMachine(MachineFields):
 
     @property
     def tracer(self) -> Tracer | None:
-        """The tracer that is told of every step of every instruction; None while nobody listens."""
+        """The tracer that is called at every step of every instruction; None without a recording."""
         return self.observers.tracer
 
     @tracer.setter
@@ -169,7 +180,7 @@ class VirtualMachine(MachineFields):
 
     @property
     def state(self) -> str:
-        """See the class."""
+        """See the attributes of the class."""
         return self.lifecycle.state
 
     # Streams
@@ -195,35 +206,35 @@ class VirtualMachine(MachineFields):
         return self.stream(cast(Device, stream.device))
 
     def keep_program_order(self, stream: Stream) -> tuple[Dependence, ...]:
-        """Let the stream keep program order from now on, though no data may ask for it; see `StreamPolicy.sequential`.
+        """Let the stream keep program order from now on, even without data dependences; see `StreamPolicy.sequential`.
 
         Returns:
-            The dependences that an instruction reads to be behind those that the stream has already.
+            The dependences that an instruction must read to run after the stream's present instructions.
         """
         if stream.policy.sequential:
             return ()
         lock = self.driver.turn_lock
-        # Code that the driving thread runs has the lock already.
+        # Code that runs on the driving thread has the lock already.
         mine = lock.owner == threading.get_ident()
         if not mine:
             lock.acquire()
         try:
             stream.policy.keep_order()
-            lively = [each for each in self.engine.lively if each.stream is stream]
+            lively = [instruction for instruction in self.engine.lively if instruction.stream is stream]
         finally:
             if not mine:
                 lock.release()
                 self.driver.pass_on()
-        return tuple(dict.fromkeys([dependence for each in lively for dependence in each.writes]))
+        return tuple(dict.fromkeys([dependence for instruction in lively for dependence in instruction.writes]))
 
     # Issuing
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None:
-        """Accept an instruction.  Returns at once, except for back-pressure and the turns a script drives itself.
+        """Accept an instruction.  Returns immediately, except for back-pressure and the turns that a script drives.
 
         Args:
-            instruction: to run.
-            written: a storage that it writes, which is told of its new writer.
+            instruction: the instruction.
+            written: a storage that it writes, whose `writer` becomes this instruction.
         """
         if self.driver.refusing:
             self.require_open(instruction.name)
@@ -239,7 +250,7 @@ class VirtualMachine(MachineFields):
         pending = self.engine.pending
         tracer = self.observers.tracer
         if tracer is not None:
-            # Before anybody else can see it, and perhaps run it at once.
+            # Before another thread can see it, and perhaps run it.
             tracer.issued(instruction)
         if written is not None:
             written.expect(instruction, pending)
@@ -248,22 +259,22 @@ class VirtualMachine(MachineFields):
         self.accepted(instruction)
 
     def issue_from_within(self, instruction: Instruction) -> None:
-        """Accept an instruction that a running one has caused; the driving thread goes on with it.
+        """Accept an instruction that a running one issues; the driving thread goes on with it.
 
-        Also while the machine finishes and takes nothing else.  If it has ended, the instruction is dropped.
+        Also while the machine drains and refuses other work.  If it has ended, the instruction is dropped.
         """
         tracer = self.observers.tracer
         if tracer is not None:
             tracer.issued(instruction)
         self.engine.pending.append(instruction)
-        # Looked at after appending: the thread that closes the machine looks for late instructions after saying so.
+        # Checked after appending: the closing thread sets the state before it drops late instructions.
         if self.closed:
             self.lifecycle.drop_late()
 
     def would_run_here(self, stream: Stream, cost: int) -> bool:
-        """Whether a caller may do work of so many nanoseconds by itself, as an instruction on `stream` would.
+        """Whether a caller may do work of so many nanoseconds itself, as an instruction on `stream` would.
 
-        Only code that the driving thread runs may, and no code where instructions are watched.
+        Only code on the driving thread may, and only without a tracer and a race check.
         """
         return (
             stream.posted == 0
@@ -275,29 +286,29 @@ class VirtualMachine(MachineFields):
         )
 
     def remember(self, failure: Failure) -> None:
-        """A failure that somebody may never ask for, and is to be told of then."""
+        """Remember a failure, to report it at the end if nobody has looked at it."""
         self.lifecycle.remember(failure)
 
     def require_open(self, name: str) -> None:
-        """Raise `VirtualMachineClosed` if nothing new is taken, before `name` has changed anything."""
+        """Raise `VirtualMachineClosed` if new work is refused, before `name` has changed anything."""
         self.lifecycle.require_open(name)
 
-    def bring(self, storage: Storage, stream: Stream) -> Dependence:
-        """Make `storage` safe to use on `stream` by the next instruction issued; returns what orders its accesses.
+    def access(self, storage: Storage, stream: Stream) -> Dependence:
+        """Make `storage` safe to use on `stream` by the next instruction issued; returns its dependence.
 
-        On another stream of the same asynchronous device, that stream is made to wait for the one that used the storage
-        last.  Otherwise the engine waits until that one has finished.
+        If another stream of the same asynchronous device used the storage last, `stream` is made to wait for that one
+        on the device.  Otherwise the engine waits until that use has finished.
         """
-        return self.handover.bring(storage, stream)
+        return self.handover.access(storage, stream)
 
     def accepted(self, instruction: Instruction) -> None:
-        """See to it that somebody drives, now that `instruction` is pending."""
+        """Make sure that somebody drives, now that `instruction` is pending."""
         engine = self.engine
         pending = engine.pending
         nbytes = instruction.nbytes
         if nbytes:
             self.back_pressure.count(nbytes)
-        # Looked at after appending: the thread that closes the machine drops the instructions it finds after saying so.
+        # Checked after appending: the closing thread sets this before it drops the pending instructions.
         if self.driver.refusing:
             self.lifecycle.refuse(instruction)
         self.driver.pass_on()
@@ -313,15 +324,15 @@ class VirtualMachine(MachineFields):
         if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
             nbytes and self.back_pressure.outstanding_bytes() > self.high_water_bytes
         ):
-            self.back_pressure.relieve(loop)
+            self.back_pressure.throttle(loop)
 
     def flush(self) -> None:
-        """Begin the op that a script has issued last, if it waits for ops that may go on with it; see `Chain`."""
+        """Run the op that a script has issued last, if it waits for ops to make a chain with; see `Chain`."""
         if self.driver.chain is not None:
             self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
-        """Give the memory that is kept for reuse back to the device; not if something is still going on."""
+        """Give the memory that is kept for reuse back to the device; returns False if the machine is busy."""
         allocators = self.memory.of_device(device)
         if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False
@@ -338,14 +349,14 @@ class VirtualMachine(MachineFields):
     def release(self, storage: Storage) -> None:
         """Give the memory of `storage` back behind everything issued so far.
 
-        Called by destructors, hence from anywhere, also in the middle of a turn: this only leaves a note.  With nothing
-        issued there is nothing to be behind, and the memory goes with the object.
+        Called by destructors, hence from anywhere, also in the middle of a turn: this only leaves a note.  If nothing
+        is outstanding, the memory goes with the object.
         """
         if not self.engine.idle():
             self.releases.note(storage)
 
     def has_waiters(self) -> int:
-        """How many instructions somebody waits for, and how many wait for room."""
+        """The number of instructions that somebody waits for, and of producers that wait because of back-pressure."""
         return self.waiters.count() + self.back_pressure.waiting()
 
     # Waiting
@@ -363,22 +374,22 @@ class VirtualMachine(MachineFields):
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` is erased.
 
-        Cancelling the coroutine stops the waiting, not the instruction; a scope stops instructions.  If more is
-        lively than the high-water mark allows, the coroutine is suspended until there is room again.
+        Cancelling the coroutine stops the waiting, not the instruction; a scope stops instructions.  Above the
+        high-water marks, the coroutine stays suspended until half as much is outstanding.
 
         Raises:
             RuntimeError: without a running asyncio loop.
-            Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does, at once.
+            Cancelled, DeadlineExceeded: as soon as the scope of the instruction ends, if the instruction has not run.
             VirtualMachineClosed: if the machine is aborted before.
         """
         return self.waiters.wait_async(instruction)
 
     def checkpoint(self) -> Checkpoint:
-        """Let the event loop go on; above the high-water mark, until half of it: ``await machine.checkpoint()``."""
+        """Let the event loop run; above the high-water marks, until half as much is outstanding; to be awaited."""
         return Checkpoint(self)
 
     def synchronize(self) -> Synchronization:
-        """A global sync behind everything issued so far: await it, or in plain code let it block right here."""
+        """Wait for everything issued so far: await the result; in plain code this call blocks."""
         instruction = Instruction(self.control_stream(), GlobalSync(self.streams))
         self.issue(instruction)
         if running_loop() is None:
@@ -388,11 +399,11 @@ class VirtualMachine(MachineFields):
     # Sharing storages with other machines
 
     def take_over(self, storage: Storage) -> Dependence:
-        """Make this the machine that orders the accesses to `storage`, behind all issued elsewhere so far."""
+        """Let this machine order the accesses to `storage` from now on, after all accesses issued on other machines."""
         storage.admit()
         return self.handover.take_over(storage)
 
-    # Life and end
+    # Entering and ending
 
     async def __aenter__(self) -> VirtualMachine:
         if self.state != "running":
@@ -413,30 +424,30 @@ class VirtualMachine(MachineFields):
             await self.shutdown(self.drain_timeout)
             return
         try:
-            if self.handover.last_arrival is not None and not self.closed:
-                await Synchronization(self, self.handover.last_arrival)
+            if self.handover.last_incoming is not None and not self.closed:
+                await Synchronization(self, self.handover.last_incoming)
         finally:
             self.close()
 
     async def shutdown(self, grace: float | None = None) -> None:
-        """Take nothing new, finish all work, then close.
+        """Refuse new work, finish all work, then close.
 
         Args:
             grace: seconds to finish in; work that has not started by then is dropped.  None for as long as it takes.
 
-        Cancelling the coroutine drops work that has not started, too.
+        Cancelling the coroutine also drops work that has not started.
         """
         await self.lifecycle.shutdown(grace)
 
     def abort(self) -> None:
-        """Drop work that has not started and wait for nothing: running instructions end unnoticed."""
+        """Drop work that has not started, and do not wait for running instructions."""
         self.close(0.0)
 
     def close(self, timeout: float = GRACE_SECONDS) -> None:
         """Drop work that has not started, wait up to `timeout` seconds for running instructions, and stop the workers.
 
         The results of dropped work raise `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish instead.
-        The state is "aborted" afterwards if something was still running, else "closed".
+        The state is "aborted" afterwards if an instruction was still running, else "closed".
         """
         if not self.closed:
             self.lifecycle.close(timeout)
@@ -472,7 +483,7 @@ _default_lock = lock_held_while_forking()
 
 
 def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
-    """The instruction that a reader of `storage` must wait for, and its machine; None if the value is there."""
+    """The instruction that a reader of `storage` must wait for, and its machine; None if the storage has its value."""
     with HANDOVER_LOCK:
         writer = storage.writer
         if writer is None or storage.settled():
@@ -481,7 +492,7 @@ def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
 
 
 def default_machine() -> VirtualMachine:
-    """The machine of code that has not entered one: scripts, threads, loops without their own."""
+    """The machine of code that has not entered one: of scripts, threads, and loops without their own."""
     if not DEFAULT:
         with _default_lock:
             if not DEFAULT:
@@ -490,21 +501,39 @@ def default_machine() -> VirtualMachine:
 
 
 def current_machine() -> VirtualMachine:
-    """The machine to which work issued here goes."""
+    """The machine that work issued here goes to."""
     machine: VirtualMachine | None = MODE.get().machine
     return machine if machine is not None else default_machine()
 
 
 def synchronize() -> Synchronization:
-    """Wait for everything issued so far: ``await vmflow.synchronize()``, or just call it in plain code."""
+    """Wait for everything issued so far: ``await vmflow.synchronize()``; in plain code the call itself blocks.
+
+    Example:
+        >>> x = flow.ones(3)
+        >>> _ = flow.synchronize()
+        >>> x.numpy()  # need not wait any more
+        array([1., 1., 1.], dtype=float32)
+    """
     return current_machine().synchronize()
 
 
 def checkpoint() -> Checkpoint:
-    """``await vmflow.checkpoint()`` in a coroutine that issues a lot without awaiting any of it.
+    """Lets the event loop run, in a coroutine that issues a lot without awaiting any of it.
 
-    Lets the event loop go on, and returns at the next occasion; if more is outstanding than the machine's high-water
-    marks allow, when there is half as much.
+    The result is to be awaited.  The coroutine goes on in the next turn of the loop; above the machine's high-water
+    marks, when half as much is outstanding.
+
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     total = flow.zeros(1)
+        ...     for step in range(4):
+        ...         total += step
+        ...         await flow.checkpoint()  # other tasks run here
+        ...     return (await total).item()
+        >>> asyncio.run(main())
+        6.0
     """
     return current_machine().checkpoint()
 

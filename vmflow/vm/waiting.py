@@ -1,4 +1,4 @@
-"""Waiting for an instruction: a thread that waits drives, a coroutine is suspended."""
+"""Waiting for an instruction: a waiting thread drives, a waiting coroutine is suspended."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Waiters:
     """The threads and coroutines that wait for instructions of one machine.
 
     Args:
-        machine: whose.
+        machine: the machine.
 
     Attributes:
-        watch: says so when nothing ends for a long time.
+        watch: logs a warning when no instruction ends for a long time.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -35,20 +35,20 @@ class Waiters:
         self.watch = StallWatch(machine)
 
     def forget(self) -> None:
-        """In a forked child: none of them is here."""
+        """In a forked child, which has none of these waiters."""
         self._by_instruction.clear()
 
     def count(self) -> int:
-        """How many instructions somebody waits for."""
+        """The number of instructions that somebody waits for."""
         return len(self._by_instruction)
 
     def settle(self, erased: Iterable[Instruction]) -> None:
-        """Wake all that wait for these, which have ended."""
+        """Wake the waiters of instructions that have ended."""
         waiters = self._by_instruction
         if not waiters:
             return
         for instruction in erased:
-            # A copy, for one of them may give up meanwhile, and must not hide the next.
+            # A copy, since a waiter may remove itself meanwhile, and the loop must not skip the next one.
             for waiter in list(waiters.pop(instruction, ())):
                 waiter.wake()
 
@@ -74,7 +74,7 @@ class Waiters:
         waker = ThreadWaker()
         self._by_instruction.setdefault(instruction, []).append(waker)
         if scope is not None:
-            scope.enlist(waker)
+            scope.add_waker(waker)
         try:
             while instruction.state != ERASED:
                 self._raise_if_given_up(instruction, scope)
@@ -84,7 +84,7 @@ class Waiters:
                 self.advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
         finally:
             if scope is not None:
-                scope.dismiss(waker)
+                scope.remove_waker(waker)
             self._forget_waiter(instruction, waker)
             machine.driver.pass_on()
 
@@ -110,7 +110,7 @@ class Waiters:
             self._machine.driver.pass_on()
 
     def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
-        """Raise if it will not be waited for any longer: its scope has ended, or the machine has, without it."""
+        """Raise if waiting is useless: the scope of the instruction has ended, or the machine was aborted."""
         machine = self._machine
         if scope is not None and instruction.state < DONE:
             dropped = scope.dropped()
@@ -128,13 +128,14 @@ class Waiters:
         patience: float | None = None,
         deadline: float = 0.0,
     ) -> None:
-        """Drive if there is something to do, else sleep until there is; then return to be called again.
+        """Drive if there is something to do, else sleep until there is; call it again until the work is done.
 
         Args:
-            until: no need to drive further than this.
-            stream: where the awaited work runs, if anywhere.
-            done: whether it is over; looked at before sleeping.
-            patience: seconds to sleep at most.
+            until: driving may stop after this instruction.
+            waker: wakes this thread.
+            stream: where the awaited work runs.
+            done: whether the awaited work has ended; called before sleeping.
+            patience: the most seconds to sleep.
             deadline: the moment of `time.perf_counter` up to which to drive, 0 for as long as it takes.
         """
         machine = self._machine
@@ -142,43 +143,43 @@ class Waiters:
             self._advance_together(waker, done, patience)
             return
         if not machine.driver.drive(until, deadline):
-            machine.driver.enlist(waker)
-            # Unless the driver has just stopped, it or its successor will wake this thread.
+            machine.driver.add_waker(waker)
+            # The driver or its successor will wake this thread, unless it has just stopped.
             if machine.driver.turn_lock.locked() and not done():
                 self.watch.sleep(waker, patience)
             return
         if done():
             return
-        flight = machine.completion.first(stream)
-        if flight is not None and flight.event is not None:
-            flight.event.synchronize()
+        work = machine.completion.first(stream)
+        if work is not None and work.event is not None:
+            work.event.synchronize()
             return
-        machine.driver.enlist(waker)
+        machine.driver.add_waker(waker)
         if not machine.driver.can_go_on() and not done():
             self.watch.sleep(waker, patience)
 
     def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
-        """The same for this machine and all those that it waits for: nobody else may be driving them."""
+        """The same for this machine and the machines that it waits for, which nobody else may be driving."""
         machines = _linked(self._machine)
-        for each in machines:
-            each.driver.drive()
+        for machine in machines:
+            machine.driver.drive()
         if done():
             return
-        for each in machines:
-            flight = each.completion.first(each.control_stream())
-            if flight is not None and flight.event is not None:
-                flight.event.synchronize()
+        for machine in machines:
+            work = machine.completion.first(machine.control_stream())
+            if work is not None and work.event is not None:
+                work.event.synchronize()
                 return
-        for each in machines:
-            each.driver.enlist(waker)
-        # The holder of a lock wakes the enlisted when it lets go and something is left to do.
+        for machine in machines:
+            machine.driver.add_waker(waker)
+        # A thread that releases a turn lock wakes the wakers if something is left to do.
         if not done() and not any(
             [machine.driver.can_go_on() and not machine.driver.turn_lock.locked() for machine in machines]
         ):
             self.watch.sleep(waker, patience)
 
     def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
-        """It does not wait any more, whether or not it was woken."""
+        """Forget a waiter, whether or not it was woken."""
         waiting = self._by_instruction.get(instruction)
         if waiting is not None and waker in waiting:
             waiting.remove(waker)
@@ -197,7 +198,7 @@ class Waiters:
         try:
             while instruction.state != ERASED:
                 self._raise_if_given_up(instruction, scope)
-                # Once it has run, nothing but its end is of interest.
+                # Once the instruction has run, the end of its scope does not matter.
                 yield from self._suspend(loop, instruction, scope if instruction.state < DONE else None)
             if machine.back_pressure.above(1.0):
                 yield from machine.checkpoint().__await__()
@@ -212,23 +213,23 @@ class Waiters:
         waker = FutureWaker(loop, loop.create_future())
         self._by_instruction.setdefault(instruction, []).append(waker)
         if instruction.state == ERASED:
-            # It ended while the waiter was being entered; nobody will look at this list again.
+            # It ended while the waiter was being added, and nobody would wake that any more.
             self._by_instruction.pop(instruction, None)
             return
         timer = None
         if scope is not None:
-            scope.enlist(waker)
+            scope.add_waker(waker)
             remaining = scope.remaining()
             if remaining is not None:
                 timer = loop.call_later(remaining, waker.wake)
             if scope.cancelled():
-                waker.wake()  # perhaps it was cancelled before the waker was enlisted
+                waker.wake()  # it may have been cancelled before the waker was added
         self._machine.loops.arm(loop)
         try:
             yield from waker.future
         finally:
             if scope is not None:
-                scope.dismiss(waker)
+                scope.remove_waker(waker)
             if timer is not None:
                 timer.cancel()
             if instruction.state != ERASED:
@@ -237,27 +238,27 @@ class Waiters:
 
 def _cannot_wait(instruction: Instruction) -> RuntimeError:
     return RuntimeError(
-        f"{instruction!r} cannot be waited for in the middle of what computes it, by a callback, or by a signal "
-        "handler or destructor that has interrupted it: return first.  There, read only what was computed before, or "
-        "compute with that"
+        f"{instruction!r} cannot be waited for by code that runs in the middle of it or of an earlier instruction, "
+        "such as a callback, signal handler or destructor: return first.  Such code may only read, and compute with, "
+        "results that were computed before"
     )
 
 
 def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
-    """This machine, and those with a departure that has not run, for this one or for another of them."""
-    found: list[VirtualMachine] = []
+    """This machine, and the machines from which it is taking over storages, directly or indirectly."""
+    linked: list[VirtualMachine] = []
     left = [machine]
     while left:
-        each = left.pop()
-        if each in found:
+        other = left.pop()
+        if other in linked:
             continue
-        found.append(each)
-        left += each.handover.sources()
-    return found
+        linked.append(other)
+        left += other.handover.sources()
+    return linked
 
 
 class Checkpoint:
-    """Awaitable that lets the loop go on, and lasts while its machine has too much to do."""
+    """Awaitable that lets the loop run, and lasts while its machine is above the high-water marks."""
 
     __slots__ = ("_machine",)
 
@@ -265,7 +266,7 @@ class Checkpoint:
         self._machine = machine
 
     def __await__(self) -> Generator[Any, None, None]:
-        yield  # as asyncio.sleep(0) does: the task is put behind all that are ready to run
+        yield  # as asyncio.sleep(0): the task is put behind all tasks that are ready to run
         yield from self._machine.back_pressure.await_low_water()
 
 

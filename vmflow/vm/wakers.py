@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
 _modules: Final = sys.modules
-# asyncio's function, as soon as it is there.
+# asyncio's function, once asyncio has been imported.
 _get_running_loop: Final[list[Callable[[], Any]]] = []
 
 
@@ -27,11 +27,11 @@ def running_loop() -> AbstractEventLoop | None:
         events = _modules.get("asyncio.events")
         if events is None:
             return None
-        # While it is being imported, it may not have it yet.
-        found = getattr(events, "_get_running_loop", None)
-        if found is None:
+        # A module that is being imported may lack the function.
+        function = getattr(events, "_get_running_loop", None)
+        if function is None:
             return None
-        _get_running_loop.append(found)
+        _get_running_loop.append(function)
     loop: AbstractEventLoop | None = _get_running_loop[0]()
     return loop
 
@@ -42,14 +42,14 @@ class ThreadWaker:
     __slots__ = ("_bell",)
 
     def __init__(self) -> None:
-        # And no semaphore, which is Python code around a lock: Ctrl-C in the middle of that could leave the lock taken,
-        # and whoever wakes would wait for it for ever.
+        # No semaphore, which is Python code around a lock: Ctrl-C in the middle of it could leave the lock taken, and
+        # the waking thread would wait for ever.
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def sleep(self, seconds: float | None = None) -> bool:
-        """Return when woken, at once if that has happened since the last time, or after so many seconds.
+        """Sleep until woken, or for so many seconds; returns whether it was woken.
 
-        Returns whether it was woken.
+        Returns immediately if `wake` was called since the last sleep.
         """
         try:
             self._bell.get(timeout=None if seconds is None else max(0.0, seconds))
@@ -95,7 +95,7 @@ class FutureWaker:
 
 
 def call_soon(loop: AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> bool:
-    """Call `callback` on `loop`, from whichever thread this is; False if the loop is closed."""
+    """Call `callback` on `loop`, from any thread; False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *arguments)
     except RuntimeError:

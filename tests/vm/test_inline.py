@@ -87,7 +87,7 @@ def test_what_fails_is_raised_where_it_is_looked_at_and_names_its_line(machine: 
         later.numpy()
     notes = "\n".join(caught.value.__notes__)
     assert "while running gather" in notes
-    assert "test_at_once.py" in notes
+    assert "test_inline.py" in notes
     assert "in test_what_fails_is_raised_where_it_is_looked_at_and_names_its_line" in notes
 
 
