@@ -1,4 +1,4 @@
-"""`AccessBlobByCallback`: let host code see an array when its turn comes."""
+"""`AccessBlobByCallback`: call host code with an array, in program order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class AccessBlobByCallback(InstructionPolicy):
     """Call `callback` with the blob's array.
 
     Args:
-        blob: to access.
-        callback: called on the blob's stream, in its turn; the array is valid only during the call.  Not called if
-            there is a failure instead of data, unless the whole storage is to be written.
-        modifier: "const" to read; "mut" to write, the shape being known when issued.
+        blob: the blob.
+        callback: called on the blob's stream, in its turn; the array is valid only during the call.  Not called if the
+            blob holds a failure, unless the whole storage is to be written.
+        modifier: "const" to read, "mut" to write.
     """
 
     __slots__ = ("blob", "callback", "modifier", "prepares")
@@ -42,8 +42,8 @@ class AccessBlobByCallback(InstructionPolicy):
     def compute(self) -> None:
         blob = self.blob
         storage = blob.storage
-        # Nothing to see in a poisoned blob, and writing a part does not mend the whole.  Whoever waits for this
-        # instruction looks at the failure himself.
+        # A poisoned blob has no values, and writing a part does not mend the whole.  Waiters for this instruction
+        # check the failure themselves.
         if storage.failure is not None and (self.modifier == "const" or blob.strides is not None):
             return
         if self.modifier == "mut":
@@ -53,10 +53,10 @@ class AccessBlobByCallback(InstructionPolicy):
             self.callback(blob.array())
 
     def settle(self, failure: Failure | None) -> Failure | None:
-        found = fault_of((self.blob,), failure)
+        fault = fault_of((self.blob,), failure)
         if self.modifier == "mut":
-            self.blob.storage.settle(found, self.blob.strides is None)
-        return found
+            self.blob.storage.settle(fault, self.blob.strides is None)
+        return fault
 
     def fail(self, failure: Failure) -> None:
         if self.modifier == "mut":

@@ -35,7 +35,7 @@ class AllocateTensor(InstructionPolicy):
             self.blob.storage.poison(failure)
 
     def compute(self) -> None:
-        """The memory was found when this was launched."""
+        """Nothing: the memory was allocated when this was launched."""
 
     def fail(self, failure: Failure) -> None:
         self.blob.storage.poison(failure)

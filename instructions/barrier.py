@@ -35,8 +35,8 @@ class Barrier(InstructionPolicy):
 class GlobalSync(Barrier):
     """A barrier behind which every stream is drained, on the device too.
 
-    On a stream that reports work finished when it has merely been launched, an erased instruction may still be running;
-    this is the fence for those.
+    On a stream that reports work as finished when it has merely been launched, erased instructions may still be
+    running; this fence waits for them.
     """
 
     __slots__ = ("streams",)

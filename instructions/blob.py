@@ -1,4 +1,4 @@
-"""The operands of instructions: `Storage` (the memory) and `Blob` (one way of seeing it as an array)."""
+"""The operands of instructions: `Storage` (the memory) and `Blob` (an array in it)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,28 @@ if TYPE_CHECKING:
     from .failure import Failure
     from .instruction import Instruction
 
-# An array of the device's array module (numpy on the host, cupy on CUDA); only that module looks inside.
+# An array of the device's array module (numpy on the host, cupy on CUDA); only that module knows its class.
 Array = Any
 
 
 class TensorMeta:
-    """Shape, dtype and device: all that is known of a tensor before it is computed.
+    """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
     Made by `meta`, which returns one object for equal metas as long as it remembers them; caches are keyed by identity.
 
     Attributes:
         sizes: the shape as a plain tuple, which numpy takes in a third of the time.
         strides: of the C-contiguous layout, in elements.
-        differentiable: whether the dtype is one that has gradients, floating-point or complex.
-        is_complex: whether it is complex.
-        spread: over which ranks the tensor is spread, and how; None of a local tensor.
+        differentiable: whether the dtype has gradients: a floating-point or complex one.
+        is_complex: whether the dtype is complex.
+        spread: over which ranks the tensor is spread, and how; None for a local tensor.
+
+    Raises no errors: `meta` and ops check the arguments.
+
+    Example:
+        >>> meta = flow.random.meta((2, 3), flow.float32, flow.device("cpu"))
+        >>> meta, meta.numel, meta.nbytes, meta.strides
+        (float32[2, 3], 6, 24, (3, 1))
     """
 
     __slots__ = (
@@ -76,15 +83,20 @@ _METAS_LIMIT = 1 << 17
 
 
 def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
-    """The `TensorMeta` of these three."""
+    """The `TensorMeta` of a shape, dtype and device.  Raises no errors.
+
+    Example:
+        >>> flow.random.meta((2, 3), flow.int64, flow.device("cpu")).nbytes
+        48
+    """
     key = (shape, dtype, device)
-    found = _METAS.get(key)
-    if found is None:
-        # Forgetting costs a repeated inference and nothing else: no code relies on equal metas being one object.
+    known = _METAS.get(key)
+    if known is None:
+        # Forgetting costs only repeated inference: no code relies on equal metas being one object.
         if len(_METAS) >= _METAS_LIMIT:
             _METAS.clear()
-        found = _METAS[key] = TensorMeta(Size(shape), dtype, device)
-    return found
+        known = _METAS[key] = TensorMeta(Size(shape), dtype, device)
+    return known
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -95,12 +107,12 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-# Results on the host up to this size are made by the kernel itself: numpy is fastest so.
+# Bytes up to which the kernel itself allocates a result on the host, which is fastest with numpy.
 LET_KERNEL_ALLOCATE: Final = 1 << 16
 
 
 def places_memory(meta: TensorMeta) -> bool:
-    """Whether such a result lies in memory of the device's allocator, and not in the kernel's own."""
+    """Whether a result of this meta lies in memory of the device's allocator, not in memory that the kernel makes."""
     return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
 
 
@@ -110,17 +122,18 @@ class Storage:
 
     Attributes:
         array: the memory as one C-contiguous array, None until it is written for the first time and after release.
-        allocation: the piece of the device's memory that it lies in; None if it lies elsewhere.
-        machine: the virtual machine that orders these accesses, None before the first.
-        stream: of the storage's device, the one that used it last; None before the first use.
-        writer: the instruction issued last that writes it, in program order.  Readers of the value wait for it.
-        failure: why it holds nothing, if an instruction that should have written it failed.
-        fault: the same, if a device found that out when the instruction had ended there; instructions that were
-            launched behind it in the meantime hand it on.
-        version: how many in-place writes were issued.  Autograd compares it to find out that a saved value is gone.
-        history: how many of them autograd recorded; a view from before the last one has an outdated history.
-        shared: whether others may write the memory, or read it, without asking: they wait for what has been issued,
-            and so nothing that reads it may be put off.
+        allocation: its part of the device's memory; None if an allocator does not own the memory.
+        machine: the virtual machine that orders the accesses, None before the first.
+        stream: the stream of the storage's device that used it last; None before the first use.
+        writer: the last issued instruction that writes it, in program order.  Readers of the value wait for it.
+        failure: why it holds no data, if an instruction that should have written it failed.
+        fault: the same, if a device found the error after the instruction had been launched; instructions launched
+            after that one pass it on.
+        version: the number of in-place writes that were issued.  Autograd compares it to notice changed saved values.
+        history: the number of these writes that autograd recorded; a view made before the last one has an outdated
+            history.
+        shared: whether code outside of vmflow may access the memory.  It waits for the issued instructions only, so
+            that no instruction that reads the memory may be delayed.
         lazy: whether it stands for memory of a graph that is being built.
     """
 
@@ -156,46 +169,46 @@ class Storage:
 
     @property
     def dependence(self) -> Dependence:
-        """Orders the instructions that access it; made for the first of them.  A call that runs inline is none."""
+        """Orders the instructions that access it; made for the first of them, and not needed by inline calls."""
         if self._dependence is None:
-            made = Dependence(self.machine)
-            # No call in this line, hence no other thread either: there must be one for all.
-            self._dependence = self._dependence or made
+            new = Dependence(self.machine)
+            # No call in this line, so that no other thread runs in between and makes a second one.
+            self._dependence = self._dependence or new
         return self._dependence
 
     def use_on(self, stream: Stream | None) -> None:
-        """Its accesses from now on are on this stream."""
+        """Note that further accesses are on this stream."""
         self.stream = stream
 
     def take_over(
-        self, stream: Stream | None, dependence: Dependence, arrival: Instruction | None, pending: deque[Instruction]
+        self, stream: Stream | None, dependence: Dependence, incoming: Instruction | None, pending: deque[Instruction]
     ) -> None:
         """Let another machine order the accesses from now on.
 
         Args:
             stream: of that machine, see `stream`.
-            dependence: of that machine, with no access yet.
-            arrival: comes before all accesses there; None if there is nothing to wait for.
-            pending: the list that it joins.
+            dependence: of that machine, without accesses.
+            incoming: the instruction before all accesses there; None if there is nothing to wait for.
+            pending: the list that this instruction joins.
         """
-        # In this order: readers without a lock read the machine first and the stream second.  And with no call but the
-        # last one; see `expect`.
+        # In this order, since readers without a lock read the machine first and the stream second.  Without calls
+        # except for the last one; see `expect`.
         self.stream = stream
         self._dependence = dependence
         self.machine = dependence.machine
-        if arrival is not None:
-            self.writer = arrival
-            pending.append(arrival)
+        if incoming is not None:
+            self.writer = incoming
+            pending.append(incoming)
 
     def expect(self, writer: Instruction, pending: deque[Instruction]) -> None:
-        """Let the value be that of an instruction from now on, which joins a list of pending ones."""
-        # Python looks for signals after calls and jumps, hence not between these two.  Otherwise Ctrl-C could leave a
-        # storage waiting for an instruction that nobody was ever given.
+        """Note the next writer of the storage, and append it to the pending instructions."""
+        # Python checks for signals after calls and jumps, hence not between these two.  Otherwise Ctrl-C could leave a
+        # storage waiting for an instruction that was never issued.
         self.writer = writer
         pending.append(writer)
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
-        """Get memory for an array of this meta, to be used by `instruction` and later ones; see `allocate_on`."""
+        """Get memory for an array of this meta, for `instruction` and later ones; see `allocate_on`."""
         if self.array is None and places_memory(meta):
             owner = (instruction.name, instruction.code, instruction.last, self.dependence)
             self.allocate_on(instruction.stream, meta, owner)
@@ -203,27 +216,27 @@ class Storage:
     def allocate_on(self, stream: Stream, meta: TensorMeta, owner: tuple[Any, ...]) -> None:
         """Get memory for an array of this meta, to be used on this stream from now on.
 
-        Not if it has some.  Nor for results that kernels allocate themselves: a worker may be doing so at this moment,
+        Does nothing if there is some, nor for results that kernels allocate themselves: a worker may be doing so now,
         and its result must not be replaced.
 
         Args:
-            owner: who asks for it: the name of an instruction, the user's line, and what orders the accesses, of which
-                the last three may be unknown.
+            owner: the name of the instruction that needs it, the user's code and bytecode offset, and the dependence
+                that orders the accesses; the last three may be unknown.
 
         Raises:
-            OutOfMemory: if the device has no room for it.
+            OutOfMemory: if the device has too little memory.
         """
         if self.array is not None or not places_memory(meta):
             return
         allocator = stream.allocator
-        # A stream that copies to the host has its device's allocator, which has nothing to give for the host.
+        # A stream that copies to the host has its device's allocator, which has no memory of the host.
         if allocator is not None and stream.device is meta.device:
             allocation = allocator.allocate(meta.nbytes, owner)
             self.allocation = allocation
             self.array = allocation.array(meta.sizes, meta.dtype.numpy)
 
     def let_go(self) -> None:
-        """Hold no memory any more."""
+        """Drop the memory."""
         self.allocation = None
         self.array = None
 
@@ -232,15 +245,15 @@ class Storage:
         self.failure = failure
 
     def mend(self) -> None:
-        """Hold data again: all of it has been written."""
+        """Hold data again, after the whole storage has been written."""
         self.failure = None
 
     def settle(self, fault: Failure | None, whole: bool) -> None:
-        """A device has ended an instruction that writes it.
+        """Note that a device has ended an instruction that writes the storage.
 
         Args:
-            fault: that it leaves here, if any.
-            whole: whether it writes all of it, so that earlier faults do not matter any more.
+            fault: the error that the device has found, if any.
+            whole: whether the instruction writes the whole storage, so that earlier faults do not matter any more.
         """
         if fault is not None:
             self.fault = self.failure = fault
@@ -250,7 +263,7 @@ class Storage:
             self.fault = None
 
     def admit(self) -> None:
-        """Raise if no machine can use it; asked before another machine takes it over."""
+        """Raise if no machine can use the storage; called before another machine takes it over."""
 
     def settled(self) -> bool:
         """Whether every write issued so far has finished."""
@@ -278,25 +291,25 @@ def strided(
     """Another view of the memory of a contiguous array; offset and strides in bytes."""
     if type(array) is not np.ndarray:
         return array.strided(shape, numpy_dtype, offset, strides)
-    # Through bytes, because ml_dtypes' arrays do not export a buffer and because a view may change the dtype.
+    # As bytes, because ml_dtypes' arrays do not export a buffer and because a view may change the dtype.
     return np.ndarray(shape, numpy_dtype, array.reshape(-1).view(np.uint8), offset, strides)
 
 
 def expect_writers(writes: list[tuple[Storage, Instruction]]) -> None:
-    """Let each storage know the instruction, about to be issued, that writes it."""
+    """Note the writer of each storage, which is about to be issued."""
     for storage, instruction in writes:
         storage.writer = instruction
 
 
 def count_writes(storages: list[Storage]) -> None:
-    """One more in-place write of each was issued."""
+    """Count an in-place write of each storage."""
     for storage in storages:
         storage.version += 1
 
 
 @mypyc_attr(free_list_len=1)
 class Blob:
-    """An array seen in a storage.
+    """An array in a storage.
 
     Attributes:
         storage: the memory.
@@ -316,7 +329,7 @@ class Blob:
         self.offset = offset
 
     def array(self) -> Array:
-        """The array, sharing memory with the storage.  Only for the instruction whose turn it is."""
+        """The array, sharing memory with the storage.  Only for a running instruction."""
         base = self.storage.array
         if self.strides is None:
             return base
@@ -334,8 +347,8 @@ class Blob:
     def destination(self) -> Array:
         """The array to write into, allocated if the storage has no memory yet.
 
-        A part of a storage that a failure has left without memory gets memory of its own: the value is lost, as the
-        rest of the storage is.
+        If a failure has left the storage without memory, a part of it gets memory of its own: the value is lost, as is
+        the rest of the storage.
         """
         storage = self.storage
         if storage.array is None:
@@ -352,10 +365,10 @@ class Blob:
 
 
 def access(machine: Any, storage: Storage, stream: Stream) -> Dependence:
-    """`VirtualMachine.access`, without a call for a storage that was used last on that very stream."""
-    # In this order: `Storage.take_over` changes the stream first.
+    """`VirtualMachine.access`, without a call if the storage was last used on the same stream."""
+    # In this order, since `Storage.take_over` changes the stream first.
     dependence = storage.dependence
     if storage.stream is stream:
         return dependence
-    moved: Dependence = machine.access(storage, stream)
-    return moved
+    new: Dependence = machine.access(storage, stream)
+    return new

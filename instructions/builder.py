@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class Machine(Protocol):
-    """The part of a virtual machine that the builder needs."""
+    """The methods of a virtual machine that the builder calls."""
 
     def stream(self, device: Device, kind: str = "compute") -> Stream: ...
 
@@ -42,7 +42,7 @@ class Machine(Protocol):
 
 
 class InstructionsBuilder:
-    """Collects instructions; `physical_run` issues them when all could be built.
+    """Collects instructions; `physical_run` issues them together once all have been built.
 
     Every method returns the instruction, so that a caller can wait for it.
     """
@@ -113,12 +113,12 @@ class InstructionsBuilder:
         return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
 
     def await_uses(self, blobs: tuple[Blob, ...]) -> Instruction:
-        """Ends when all instructions issued so far that read or write them have ended."""
+        """Issue an instruction that ends after all instructions issued so far that read or write the blobs."""
         dependences = tuple([blob.storage.dependence for blob in blobs])
         return self._add_dependences(self.machine.control_stream(), TouchTensors(blobs), dependences)
 
     def stream_wait(self, source: Stream, target: Stream, blobs: tuple[Blob, ...]) -> Instruction:
-        """Make `target` wait for `source`, of the same device, for the sake of these blobs; see `StreamWait`."""
+        """Make `target` wait for the uses of these blobs on `source`, of the same device; see `StreamWait`."""
         _check_same_device(source, target)
         dependences = tuple([self.machine.access(blob.storage, source) for blob in blobs])
         return self._add_dependences(target, StreamWait(source), dependences)
@@ -128,7 +128,7 @@ class InstructionsBuilder:
 
         Args:
             shared: the event.
-            behind: what the stream has been handed before; nothing if it keeps program order.
+            behind: dependences of the stream's earlier instructions; none if the stream keeps program order.
             event: orders the instructions that record the event or wait for it.
         """
         policy = StreamRecordEvent(shared)
@@ -145,12 +145,12 @@ class InstructionsBuilder:
         return instruction
 
     def collective(self, stream: Stream, policy: Collective) -> Instruction:
-        """Take part in an exchange between ranks; see `Collective`.  No scope has a say in it."""
+        """Take part in an exchange between ranks; see `Collective`.  It belongs to no scope."""
         reads = [] if policy.given is None else [policy.given.storage]
         writer = None if policy.given is None else policy.given.storage.writer
         if policy.given is not None and writer is not None and writer.stream is stream:
-            # The host reads it when the exchange begins.  So the one that it came by must have ended, and not merely
-            # have begun before on this stream.
+            # The host reads the tensor when the exchange begins.  So its writer on this stream must have ended, not
+            # merely been launched.
             self.touch(self.machine.stream(policy.given.meta.device), (policy.given,))
         read = tuple([access(self.machine, storage, stream) for storage in reads])
         written = (access(self.machine, policy.gotten.storage, stream),)
@@ -187,7 +187,7 @@ class InstructionsBuilder:
     def _add_dependences(
         self, stream: Stream, policy: InstructionPolicy, dependences: tuple[Dependence, ...]
     ) -> Instruction:
-        """One that orders others and changes no value: nobody waits for it as for a writer."""
+        """Add an instruction that orders others and changes no value, so that no reader waits for it."""
         instruction = Instruction(stream, policy, (), dependences, 0, self.code, self.last)
         self.instructions.append(instruction)
         return instruction
@@ -196,8 +196,8 @@ class InstructionsBuilder:
 def _check_same_device(source: Stream, target: Stream) -> None:
     if source.device is not target.device or not source.policy.asynchronous or not target.policy.asynchronous:
         raise ValueError(
-            f"{target.name} cannot be made to wait for {source.name}: that takes two streams of one asynchronous "
-            "device; between others the machine keeps order by itself"
+            f"{target.name} cannot be made to wait for {source.name}: both must be streams of the same asynchronous "
+            "device; between other streams the machine keeps order by itself"
         )
 
 
@@ -210,10 +210,10 @@ def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result
 
 
 def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[Storage, Instruction]]) -> None:
-    """Issue instructions, having told the storages of their writers.
+    """Note the writers of storages, and issue the instructions.
 
-    If Ctrl-C comes in between, the instructions are issued all the same: a storage must not wait for one that nobody
-    was given.
+    If Ctrl-C comes in between, the instructions are issued nevertheless: a storage must not wait for an instruction
+    that was never issued.
     """
     if instructions:
         machine.require_open(instructions[0].name)
@@ -227,10 +227,10 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
 
 
 def _issue_all(machine: Machine, instructions: list[Instruction]) -> None:
-    """Issue every one of them, then raise the first exception.
+    """Issue all instructions, then raise the first exception.
 
-    A machine closed in this moment refuses an instruction and poisons its outputs; Ctrl-C and the
-    like come out of a call that has accepted its instruction.  In either case, those behind it must not be left out.
+    A machine that closes meanwhile refuses an instruction and poisons its outputs; Ctrl-C is raised by a call that has
+    accepted its instruction.  In both cases, the later ones must be issued, too.
     """
     escaping: BaseException | None = None
     for instruction in instructions:

@@ -1,4 +1,4 @@
-"""`Chain`: elementwise ops on large arrays, each of which reads results of earlier ones, as one instruction."""
+"""`Chain`: consecutive elementwise ops on large arrays, each reading an earlier result, as one instruction."""
 
 from __future__ import annotations
 
@@ -17,63 +17,63 @@ from .scope import scope_of
 ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callable[[], None] | None]"
 
 
-# A call that waits for others takes some tens of microseconds longer.  After `_PATIENCE` calls of an op that nothing
-# followed, the next `_PAUSE` do not wait, and then one does; if nothing follows that one, the next pause is twice as
-# long, and so on.
+# A call that waits for others takes some tens of microseconds longer.  After `_PATIENCE` calls of an op without a
+# successor, the next `_PAUSE` calls do not wait, and then one does; if that has no successor, the next pause is twice
+# as long, and so on.
 _PATIENCE: Final = 4
 _PAUSE: Final = 16
 _LONGEST_PAUSE: Final = 256
 
 
 class Step:
-    """A kind of call as a member of a chain; the same for all calls of an op with such operands.
+    """A kind of call as a member of a chain; shared by all calls of an op with such operands.
 
     Args:
         attributes: of the op.
         together: see `ChainKernel`.
 
     Attributes:
-        in_vain: how many calls in a row have waited and nothing followed; beyond `_PATIENCE`, also those that did not
-            wait.
+        misses: how many calls in a row have waited without a successor; beyond `_PATIENCE`, also the calls that did
+            not wait.
         pause: how many calls do not wait before one does again.
     """
 
-    __slots__ = ("attributes", "in_vain", "pause", "together")
+    __slots__ = ("attributes", "misses", "pause", "together")
 
     def __init__(self, attributes: tuple[Hashable, ...], together: ChainKernel) -> None:
         self.attributes = attributes
         self.together = together
-        self.in_vain = 0
+        self.misses = 0
         self.pause = _PAUSE
 
     def waits(self) -> bool:
-        """Whether a call that is about to be made is to wait for calls that may go on with it."""
-        if self.in_vain < _PATIENCE:
+        """Whether the next call should wait for successors; counts the call."""
+        if self.misses < _PATIENCE:
             return True
-        self.in_vain += 1
-        if self.in_vain <= _PATIENCE + self.pause:
+        self.misses += 1
+        if self.misses <= _PATIENCE + self.pause:
             return False
-        self.in_vain = _PATIENCE - 1
+        self.misses = _PATIENCE - 1
         self.pause = min(2 * self.pause, _LONGEST_PAUSE)
         return True
 
-    def waited(self, in_vain: bool) -> None:
-        """One has waited."""
-        if in_vain:
-            self.in_vain += 1
+    def waited(self, missed: bool) -> None:
+        """Note that a call has waited, and whether it missed a successor."""
+        if missed:
+            self.misses += 1
         else:
-            self.in_vain = 0
+            self.misses = 0
             self.pause = _PAUSE
 
 
-# Nothing is told of a chain's members, and nothing else has its turn, before all have been computed.  What is computed
-# together takes a fraction of the sum of the members' times, of which this many nanoseconds are let in.
+# The most members, and nanoseconds of their summed times, of a chain.  No member is reported, and nothing else runs,
+# before all have been computed, which takes a fraction of that sum.
 LONGEST: Final = 16
 MOST_WORK: Final = 50_000_000
 
 
 class Links:
-    """A chain that may go on.
+    """A chain that may get further members.
 
     Args:
         first: an instruction whose call has a step.
@@ -90,9 +90,9 @@ class Links:
         self._made: set[Storage] = {output.storage}
 
     def take(self, instruction: Instruction) -> bool:
-        """Whether an instruction goes on with the chain, to which it then belongs.
+        """Add an instruction to the chain if it fits; returns whether it does.
 
-        It must be of the same stream, scope and shape, and read a result of the chain's, as it is and not a view of it.
+        It must be of the same stream, scope and shape, and read a result of the chain, not a view of a result.
         """
         call = instruction.policy
         if not isinstance(call, Chainable) or call.step is None:
@@ -119,7 +119,7 @@ class Links:
         return True
 
     def end(self) -> None:
-        """Nothing more goes on with the chain."""
+        """Note that the chain gets no further members."""
         if self._step is not None:
             self._step.waited(len(self._made) == 1)
 
@@ -130,9 +130,9 @@ class Chainable(InstructionPolicy):
     Attributes:
         inputs: read.
         output: written.
-        scalars: Python numbers handed to the kernel after the arrays.
-        step: what it is in a `Chain`, if it may be a member of one: if it treats each element alone, cannot fail, is
-            large and makes one new array.  None otherwise.
+        scalars: Python numbers passed to the kernel after the arrays.
+        step: the `Step` of a call that may be a member of a `Chain`, because it is elementwise, cannot fail, is large
+            and makes one new array.  None otherwise.
     """
 
     __slots__ = ("inputs", "output", "scalars", "step")
@@ -151,7 +151,7 @@ class Chainable(InstructionPolicy):
         return self.step is not None and self.step.waits()
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
-        # Memory for results of the allocator's is found, and comes back, between launches.
+        # The allocator gives and takes memory between launches, which a `Chain` does together for all members.
         return Chain(members, behind) if self.prepares else FuseInstructionPolicy(members)
 
 
@@ -162,18 +162,18 @@ def _call_of(instruction: Instruction) -> Chainable:
 
 
 class Chain(FuseInstructionPolicy):
-    """Compute consecutive elementwise ops in one go through the memory.
+    """Compute consecutive elementwise ops in one pass over the memory.
 
-    Made by the engine.  They run one by one if there is a reason not to compute them together, which may be found out
-    as late as at their turn.
+    Made by the engine.  The members run one by one if they cannot be computed together, which may become known as late
+    as in their turn.
 
     Args:
         members: see `Links.take`.
-        behind: the instructions issued behind them, as far as they are known.
+        behind: the known instructions issued after them.
 
     Attributes:
-        passed_on: the members whose results are read by later ones only.  These are gone when the chain has run, and
-            need no memory unless the members run one by one.
+        passed_on: the members whose results only later members read.  These results need no memory unless the members
+            run one by one.
     """
 
     __slots__ = ("passed_on",)
@@ -186,7 +186,7 @@ class Chain(FuseInstructionPolicy):
         self.passed_on = frozenset(_passed_on(members, behind))
 
     def give_back(self) -> None:
-        """Nothing has run: all memory for results goes back."""
+        """Give the memory for all results back, before anything has run."""
         for member in self.members:
             storage = _made_by(member)
             if storage.allocation is not None:
@@ -194,7 +194,7 @@ class Chain(FuseInstructionPolicy):
             storage.let_go()
 
     def kernel(self) -> Callable[[], None] | None:
-        """The kernel of the members together; None if they have to run one by one, to find out what is wrong."""
+        """The kernel of the members together; None if they must run one by one, each with its own error."""
         wanted = [at for at, member in enumerate(self.members) if member not in self.passed_on]
         calls = [_call_of(member) for member in self.members]
         step = calls[0].step
@@ -203,25 +203,25 @@ class Chain(FuseInstructionPolicy):
         return step.together(calls, wanted)
 
     def computed(self) -> None:
-        """The kernel has made the results."""
+        """Note that the kernel has written the results."""
         for member in self.members:
             _made_by(member).mend()
 
 
 def _passed_on(members: Sequence[Instruction], behind: Iterable[Instruction]) -> list[Instruction]:
     makers: dict[Dependence, Instruction] = {_made_by(member).dependence: member for member in members}
-    # Results that nobody reads are made all the same: a program that times an op wants to see it computed.
+    # Results that nothing reads are computed, too, since a program may be timing the op.
     read = {dependence for member in members for dependence in member.reads}
-    found: list[Instruction] = []
+    passed_on: list[Instruction] = []
     for instruction in behind:
         if isinstance(instruction.policy, ReleaseTensor):
             maker = makers.pop(instruction.policy.storage.dependence, None)
             if maker is not None and _made_by(maker).dependence in read:
-                found.append(maker)
+                passed_on.append(maker)
         else:
             for dependence in (*instruction.reads, *instruction.writes):
                 makers.pop(dependence, None)
-    return found
+    return passed_on
 
 
 def _made_by(member: Instruction) -> Storage:

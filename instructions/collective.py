@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class Collective(InstructionPolicy):
     """Send this rank's arrays to other ranks, and receive theirs.
 
-    It is never dropped, nor overtaken: the others would wait for it.  If what it is to give could not be computed, it
-    takes its turn all the same, and fails on all ranks.
+    It is never dropped, nor overtaken: the other ranks would wait for it.  If its operand could not be computed, it
+    takes its turn nevertheless, and fails on all ranks.
 
     Args:
-        operation: which exchange.
-        given: what this rank gives; None for nothing.
-        gotten: for what it gets, a whole storage; of no elements if it gets nothing.
+        operation: the exchange.
+        given: the blob that this rank sends; None if it sends nothing.
+        gotten: the blob for the data that it receives, a whole storage; of no elements if it receives nothing.
         lane: the policy of the stream that it runs on.
     """
 
@@ -63,9 +63,9 @@ class Collective(InstructionPolicy):
         self.gotten.storage.poison(failure)
 
     def settle(self, failure: Failure | None) -> Failure | None:
-        found = fault_of(() if self.given is None else (self.given,), failure)
-        self.gotten.storage.settle(found, True)
-        return found
+        fault = fault_of(() if self.given is None else (self.given,), failure)
+        self.gotten.storage.settle(fault, True)
+        return fault
 
     def describe(self) -> str:
         return str(self.operation)

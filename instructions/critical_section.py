@@ -1,4 +1,4 @@
-"""`CriticalSection`: hand tensors to a graph that runs on its own, and get them back."""
+"""`CriticalSection`: lend tensors to a graph that runs on its own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class CriticalSection(Deferred):
     """Let a graph read blobs, from its turn until the graph calls `end`, which may be long before the graph ends.
 
     Args:
-        blobs: that the graph reads.
-        open: given the failure that one of the blobs holds, or None, when its turn has come.
+        blobs: the blobs that the graph reads.
+        open: called when its turn has come, with the failure that one of the blobs holds, or None.
     """
 
     __slots__ = ("blobs", "open")
@@ -33,5 +33,5 @@ class CriticalSection(Deferred):
         self.open(failure)
 
     def fail(self, failure: Failure) -> None:
-        # Also if it is dropped: the graph must not wait for ever.
+        # Also if it is dropped, so that the graph does not wait for ever.
         self.open(failure)

@@ -1,4 +1,4 @@
-"""`Deferred`: instructions that end when somebody says so, not when they return."""
+"""`Deferred`: instructions that end when `end` is called, not when they return."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .policy import InstructionPolicy
 
-# Told how it ended: None, or the exception.
+# Called at the end, with the exception or None.
 Ended = Callable[[Exception | None], None]
 
 
@@ -31,7 +31,7 @@ class Deferred(InstructionPolicy):
         self.begin()
 
     def end(self, error: Exception | None = None) -> None:
-        """It has ended; later calls change nothing."""
+        """End the instruction; later calls have no effect."""
         with self._lock:
             if self._ended:
                 return
@@ -42,13 +42,13 @@ class Deferred(InstructionPolicy):
             report(error)
 
     def renew(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not here."""
+        """In a forked child: the lock may be held by a thread that does not exist here."""
         self._lock = threading.Lock()
 
     def ends_later(self, report: Ended) -> bool:
-        """After it was run: whether its end is still to come, and will be reported.
+        """Called after it was run: returns whether it has not ended yet; then `report` will be called.
 
-        If not, an error that it ended with is raised.
+        Otherwise, raises the error that it ended with, if there is one.
         """
         with self._lock:
             if not self._ended:

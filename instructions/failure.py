@@ -1,4 +1,4 @@
-"""Errors as values: a failure travels with the data that it spoiled until somebody looks at it."""
+"""Errors as values: a failure takes the place of the data until somebody reads it."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Final
 
 from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
 
-# Made here, with nothing but a message.
+# Exceptions of vmflow's own, which have nothing but a message.
 _OURS = (Cancelled, DeadlineExceeded, VirtualMachineClosed)
 
 
 class Failure:
-    """Why some storages hold nothing.
+    """The error because of which some storages hold no data.
 
-    All storages poisoned by one failure share this object.  Looking at any of them raises the original exception; if
-    the last of them goes away and none was looked at, the failure reports itself once on the ``vmflow`` logger, as
-    asyncio does with exceptions that were never retrieved.
+    All storages poisoned by one failure share this object.  Reading any of them raises the original exception; if the
+    last of them goes away and none was read, the failure logs itself once on the ``vmflow`` logger, as asyncio does
+    with exceptions that were never retrieved.
 
     Attributes:
-        dropped: whether nothing went wrong: the work was given up before it began.
+        dropped: whether the work was dropped before it began, and no error occurred.
     """
 
     __slots__ = ("__weakref__", "dropped", "error", "observed", "origin")
 
     def __init__(self, error: BaseException, dropped: bool = False) -> None:
         self.dropped = dropped
-        # One that is half made, for Ctrl-C has come, must not report itself.
+        # A half-made object, after Ctrl-C, must not report itself.
         self.observed = True
         self.origin = _lines(error.__traceback__)
         self.error = error.with_traceback(self.origin)
         _detach_chain(error)
-        # Work was dropped by decision, which is no error to report.
+        # Dropped work was dropped on purpose, which is no error to report.
         self.observed = dropped
 
     def observe(self) -> None:
-        """Somebody hears of it in another way."""
+        """Note that the error is reported in another way."""
         self.observed = True
 
     def throw(self) -> None:
-        """Raise the original exception; of dropped work, one like it, unless it is the user's own.
+        """Raise the original exception; for dropped work a copy, unless the exception is the user's own.
 
-        An exception holds the frames that it was raised through.  Scopes are kept for long, and their failures are
-        raised in many places.
+        An exception holds the frames that it was raised through.  Scopes live long, and their failures are raised in
+        many places.
         """
         self.observed = True
         if self.dropped and type(self.error) in _OURS:
@@ -54,7 +54,7 @@ class Failure:
         raise self.error.with_traceback(self.origin)
 
     def report(self) -> None:
-        """Log the exception, unless somebody saw it."""
+        """Log the exception, unless somebody has seen it."""
         if self.observed:
             return
         self.observed = True
@@ -72,13 +72,13 @@ class Failure:
 
 
 def _detach_chain(error: BaseException) -> None:
-    """Do the same with the exceptions that `error` was raised from, or while handling."""
+    """Replace the tracebacks of the exceptions that `error` was raised from, or while handling."""
     seen = {id(error)}
     chain = [error]
     while chain:
         later = chain.pop()
         if later.__context__ is not None and _is_running(later.__context__.__traceback__):
-            # Raised outside the instruction, and being handled by the driving thread: it explains nothing.
+            # Raised outside the instruction, and being handled by the driving thread: unrelated to the error.
             later.__context__ = None
         for earlier in (later.__context__, later.__cause__):
             if earlier is not None and id(earlier) not in seen:
@@ -100,8 +100,8 @@ def _is_running(trace: TracebackType | None) -> bool:
 def _lines(trace: TracebackType | None) -> TracebackType | None:
     """A traceback that shows the same lines and holds no frame.
 
-    A frame keeps its locals, which are arrays, and its callers, and so the driver, the instruction and all it accesses,
-    this failure included: nothing of it would be freed before a garbage collection.  The driver's own lines, in front,
+    A frame keeps its locals, which are arrays, and its callers: the driver, the instruction and its operands, including
+    this failure.  None of these would be freed before a garbage collection.  The driver's own lines, which come first,
     are left out.
     """
     while trace is not None and trace.tb_next is not None and _is_running(trace):
@@ -119,19 +119,19 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
 def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
     """One entry of a traceback with the same code, instruction and line, and without the locals of its frame.
 
-    The one kind of frame that has neither run nor a caller is that of a generator not yet started.  So the code is made
-    a generator's by instructions in front, behind which all others keep their positions in the source.  Python shows
-    the line of the instruction rather than ``tb_lineno``, and other tools search for the instruction until they find
-    it: it has to be there.
+    The only frame that has neither run nor a caller is that of a generator that has not started.  So instructions in
+    front turn the code into a generator's; the others keep their positions in the source.  Python shows the line of the
+    instruction rather than ``tb_lineno``, and other tools search for the instruction until they find it: the code must
+    contain it.
     """
     code = entry.tb_frame.f_code
-    # Code that the compiler has made up belongs to no line, and Ctrl-C may come there.
+    # Code that the compiler has added belongs to no line, and Ctrl-C may occur there.
     number: int | None = entry.tb_lineno
     line = code.co_firstlineno if number is None else number
     free = code.co_freevars
     start = bytes([_COPY_FREE_VARS, len(free)]) + _START if 0 < len(free) < 256 else _START
     if entry.tb_lasti < 0 or len(free) > 255:
-        # Compiled modules tell the line, and no instruction.
+        # Compiled modules have a line, and no instruction.
         free, body, last = (), _START + _STAND, 0
         positions = _position(body, line - code.co_firstlineno)
     elif code.co_code.startswith(start):
@@ -168,13 +168,13 @@ def _start_of_generators() -> bytes:
 _START: Final = _start_of_generators()
 _COPY_FREE_VARS: Final = opmap["COPY_FREE_VARS"]
 
-# Where a generator stands that has not started: from Python 3.13 on behind its start, which debuggers ask for the line.
-# The code of a closure itself begins with an instruction that belongs to no line.
+# The position of a generator that has not started: from Python 3.13 on after its first instructions; debuggers read its
+# line.  The code of a closure itself begins with an instruction that belongs to no line.
 _STAND: Final = bytes([opmap["NOP"], 0])
 
 
 def _position(code: bytes, lines: int) -> bytes:
-    """The entry in a table of positions that puts `code` on a line, so many behind the function's first.
+    """The entry in a table of positions that puts `code` so many lines after the function's first.
 
     The format is that of CPython's ``Objects/locations.md``: a byte for the kind of entry, 13 for a line without
     columns, and the number of code units; then the signed number of lines in groups of six bits.

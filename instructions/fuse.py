@@ -15,14 +15,14 @@ class FuseInstructionPolicy(InstructionPolicy):
     """Run consecutive instructions of one stream, one after the other.
 
     Made by the engine, which then draws edges, launches and erases once for all of them.  Each keeps its own origin,
-    scope and outputs: a machine runs the members one by one, so that a failure of one, or a scope that drops it,
-    is no concern of the others.
+    scope and outputs: a machine runs the members one by one, so that a failure of one, or a scope that drops it, does
+    not affect the others.
 
     Args:
         members: in program order; see `Instruction.members`.
 
     Attributes:
-        failed: the members that have failed, and how.
+        failed: the members that have failed, with their failures.
     """
 
     __slots__ = ("failed", "members")
@@ -34,15 +34,15 @@ class FuseInstructionPolicy(InstructionPolicy):
         self.failed: list[tuple[Instruction, Failure]] = []
 
     def failed_together(self, failure: Failure) -> None:
-        """All members have failed, of one failure."""
+        """Note that all members have failed because of one failure."""
         self.failed = [(member, failure) for member in self.members]
 
     def settle(self, failure: Failure | None) -> Failure | None:
         failed = {member for member, _ in self.failed}
         for member in self.members:
-            found = member.policy.settle(failure) if member.policy is not None and member not in failed else None
-            if found is not None:
-                self.failed.append((member, found))
+            fault = member.policy.settle(failure) if member.policy is not None and member not in failed else None
+            if fault is not None:
+                self.failed.append((member, fault))
         return self.failed[0][1] if self.failed else None
 
     def fail(self, failure: Failure) -> None:

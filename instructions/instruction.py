@@ -1,13 +1,13 @@
-"""The unit of work and the thing it is ordered by: `Instruction` and `Dependence`.
+"""`Instruction`: the unit of work; `Dependence`: orders instructions that access the same storage.
 
 An instruction goes through six states, always forwards:
 
     NEW -> WAITING -> READY -> LAUNCHED -> DONE -> ERASED
 
-NEW is pending, unseen by the scheduler.  WAITING has edges that are not satisfied.  READY may be handed to its stream.
-LAUNCHED has been.  DONE has been reported finished, perhaps out of order.  ERASED has left its stream in order, and its
-successors know.  "Launched" and "finished" are separate facts and an edge says which of the two it needs: a successor
-on the same in-order stream needs no more than that its predecessor was launched before it.
+NEW is pending, unseen by the scheduler.  WAITING has edges that are not satisfied.  READY may be launched.  LAUNCHED
+has been launched on its stream.  DONE has been reported finished, perhaps out of order.  ERASED has left its stream in
+order, and the edges to its successors are satisfied.  An edge requires its source either to be launched or to be
+finished: a successor on the same in-order stream only needs its predecessor to be launched before it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
 
 @mypyc_attr(free_list_len=1)
 class Dependence:
-    """The live accesses to one storage (or one stream order, one generator, ...), as the engine sees them.
+    """The accesses to one storage (or one stream's order, one generator, ...) that are not erased.
 
     Attributes:
         writer: the last write that is not erased, if any.
-        readers: the reads since, not erased (None until there is one).
+        readers: the reads since then that are not erased (None until there is one).
         machine: the virtual machine that orders these accesses, None until the first access.
     """
 
@@ -59,23 +59,23 @@ class Instruction:
 
     Attributes:
         stream: where it runs.
-        policy: runs it; dropped as soon as it has run, so that nothing it holds outlives it.
+        policy: runs it; dropped as soon as it has run, so that its operands can be freed.
         name: of the policy, for reprs and the story.
         reads, writes: its accesses; a dependence may be in both.
         cost: estimated nanoseconds, for deciding where to run.
         state: one of the six above.
         serial: position in arrival order, given by the engine; -1 before.
         before, after: its neighbours in that order among the lively ones.
-        behind: the next in the queue of its stream that it is in; None if it is the last, or in none.
-        waits: how many edges into it are not satisfied.
-        on_launch, on_finish: the successors to tell at each of the two events (None until there is one).
+        behind: the next in its stream's queue; None if it is the last, or in no queue.
+        waits: the number of its unsatisfied edges.
+        on_launch, on_finish: the successors whose edges these events satisfy (None until there is one).
         nbytes: of the results, if they are large; for back-pressure.
-        members: if this stands for several that are scheduled as one, those.  They are not lively themselves: they wait
-            until it is launched, and are done and erased when it is.
-        thread: which issued it; 0 if that does not matter.
+        members: the instructions that are scheduled as this one.  They are not lively themselves: they wait until it is
+            launched, and are done and erased with it.  None for an ordinary instruction.
+        thread: the thread that issued it; 0 if that does not matter.
         code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
             into a line number costs more than the instruction; see `origin.describe`.
-        mode: the surroundings of its issue (scope, module, ...), None for the machine's own instructions.
+        mode: the mode in which it was issued (scope, module, ...), None for the machine's own instructions.
     """
 
     __slots__ = (
@@ -135,22 +135,22 @@ class Instruction:
         self.members: tuple[Instruction, ...] | None = None
 
     def note_line(self) -> None:
-        """Remember the user's line that is running now as the one that issued it, unless one is known."""
+        """Note the user's line that is running now as the one that issued it, unless one is known."""
         if self.code is None:
             self.code, self.last = origin.capture()
 
     def issued_by(self, thread: int) -> None:
-        """It is about to be issued, by this thread."""
+        """Note the thread that issues it, and the user's line."""
         self.thread = thread
         self.note_line()
 
     def erase(self) -> None:
-        """It has run in the call that issues it, or was turned away: no engine counts it among its own."""
+        """Mark an instruction as ended that no engine has seen: it has run inline, or was refused."""
         self.state = ERASED
         self.policy = None
 
     def begin_again(self, policy: InstructionPolicy | None) -> None:
-        """Be as if it had just been issued; of one that had not begun, and that its engine has forgotten."""
+        """Return to the state of a new instruction; only if it had not begun, and its engine has abandoned it."""
         self.policy = policy
         self.state = NEW
         self.serial = -1
@@ -166,5 +166,5 @@ class Instruction:
 
 
 def members_of(instructions: Iterable[Instruction]) -> list[Instruction]:
-    """The same, with members in place of those that stand for several."""
+    """The same instructions, with members in place of the instructions that stand for several."""
     return [member for instruction in instructions for member in (instruction.members or (instruction,))]

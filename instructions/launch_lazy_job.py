@@ -10,7 +10,7 @@ from .failure import Failure
 
 
 class LazyJob(Protocol):
-    """A run of a graph that is to be launched."""
+    """A graph's run that can be launched."""
 
     @property
     def name(self) -> str:
@@ -18,11 +18,11 @@ class LazyJob(Protocol):
         ...
 
     def launch(self, ended: Ended) -> None:
-        """Start a run and return; `ended` is to be called once, from any thread, when it is over."""
+        """Start a run and return; it calls `ended` once, from any thread, when it is over."""
         ...
 
     def fail(self, failure: Failure) -> None:
-        """There will be no run, or the machine was closed and nobody will hear how it ends."""
+        """Fail the results: there will be no run, or the machine was closed and ignores its end."""
         ...
 
 
@@ -31,8 +31,8 @@ class LaunchLazyJob(Deferred):
 
     Args:
         job: see `LazyJob`.
-        parameters: that the run may change.  A run that ends with an error says itself which of them it has torn.
-        reads: that the run needs and does not change.
+        parameters: the blobs that the run may change.  If it ends with an error, it poisons the damaged ones itself.
+        reads: the blobs that the run only reads.
     """
 
     __slots__ = ("_running", "job", "name", "parameters", "reads")
@@ -49,7 +49,7 @@ class LaunchLazyJob(Deferred):
         for blob in (*self.parameters, *self.reads):
             if blob.storage.failure is not None:
                 self.job.fail(blob.storage.failure)
-                self.end()  # the job's results tell of it
+                self.end()  # the job's results hold the failure
                 return
         self._running = True
         self.job.launch(self._over)
@@ -59,13 +59,13 @@ class LaunchLazyJob(Deferred):
         self.end(error)
 
     def fail(self, failure: Failure) -> None:
-        # Closed in the middle of a run, nobody can know what they hold.
+        # If the machine was closed in the middle of a run, the values of the parameters are unknown.
         for blob in self.parameters if self._running else ():
             blob.storage.poison(failure)
         self.job.fail(failure)
 
     def drop(self, failure: Failure) -> None:
-        # It has changed nothing.
+        # The parameters are unchanged.
         self.job.fail(failure)
 
     def describe(self) -> str:

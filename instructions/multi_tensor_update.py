@@ -1,4 +1,4 @@
-"""`MultiTensorUpdate`: change many arrays in place by one instruction, an optimizer's step above all."""
+"""`MultiTensorUpdate`: change many arrays in place by one instruction, mostly an optimizer's step."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ if TYPE_CHECKING:
 # outputs' arrays; its result is ignored.
 UpdateKernel: TypeAlias = Callable[[list[Array], list[Array]], object]
 
-# How many metas `describe` shows: a model may have thousands of parameters.
+# The most metas that `describe` shows: a model may have thousands of parameters.
 _SHOWN = 4
 
 
 class MultiTensorUpdate(InstructionPolicy):
     """Call `kernel` once, for all arrays together.
 
-    Being one instruction it happens as a whole or not at all, and many small arrays cost one scheduling.  If it, or one
-    of its inputs, was dropped by a scope, the outputs keep what they held: a training step that is cancelled leaves the
+    As one instruction it runs as a whole or not at all, and many small arrays are scheduled only once.  If it, or one
+    of its inputs, was dropped by a scope, the outputs keep their values: a training step that is cancelled leaves the
     parameters as they were before it.
 
     Outputs are read as well as written: their old values are operands.  Hence any other failure held by any input *or
-    output* is handed to every output, and the kernel is not called; the same if the kernel raises, since nobody can
-    know how far it came.  An output that was never written holds no failure and no memory: it gets memory,
-    uninitialised.
+    output* poisons every output, and the kernel is not called; the same if the kernel raises, since its progress is
+    unknown.  An output that was never written holds no failure and no memory: it gets memory, uninitialised.
 
     Args:
         name: of the update.
         kernel: see `UpdateKernel`.
         inputs: read only.
         outputs: read and written.
-        overwrites: the old values of the outputs, also failures, are no operands.
+        overwrites: whether the old values of the outputs, including failures, are no operands.
     """
 
     __slots__ = ("inputs", "kernel", "name", "outputs", "overwrites")
@@ -71,7 +70,7 @@ class MultiTensorUpdate(InstructionPolicy):
                 self.fail(failure)
                 return
         if failures:
-            return  # as if it had been dropped itself
+            return  # as if it had been dropped
         if self.overwrites:
             for blob in self.outputs:
                 if blob.strides is None:
@@ -79,17 +78,17 @@ class MultiTensorUpdate(InstructionPolicy):
         self.kernel([blob.array() for blob in self.inputs], [blob.destination() for blob in self.outputs])
 
     def settle(self, failure: Failure | None) -> Failure | None:
-        found = fault_of(self.inputs if self.overwrites else (*self.inputs, *self.outputs), failure)
+        fault = fault_of(self.inputs if self.overwrites else (*self.inputs, *self.outputs), failure)
         for blob in self.outputs:
-            blob.storage.settle(found, self.overwrites and blob.strides is None)
-        return found
+            blob.storage.settle(fault, self.overwrites and blob.strides is None)
+        return fault
 
     def fail(self, failure: Failure) -> None:
         for blob in self.outputs:
             blob.storage.poison(failure)
 
     def drop(self, failure: Failure) -> None:
-        """Nothing has happened."""
+        """Nothing: the outputs keep their values."""
 
     def describe(self) -> str:
         metas = [repr(blob.meta) for blob in self.outputs[:_SHOWN]]

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from .instruction import Instruction
 
-# kernel(*input arrays, *scalars, out): `out` is where the result should go (a tuple of arrays for an op of several
-# results), or None to let the kernel make a new C-contiguous array that shares memory with nothing else.  It returns
-# the result.  A kernel that cannot write into `out` may return another array; it is copied.
+# kernel(*input arrays, *scalars, out): `out` is the array to write into (a tuple of arrays for an op of several
+# results), or None to let the kernel make a new C-contiguous array that shares memory with no other.  It returns the
+# result.  A kernel that cannot write into `out` may return another array; it is copied.
 Kernel = Callable[..., Any]
 
 
 class CallPlan:
-    """The part that is the same for all calls of an op with operands of the same metas.
+    """The part that all calls of an op with operands of the same metas share.
 
     Args:
         name: of the op.
@@ -36,7 +36,7 @@ class CallPlan:
 
     Attributes:
         name, function, cost, several, allocates: as given.
-        atomic: whether the function is one of numpy's, out of which no KeyboardInterrupt comes half-way.
+        atomic: whether the function is a ufunc of numpy, which KeyboardInterrupt cannot end half-way.
         casts: whether the function casts its result to the dtype of its destination.
     """
 
@@ -57,7 +57,7 @@ class CallPlan:
         return CallPlan(self.name, function, self.cost, self.several, self.allocates)
 
     def apart(self) -> CallPlan:
-        """The same for a destination of another dtype: unless the function casts, it does not see the destination."""
+        """The plan for a destination of another dtype, which is not passed to a function that does not cast."""
         if self.casts:
             return self
         if self._apart is None:
@@ -67,7 +67,7 @@ class CallPlan:
 
 
 def store(result: Any, out: Array) -> None:
-    """Put the result of a kernel into `out`, cast to its dtype, unless the kernel has put it there.
+    """Copy the result of a kernel into `out`, cast to its dtype, unless the kernel has written it there.
 
     Inference has decided that the dtype fits: numpy would refuse int64 into uint8, for instance.
     """
@@ -95,17 +95,17 @@ def op_call(
 class OpCall(Chainable):
     """One call of an op: its plan, its operands and the blobs of its results.
 
-    An input that holds a failure instead of data hands it on to every output, and the kernel is not called.
+    A failure held by an input poisons every output, and the kernel is not called.
 
-    Memory for the results is found when the call is launched, in the order of launching, so that what is released on
-    the same stream before can be used again at once.  Small results on the host are left to the kernel.
+    Memory for the results is allocated when the call is launched, so that memory released before on the same stream can
+    be used again immediately.  Kernels allocate small results on the host themselves.
 
     Args:
         plan: the common part of the op's calls.
         inputs: read.
-        output: written; a blob that is also an input makes the op an in-place one.
-        scalars: Python numbers handed to the kernel after the arrays.
-        outputs: all that are written, if the kernel returns a tuple of results.
+        output: written; an in-place op has it among its inputs, too.
+        scalars: Python numbers passed to the kernel after the arrays.
+        outputs: all written blobs, if the kernel returns a tuple of results.
         step: see `Chainable`.
     """
 
@@ -131,13 +131,13 @@ class OpCall(Chainable):
 
     @property
     def outputs(self) -> tuple[Blob, ...]:
-        """All that are written."""
+        """All written blobs."""
         return (self.output,) if self._outputs is None else self._outputs
 
     def prepare(self, instruction: Instruction) -> None:
         for source in self.inputs:
             if source.storage.failure is not None and source.storage.array is None:
-                return  # nothing will be computed; do not ask for more memory where there is too little
+                return  # nothing will be computed, so that no memory is needed
         for output in self.outputs:
             if output.strides is None:
                 output.storage.allocate(output.meta, instruction)
@@ -186,7 +186,7 @@ class OpCall(Chainable):
         storage.failure = None
 
     def _called(self, out: Any) -> Any:
-        """Call the kernel; the commonest calls need no list of arguments in between."""
+        """Call the kernel; written out for the commonest calls, without a list of arguments."""
         function, inputs, scalars = self.plan.function, self.inputs, self.scalars
         if len(inputs) == 1:
             if not scalars:
@@ -210,7 +210,7 @@ class OpCall(Chainable):
             if storage.array is None:
                 storage.array = np.ascontiguousarray(result).reshape(output.meta.shape)
             else:
-                # Without destinations, another of the results has the same storage.
+                # Without destinations, another result has the same storage.
                 store(result, output.array() if destinations is None else destinations[position])
             storage.failure = None
 
@@ -219,10 +219,10 @@ class OpCall(Chainable):
             output.storage.poison(failure)
 
     def settle(self, failure: Failure | None) -> Failure | None:
-        found = fault_of(self.inputs, failure)
+        fault = fault_of(self.inputs, failure)
         for output in self.outputs:
-            output.storage.settle(found, output.strides is None)
-        return found
+            output.storage.settle(fault, output.strides is None)
+        return fault
 
     def describe(self) -> str:
         inputs = ", ".join([repr(blob.meta) for blob in self.inputs] + [repr(scalar) for scalar in self.scalars])

@@ -1,4 +1,4 @@
-"""Which line of the user's program issued an instruction."""
+"""Finds the line of the user's program that issued an instruction."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Final
 
-# The directories whose frames are the framework's own.  Both spellings of this folder count: a checkout shows it
-# through the link vmflow/instructions, an editable install through the folder itself.
+# The directories of the framework's own frames.  Both spellings of this folder count: frames of a checkout have the
+# link vmflow/instructions, those of an editable install the folder itself.
 _INSIDE = tuple(
     {
         os.path.dirname(os.path.abspath(__file__)) + os.sep,
@@ -16,18 +16,18 @@ _INSIDE = tuple(
     }
 )
 _is_inside: Final[dict[str, bool]] = {}
-# Code that lies outside, as it was found last: often the next is the same.
+# The last code found outside; the next one is often the same.
 _outside: Final[list[CodeType | None]] = [None]
 _getframe: Final = sys._getframe
-# How many frames the functions below have themselves: compiled ones have none.
+# The number of frames of the functions below themselves: compiled ones have none.
 _OWN: Final = int(_getframe().f_code.co_filename == __file__)
 
 
 def capture() -> tuple[CodeType | None, int]:
     """The innermost frame outside the framework, as (code, bytecode offset).
 
-    Keeping the frame itself would keep the user's locals alive; the line number is worked out in `describe`, since that
-    costs more than most instructions.
+    Keeping the frame itself would keep the user's locals alive; `describe` computes the line number, which costs more
+    than most instructions.
     """
     frame: FrameType | None = _getframe(_OWN)
     while frame is not None:
@@ -45,7 +45,7 @@ def capture() -> tuple[CodeType | None, int]:
 
 
 def depth() -> int:
-    """How many frames the innermost one outside the framework is above the caller, which is 1; for `warnings.warn`."""
+    """The `stacklevel` of the innermost frame outside the framework, for `warnings.warn`; the caller's is 1."""
     level = 1
     frame: FrameType | None = _getframe(_OWN)
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
@@ -55,19 +55,19 @@ def depth() -> int:
 
 
 def stack(most: int, only_user: bool) -> tuple[str, ...]:
-    """So many calls, the innermost first, each as `describe` has it.
+    """The calls on the stack, the innermost first, each in the form of `describe`.
 
     Args:
-        most: how many at most.
+        most: the most calls to return.
         only_user: whether frames of the framework are left out.
     """
-    found: list[str] = []
+    calls: list[str] = []
     frame: FrameType | None = _getframe(_OWN)
-    while frame is not None and len(found) < most:
+    while frame is not None and len(calls) < most:
         if not (only_user and frame.f_code.co_filename.startswith(_INSIDE)):
-            found.append(describe(frame.f_code, frame.f_lasti))
+            calls.append(describe(frame.f_code, frame.f_lasti))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(calls)
 
 
 def describe(code: CodeType | None, last: int) -> str:

@@ -21,22 +21,20 @@ if TYPE_CHECKING:
 class InstructionPolicy:
     """One kind of instruction.
 
-    A machine calls `prepare` on the thread that schedules, then `compute` where the stream's policy says.  If either
-    raises, it calls `fail` with the failure, and the instruction ends like any other: it unlocks its successors, which
-    find the outputs poisoned.
+    A machine calls `prepare` on the thread that schedules, then `compute` on the thread that the stream's policy
+    chooses.  If either raises, it calls `fail` with the failure, and the instruction ends like any other: its
+    successors run and find the outputs poisoned.
 
     Attributes:
         name: for people.
         barrier: whether it waits for everything issued earlier (and holds back nothing issued later).
         prepares: whether `prepare` does anything; most kinds need nothing, and a call costs as much as a small add.
-        preschedulable: whether it may be launched behind predecessors on its own stream that are merely launched.
-        follows: a second stream behind whose merely launched instructions it may be launched, since it makes its own
-            stream wait for that one.
+        preschedulable: whether it may be launched when its predecessors on its own stream are merely launched.
+        follows: another stream for which the same holds, since the instruction makes its own stream wait for that one.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
-        fusable: whether it may be scheduled together with those next to it, as one; see `fused`.
-        droppable: whether a scope that ends may keep it from running; not if others rely on it.
-        touches_memory: whether it reads or writes the memory that its dependences stand for, or merely takes its place
-            in the order.
+        fusable: whether it may be scheduled together with its neighbours, as one; see `fused`.
+        droppable: whether a scope that ends may drop it; not if other ranks or instructions rely on it.
+        touches_memory: whether it reads or writes the memory of its dependences, or only has a place in their order.
     """
 
     __slots__ = ()
@@ -56,14 +54,14 @@ class InstructionPolicy:
         keep_fields(cls)
 
     def prepare(self, instruction: Instruction) -> None:
-        """Get the resources that the instruction needs before it can run, memory above all."""
+        """Get the resources that the instruction needs before it can run, mostly memory."""
 
     def prepare_on(self, stream: Stream) -> None:
         """The same for a policy that runs on a stream without an instruction."""
         raise NotImplementedError
 
     def preparing_failed(self, failure: Failure) -> None:
-        """Preparing has failed, and its turn is yet to come: say so where that cannot disturb running instructions."""
+        """Poison the outputs after a failed `prepare`, if no running instruction uses them; the others `fail` later."""
 
     def compute(self) -> None:
         """Run."""
@@ -73,39 +71,39 @@ class InstructionPolicy:
         """Poison the outputs."""
 
     def settle(self, failure: Failure | None) -> Failure | None:
-        """A device has ended what `compute` has launched there: let the outputs hold what went wrong, if anything.
+        """Let the outputs hold the error that a device has found, if any; called when the device has ended the work.
 
         Args:
-            failure: that the device has found in it.
+            failure: the error of this instruction.
 
         Returns:
-            That, or the one of an input whose value the device could not compute.
+            That error, or the one of an input that the device could not compute.
         """
         return failure
 
     def drop(self, failure: Failure) -> None:
-        """It will not run, because it was cancelled before it began; say so in the outputs."""
+        """Let the outputs hold the failure of an instruction that was cancelled before it began."""
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
-        """A chain that begins with the instruction, and takes those behind it that may be computed with it, if any."""
+        """A chain that begins with the instruction, and to which later ones may be added; None if it cannot."""
         return None
 
     def waits_for_others(self) -> bool:
-        """Whether an instruction that could run now is rather to wait for others to make a chain with."""
+        """Whether an instruction that could run now should wait for others to make a chain with."""
         return False
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
-        """The policy of an instruction that stands for several; only of fusable ones.
+        """The policy of an instruction that stands for several fusable ones.
 
         Args:
-            members: those, of which this is the first one's policy.
-            behind: those issued behind them, as far as they are known.
+            members: these instructions; this is the policy of the first.
+            behind: the known instructions issued after them.
         """
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Give back the memory that the instruction, which has not run, is there to give back; nothing uses it."""
+        """Give back the memory that the instruction, which has not run, would release; nothing uses it."""
 
     def describe(self) -> str:
         """Its name, shapes and dtypes, for the note on an exception."""

@@ -1,4 +1,4 @@
-"""`ReleaseTensor`: give a storage's memory back once everything issued before has used it."""
+"""`ReleaseTensor`: give a storage's memory back after all earlier uses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class ReleaseTensor(InstructionPolicy):
     """Drop the memory of a storage whose last tensor is gone.
 
-    Issued by the tensor's side (see `Lease`) and ordered as a write, hence behind every use.
+    Issued for the tensor's `Lease` and ordered as a write, hence after every use.
 
     When this is launched, every use has been launched before it, on this stream or on one that this stream waits for.
-    So the memory may already be given to instructions launched later *on this stream*; its allocator serves no other.
-    Memory that came from another machine's allocator goes back when this is run, when all uses have ended.
+    So the memory may already be given to instructions launched later *on this stream*, the only stream of its
+    allocator.  Memory from another machine's allocator goes back when this has run, when all uses have ended.
     """
 
     __slots__ = ("storage",)
@@ -38,24 +38,24 @@ class ReleaseTensor(InstructionPolicy):
     def prepare(self, instruction: Instruction) -> None:
         allocation = self.storage.allocation
         if allocation is None:
-            # Nor must memory of another library go back to it.
+            # Memory of another library must not go back to it before this stream's work has ended, either.
             instruction.stream.policy.hold(self.storage.array)
             return
         if allocation.block is None:
-            # Lost in a reference cycle, whose destructors came before this: the memory may be somebody else's by now.
+            # The allocation died in a reference cycle before this: the memory may have another owner by now.
             self.storage.let_go()
         elif allocation.allocator is instruction.stream.allocator:
             allocation.free()
         else:
-            # `compute` may only launch, and this memory must not come back before it has ended.
+            # `compute` may only launch work, and this memory must not be reused before that has ended.
             instruction.stream.policy.hold(allocation)
 
     def compute(self) -> None:
-        # The array is still needed until now: instructions launched before may not have begun.
+        # Until now the array was needed, since instructions launched before may not have begun.
         storage = self.storage
         allocation = storage.allocation
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
-            # An instruction launched later that was given this memory has not begun either.
+            # A later instruction with the same memory has not begun, either.
             storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
         storage.let_go()
         if storage.failure is not None:
@@ -63,15 +63,15 @@ class ReleaseTensor(InstructionPolicy):
 
     def give_back_early(self, instruction: Instruction) -> None:
         self.prepare(instruction)
-        # As nobody is going to look at the array either: it would keep its block from going back to the device.
+        # The array, which nobody will read, would keep its block from going back to the device.
         self.compute()
 
 
 class Lease:
-    """Held by a tensor and its views, by no instruction: when the last of them goes, the storage is to be released.
+    """Held by a tensor and its views, not by instructions: when the last of them dies, the storage is released.
 
-    The interpreter may run a destructor anywhere, also in the middle of a scheduling turn.  So this one only leaves a
-    note with the machine, which issues the instruction.
+    The interpreter may run a destructor anywhere, also in the middle of a turn.  So this one only leaves a note with
+    the machine, which issues a `ReleaseTensor` later.
     """
 
     __slots__ = ("storage",)
@@ -83,10 +83,10 @@ class Lease:
         try:
             storage = self.storage
         except AttributeError:
-            return  # Ctrl-C came before it had one
+            return  # Ctrl-C came before the attribute was set
         machine: VirtualMachine | None = storage.machine
         if machine is None:
             return
         fields: MachineFields = machine
-        if not fields.engine.idle():  # else it has nothing to do, and need not be called
+        if not fields.engine.idle():  # otherwise `release` does nothing
             machine.release(storage)

@@ -20,13 +20,13 @@ class Scope:
 
     Attributes:
         outer: the scope around this one.
-        shield: whether the end of the outer scopes does not matter here; their priority is inherited all the same.
+        shield: whether the end of the outer scopes does not matter here; their priority is inherited nevertheless.
         name: for messages and traces.
         priority: higher goes first among the ready instructions of a stream; 0 is ordinary.
         deadline: on the clock of `time.monotonic`, the earliest of this and the outer scopes; None for none.
         begun: when it was made, on the same clock.
-        here: whether graphs that are called within may run in the call whatever they take, where nothing is before
-            them; of that scope alone, and not of those within it.
+        here: whether graphs that are called within may run inline even if they take long, if nothing is before them;
+            scopes within do not inherit it.
     """
 
     __slots__ = (
@@ -65,13 +65,13 @@ class Scope:
             self.priority = priority
         self.begun = time.monotonic()
         self._failure: Failure | None = None
-        # Waiters for instructions of this scope.  A dict, because a set of them would lose their order.
+        # Wakers of the waiters for instructions of this scope.  A dict, because a set would lose their order.
         self._wakers: dict[Any, None] = {}
 
     def cancel(self, error: Exception | None = None) -> None:
-        """Drop everything issued within that has not begun; may be called from any thread, more than once.
+        """Drop all instructions issued within that have not begun; may be called from any thread, more than once.
 
-        Looking at the results raises `error`, by default `Cancelled`; waiters for them are woken now.
+        Reading their results raises `error`, by default `Cancelled`; their waiters are woken now.
         """
         if self._failure is None:
             self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))
@@ -81,7 +81,7 @@ class Scope:
         return self.dropped() is not None
 
     def dropped(self) -> Failure | None:
-        """Why its instructions are not wanted any more; None while they are."""
+        """The failure of its instructions if they are dropped; None if they are not."""
         failure = self._failure
         scope = self.around()
         while failure is None and scope is not None:
@@ -94,7 +94,7 @@ class Scope:
         return None
 
     def ended(self) -> Failure | None:
-        """Why it was ended itself, whatever is around it; None if it was not."""
+        """The failure with which this scope itself was ended, not one around it; None if it was not."""
         return self._failure
 
     def _drop(self, error: Exception) -> Failure:
@@ -118,7 +118,7 @@ class Scope:
             scope = scope.around()
 
     def add_waker_here(self, waker: Any) -> None:
-        """Wake `waker` when this very scope is cancelled."""
+        """Wake `waker` when this scope itself is cancelled."""
         self._wakers[waker] = None
 
     def remove_waker_here(self, waker: Any) -> None:
@@ -144,12 +144,12 @@ class Scope:
 
 
 def scope_of(instruction: Instruction) -> Scope | None:
-    """The scope that it was issued in."""
+    """The scope that an instruction was issued in."""
     mode = instruction.mode
     return mode.scope if mode is not None else None
 
 
 def priority_of(instruction: Instruction) -> int:
-    """That of the scope that it was issued in; 0 without one."""
+    """The priority of the scope that an instruction was issued in; 0 without a scope."""
     scope = scope_of(instruction)
     return 0 if scope is None else scope.priority

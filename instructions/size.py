@@ -6,7 +6,15 @@ from math import prod
 
 
 class Size(tuple[int, ...]):
-    """The shape of a tensor: a tuple of ints that also knows `numel`."""
+    """The shape of a tensor: a tuple of ints with the method `numel`.
+
+    Raises:
+        TypeError: if the argument is no iterable.
+    Example:
+        >>> size = flow.zeros(2, 3).shape
+        >>> size, size.numel(), size[0]
+        (vmflow.Size([2, 3]), 6, 2)
+    """
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """Order between two streams of one device, kept by the device itself: `StreamWait`, and its two halves.
 
-An instruction that needs the result of another stream has to wait until that has *finished*, and the host has to hear
-of it.  A device with events can do better: its stream is told to wait, and the host goes on at once.
+An instruction that reads a result of another stream has to wait until the writer has *finished*, which the host must
+notice.  A device with events can do better: its stream waits by itself, and the host goes on immediately.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class StreamWait(InstructionPolicy):
-    """Make the stream it runs on wait for everything that `source`, of the same device, has been handed so far.
+    """Make its stream wait for everything that has been launched on `source`, a stream of the same device.
 
-    It may be launched as soon as its predecessors on `source` have been, and then stands for their end.
+    It may be launched as soon as its predecessors on `source` have been; its end includes theirs.
     """
 
     __slots__ = ("follows",)
@@ -39,7 +39,7 @@ class StreamWait(InstructionPolicy):
         instruction.stream.policy.wait(self.follows.policy.record())
 
     def compute(self) -> None:
-        """The waiting is the device's."""
+        """Nothing: the device waits."""
 
     def describe(self) -> str:
         return f"{self.name} for {self.follows}"
@@ -54,7 +54,7 @@ class SharedEvent:
 
     Attributes:
         source, timing: as given.
-        event: the device's, from the moment the recording instruction is launched.
+        event: the device's event; None until the recording instruction is launched.
     """
 
     __slots__ = ("event", "source", "timing")
@@ -66,7 +66,7 @@ class SharedEvent:
 
 
 class StreamRecordEvent(InstructionPolicy):
-    """Record `shared` on its own stream, behind everything that stream has been handed so far."""
+    """Record `shared` on its own stream, after everything that has been launched there."""
 
     __slots__ = ("shared",)
 
@@ -81,11 +81,11 @@ class StreamRecordEvent(InstructionPolicy):
         self.shared.event = instruction.stream.policy.record(self.shared.timing)
 
     def compute(self) -> None:
-        """Recording is done when it is launched."""
+        """Nothing: the event was recorded at the launch."""
 
 
 class StreamWaitEvent(InstructionPolicy):
-    """Make its stream wait for `shared`, which has to be recorded by an instruction that orders itself before this."""
+    """Make its stream wait for `shared`, which an instruction ordered before this one must record."""
 
     __slots__ = ("follows", "shared")
 
@@ -103,4 +103,4 @@ class StreamWaitEvent(InstructionPolicy):
         instruction.stream.policy.wait(self.shared.event)
 
     def compute(self) -> None:
-        """The waiting is the device's."""
+        """Nothing: the device waits."""

@@ -1,4 +1,4 @@
-"""`TouchTensors`: wait until some tensors exist, and do nothing with them."""
+"""`TouchTensors`: wait until some tensors have been computed, and do nothing with them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from .policy import InstructionPolicy
 
 
 class TouchTensors(InstructionPolicy):
-    """Ends when everything issued before that writes one of `blobs` has ended.
+    """Ends when all earlier instructions that write one of `blobs` have ended.
 
-    On a stream of its own it is not launched before that; so it can be waited for in place of many.
+    On a stream of its own it is not launched before that; so one wait for it replaces many.
     """
 
     __slots__ = ("blobs",)
@@ -22,4 +22,4 @@ class TouchTensors(InstructionPolicy):
         self.blobs = blobs
 
     def compute(self) -> None:
-        """Being in turn is all."""
+        """Nothing: only its place in the order matters."""

@@ -80,7 +80,7 @@ def test_a_second_task_without_a_scope_is_refused(use: Callable[[flow.Tensor], A
             use(x)
 
         use(x)
-        with pytest.raises(RuntimeError, match="task 'second' works with other ranks in the outermost"):
+        with pytest.raises(RuntimeError, match="task 'second' exchanges with other ranks in the outermost"):
             await asyncio.create_task(second(), name="second")
         with pytest.raises(RuntimeError, match="an order of its own, by 'async with vmflow"):
             await asyncio.to_thread(use, x)

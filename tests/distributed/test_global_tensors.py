@@ -288,7 +288,7 @@ def test_only_ranks_of_the_placement_look_at_a_tensor() -> None:
         x = flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=sbp.split(0))
         y = x * 2
         if dist.get_rank() == 2:
-            with pytest.raises(RuntimeError, match="rank 2 has nothing of a tensor that is"):
+            with pytest.raises(RuntimeError, match="rank 2 has no part of a tensor that is"):
                 y.tolist()
         else:
             assert y.tolist() == [2.0] * 4

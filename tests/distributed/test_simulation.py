@@ -299,7 +299,7 @@ def test_a_rank_that_raises_or_ends_early_is_named() -> None:
     assert "rank 1 has raised KeyError('planted')" in str(found[0])
     with pytest.raises(KeyError, match="planted"):
         dist.simulate(raises, 3)
-    with pytest.raises(dist.PeerLost, match="rank 1 has ended and will not come to what others wait for"):
+    with pytest.raises(dist.PeerLost, match="rank 1 has ended and will not come to operations that others wait for"):
         dist.simulate(ends, 2)
 
 
@@ -312,7 +312,7 @@ def test_what_could_not_be_computed_fails_on_all_ranks() -> None:
 
     for error in dist.simulate(program, 2, return_exceptions=True):
         assert isinstance(error, dist.PeerLost)
-        assert "rank 1 could not compute what it was to give: IndexError" in str(error)
+        assert "rank 1 could not compute the tensor to send: IndexError" in str(error)
 
 
 def test_a_rank_that_waits_for_nothing_that_can_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -363,7 +363,7 @@ MUTATIONS = [
     ),
     Mutation(
         "no more work is fused than allowed",
-        "                room < 0\n                or ",
+        "                budget < 0\n                or ",
         "                ",
         test_fuse.test_no_more_work_is_fused_than_allowed,
         in_programs=False,

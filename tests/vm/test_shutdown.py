@@ -590,7 +590,7 @@ async def test_a_loop_that_finds_the_turn_lock_taken_by_a_refusal_is_woken(monke
         assert machine.driver.waker_count()
         looked.set()
 
-    def turn_away(instruction: Instruction) -> None:
+    def withdraw(instruction: Instruction) -> None:
         asyncio.run_coroutine_threadsafe(come_meanwhile(), loop)
         assert looked.wait(PATIENCE)
 
@@ -598,7 +598,7 @@ async def test_a_loop_that_finds_the_turn_lock_taken_by_a_refusal_is_woken(monke
         with pytest.raises(flow.VirtualMachineClosed):
             machine.lifecycle.refuse(Instruction(machine.control_stream(), Barrier(None)))
 
-    monkeypatch.setattr(machine.lifecycle, "_turn_away", turn_away)
+    monkeypatch.setattr(machine.lifecycle, "_withdraw", withdraw)
     await asyncio.to_thread(issue)
     await asyncio.wait_for(waiting[0], PATIENCE)
     machine.close()

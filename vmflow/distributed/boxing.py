@@ -1,4 +1,4 @@
-"""Boxing: from the parts that ranks have of a tensor to the parts that another spread gives them.
+"""Boxing: changes how a tensor is spread over ranks.
 
 One axis of the mesh changes at a time, by one exchange among the ranks of that axis.  Between two placements each rank
 gets the elements of its part from ranks that have them.
@@ -25,13 +25,19 @@ from .windows import Window, holders, window_of
 
 
 class Boxing(NamedTuple):
-    """One change of spread.
+    """A record of one change of spread; see `record_boxing`.
 
     Attributes:
         shape: of the whole tensor.
-        source, target: the spreads.
-        nbytes: how many bytes reach each rank from others, as estimated.
-        place: the line of the program that needs it.
+        source, target: the spreads before and after.
+        nbytes: the estimated bytes that each rank gets from others.
+        place: the line of the program that needs the change.
+
+    Raises no errors.
+
+    Example:
+        >>> flow.distributed.Boxing._fields
+        ('shape', 'source', 'target', 'nbytes', 'place')
     """
 
     shape: Shape
@@ -50,7 +56,18 @@ _RECORDS: Final[ContextVar[list[Boxing] | None]] = ContextVar("vmflow.boxing", d
 
 @contextmanager
 def record_boxing() -> Iterator[list[Boxing]]:
-    """Within the block, every change of spread on this rank is added to the list."""
+    """A block whose list gets a `Boxing` for every change of spread on this rank.
+
+    Example:
+        >>> def program():
+        ...     ranks = flow.placement.all("cpu")
+        ...     x = flow.ones(4, 2, placement=ranks, sbp=flow.sbp.split(0))
+        ...     with flow.distributed.record_boxing() as records:
+        ...         x.to_global(sbp=flow.sbp.broadcast)
+        ...     return records[0].nbytes
+        >>> flow.distributed.simulate(program, ranks=2)  # half of 8 floats each
+        [16.0, 16.0]
+    """
     records: list[Boxing] = []
     token = _RECORDS.set(records)
     try:
@@ -60,7 +77,7 @@ def record_boxing() -> Iterator[list[Boxing]]:
 
 
 def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """This rank's part by `target` of a tensor of this shape, of which it has `part` by `source`.
+    """This rank's part of a tensor after a change of spread from `source`, by which it has `part`, to `target`.
 
     It may share the memory of `part`, on some ranks and not on others.
     All ranks of both placements call it; ranks outside of a placement have a part without elements.
@@ -76,7 +93,7 @@ def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
 
 
 def _moved(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """The same, of which nobody is told."""
+    """The same without a record."""
     if source is target:
         return part
     if source.placement is not target.placement:
@@ -119,7 +136,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     return total
 
 
-# By kinds, how much of a tensor each of so many ranks gets from the others.
+# By kinds, the share of a tensor that each of so many ranks gets from the others.
 _SHARES: Final[dict[tuple[str, str], Any]] = {
     ("split", "split"): lambda n: (n - 1) / (n * n),
     ("split", "broadcast"): lambda n: (n - 1) / n,
@@ -132,9 +149,9 @@ _SHARES: Final[dict[tuple[str, str], Any]] = {
 
 
 def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
-    """The axes that have to change, and whether they are to change by way of broadcast.
+    """The axes that have to change, and whether they must be broadcast in between.
 
-    They are where an outer axis changes along a dimension that an inner one splits further.
+    They must if an outer axis changes along a dimension that an inner one splits further.
     """
     changed = [axis for axis, (old, new) in enumerate(zip(source, target, strict=True)) if old != new]
     dims = {axis: {sbp.dim for sbp in (source[axis], target[axis]) if sbp.is_split} for axis in range(len(source))}
@@ -149,7 +166,7 @@ def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
 
 
 def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: int, new: Sbp) -> Tensor:
-    """Change one axis; `now` is how things are, and changes with it."""
+    """Change one axis of the present sbps `now`, which is updated."""
     old = now[axis]
     if old == new:
         return part
@@ -166,7 +183,7 @@ def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: in
 
 
 def transition(part: Tensor, shape: Shape, group: tuple[int, ...], place: int, old: Sbp, new: Sbp) -> Tensor:
-    """This rank's new part of what the ranks of a group have together, a tensor of this shape."""
+    """This rank's new part of a tensor of this shape, of which the ranks of a group have parts by `old`."""
     size = len(group)
     if old == new or size == 1:
         return part
@@ -212,8 +229,8 @@ class _Message(NamedTuple):
     """Elements that a rank needs for its part by another placement.
 
     Attributes:
-        giver, getter: from whom to whom; one rank may be both.
-        window: which.
+        giver, getter: the ranks that send and receive them, which may be the same.
+        window: the place of the elements in the whole.
     """
 
     giver: int
@@ -222,18 +239,18 @@ class _Message(NamedTuple):
 
 
 def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
-    """How each rank of the target gets its elements: from itself where it has them, else from a rank that does."""
-    found = []
+    """The messages to each rank of the target: from itself if it has the elements, else from a rank that has them."""
+    needed = []
     parts = holders(source, shape)
     for place, getter in enumerate(target.placement.group):
         wanted = window_of(target, shape, getter)
         for window, ranks in parts.items():
             shared = wanted.shared_with(window)
             if shared is not None:
-                # Where several have it, getters ask different ones.
+                # If several ranks have the elements, getters ask different ones.
                 giver = getter if getter in ranks else ranks[place % len(ranks)]
-                found.append(_Message(giver, getter, shared))
-    return found
+                needed.append(_Message(giver, getter, shared))
+    return needed
 
 
 def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:

@@ -1,7 +1,7 @@
-"""Checked mode: before each op of global tensors, ranks compare what they are about to do.
+"""Checked mode: ranks compare their calls before each op of global tensors.
 
-An op that needs no exchange runs on parts without a word to other ranks.  If ranks have come to different places of the
-program, that is noticed at the next exchange, or never.  In checked mode it is noticed at the first op that differs.
+An op that needs no exchange runs on parts without contact to other ranks.  If ranks have come to different places of
+the program, they notice at the next exchange, or never.  In checked mode they notice at the first op that differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .process import current_process
 def compared(
     op: OpExpr, metas: Sequence[TensorMeta], attributes: Attributes, scalars: tuple[Any, ...]
 ) -> Tensor | None:
-    """Compare a call with that of the other ranks of its placement; None if this rank is not among them.
+    """Compare a call with the calls of the other ranks of its placement; None if this rank is not among them.
 
     Returns:
         A tensor without elements, which fails with `CollectiveMismatch` if they differ.
@@ -37,7 +37,7 @@ def compared(
 
 
 def depend(result: Tensor, verdict: Tensor | None) -> None:
-    """Let a result fail if the verdict has: nothing of that is written into it."""
+    """Let a result fail if the comparison has, by writing the verdict, which has no elements, into it."""
     if verdict is None:
         return
     with local_mode():

@@ -1,7 +1,7 @@
 """``vmflow.distributed.checkpoint``: state dicts of global tensors in a folder, to which each rank writes its parts.
 
-Any number of ranks, with any placements and sbp, can load what others have saved: each puts its parts together from the
-files that have some of them.  The folder appears whole or not at all.
+A checkpoint can be loaded by any number of ranks, with any placements and sbp: each joins its parts from the files that
+have some of their elements.  The folder appears as a whole or not at all.
 
     checkpoint.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run/3")
 
@@ -9,7 +9,7 @@ files that have some of them.  The folder appears whole or not at all.
     optimizer.load_state_dict(checkpoint.read("run/3")["optimizer"])          # whole tensors
 
 The files are numpy's, written by `vmflow.save`: one of each rank that has parts, and "manifest.npz" with everything
-else and what the global tensors are put together of.
+else and the list of the parts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MARK: Final = "global tensor"
 
 
 def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> Any:
-    """The same arrangement with something else in place of tensors; `change` gets a tensor and the keys to it."""
+    """The same nesting with ``change(tensor, its keys)`` in place of each tensor."""
     if isinstance(value, Tensor):
         return change(value, path)
     if isinstance(value, Mapping):
@@ -58,14 +58,14 @@ def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> 
 
 
 def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a state dict to a folder; all ranks call it alike, and it returns when the folder is complete.
+    """Write a state dict to a folder; all ranks call it with the same keys, and it returns when the folder is complete.
 
     Each part of a global tensor is written by the first rank that has it.  Local tensors, and everything else, are the
     same on all ranks, and written by rank 0.
 
     Args:
-        state_dict: what `vmflow.save` takes: tensors, numbers, strings, None, and dicts and lists of these.
-        path: of the folder; what is there is replaced in the end.
+        state_dict: tensors, numbers, strings, None, and dicts and lists of these, as for `vmflow.save`.
+        path: of the folder; an existing one is replaced in the end.
 
     Raises:
         TypeError: naming the place of a value that cannot be saved.
@@ -96,7 +96,7 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
     with no_grad():
         arranged = mapped(state_dict, divided)
-    # On all ranks, for what cannot be saved is to raise on all of them, and before anything is written.
+    # On all ranks, so that a value that cannot be saved raises on all of them, before anything is written.
     manifest = BytesIO()
     save_file({"format": _FORMAT, "tensors": tensors, "state": arranged}, manifest)
     if rank == 0:
@@ -134,7 +134,7 @@ class _Folder:
         path: of the folder.
 
     Attributes:
-        state: the arrangement, with marks in place of global tensors.
+        state: the state dict, with marks in place of global tensors.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -155,7 +155,7 @@ class _Folder:
         return by_name(self._tensors[name]["dtype"])
 
     def window(self, name: str, window: Window) -> Tensor:
-        """A part of a global tensor, put together.
+        """A part of a global tensor, joined from the files.
 
         Raises:
             ValueError: if some of its elements are in no file.
@@ -213,9 +213,9 @@ class _Entry(NamedTuple):
     """A value of a state dict that is no dict or list.
 
     Attributes:
-        place: for messages.
-        holder, key: what it is in.
-        saved: what was saved there.
+        place: the keys, for messages.
+        holder, key: the dict or list that it is in, and its key.
+        saved: the value that was saved under the same keys.
     """
 
     place: str
@@ -225,13 +225,13 @@ class _Entry(NamedTuple):
 
 
 def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Replace the values of a state dict by those saved under the same keys: of tensors in place, others in the dict.
+    """Load the values saved under the keys of a state dict: into tensors in place, other values into the dict.
 
-    Each rank reads its own parts alone, whatever the spread that they were saved by.  Saved keys that the state dict
-    lacks are left alone; all is compared before anything is changed.
+    Each rank reads only its own parts, also if the tensors were saved with another spread.  Saved keys that the state
+    dict lacks are ignored; everything is compared before anything is changed.
 
     Args:
-        state_dict: arranged as the saved one, or as a part of that.
+        state_dict: nested as the saved one, or as a part of it.
         path: of the folder.
 
     Raises:
@@ -263,7 +263,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
-    """The value to put in place of another: for a global tensor, one of the same spread, read here."""
+    """The saved value for a target: for a global tensor, one of the same spread."""
     spread = meta_of(target).spread if isinstance(target, Tensor) else None
     if spread is None:
         return _unmarked(saved, folder)

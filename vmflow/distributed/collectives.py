@@ -1,7 +1,7 @@
 """Exchanges of local tensors between ranks, under the names of PyTorch and OneFlow.
 
-Each is issued like an op, and awaits its turn on the one lane of exchanges that a rank has.  All ranks of a group must
-issue the same ones in the same order.  None is differentiable.
+Each is issued like an op, and waits for its turn in the rank's order of exchanges.  All ranks of a group must issue the
+same exchanges in the same order.  None is differentiable.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NOTHING = meta((0,), dtypes.float32, _HOST)
 
 
 def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _NOTHING) -> Tensor:
-    """Issue this rank's part in an operation; a tensor for what it gets, flat or of that many elements.
+    """Issue this rank's part in an operation; returns the tensor that it receives.
 
     Args:
-        operation: which.
-        given: what this rank gives, in the order of its elements.
-        gotten: of the result.
+        operation: the operation.
+        given: the tensor that this rank sends, in the order of its elements; None for none.
+        gotten: the meta of the result.
 
     Raises:
         ValueError: if this rank is not in the group.
@@ -48,8 +48,8 @@ def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _N
     order = current_order()
     order.claim()
     # Exchanges are between the memories of hosts.
-    found = _issued(operation, None if given is None else given.to(_HOST), _on_host(gotten), order.stream)
-    return found.to(gotten.device)
+    result = _issued(operation, None if given is None else given.to(_HOST), _on_host(gotten), order.stream)
+    return result.to(gotten.device)
 
 
 def _issued(operation: Operation, given: Tensor | None, gotten: TensorMeta, kind: str) -> Tensor:
@@ -64,7 +64,7 @@ def _issued(operation: Operation, given: Tensor | None, gotten: TensorMeta, kind
 
 
 def leave(order: Order, reason: str) -> None:
-    """Issue that this rank starts nothing more in a communication scope, by an exception if there is a reason."""
+    """Issue this rank's end of a communication scope; `reason` is the exception that ends it, or empty."""
     current_machine().devices.drop_ended()
     _issued(Operation("leave", (get_rank(),), note=reason), None, _NOTHING, order.stream)
 
@@ -74,37 +74,37 @@ def world() -> tuple[int, ...]:
     return tuple(range(get_world_size()))
 
 
-# What is issued for a group that this rank belongs to; results are new tensors
+# Exchanges of a group that this rank belongs to; results are new tensors
 
 
 def reduced(tensor: Tensor, group: tuple[int, ...], reduction: Reduction = "sum") -> Tensor:
-    """The sum, or the like, of the tensors of all ranks of the group."""
+    """The reduction of the tensors of all ranks of the group."""
     check_reduction(reduction)
     operation = Operation("all_reduce", group, tensor.dtype.name, (tensor.numel(),), reduction)
     return exchange(operation, tensor, _of(tensor, tuple(tensor.shape)))
 
 
 def gathered(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """The elements of all ranks' tensors, one behind the other."""
+    """The elements of all ranks' tensors, concatenated."""
     operation = Operation("all_gather", group, tensor.dtype.name, counts)
     return exchange(operation, tensor, _of(tensor, (sum(counts),)))
 
 
 def scattered_sum(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...], reduction: Reduction) -> Tensor:
-    """This rank's share of the elements of the sum, or the like, of all ranks' tensors."""
+    """This rank's share of the elements of the reduction of all ranks' tensors."""
     check_reduction(reduction)
     operation = Operation("reduce_scatter", group, tensor.dtype.name, counts, reduction)
     return exchange(operation, tensor, _of(tensor, (counts[group.index(get_rank())],)))
 
 
 def exchanged(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """The elements that each rank has for this one; `counts` says, row by row, how many each has for each."""
+    """The elements that each rank sends to this one; `counts` is the matrix of numbers from each rank to each."""
     operation = Operation("all_to_all", group, tensor.dtype.name, counts)
     return exchange(operation, tensor, _of(tensor, (operation.gotten(group.index(get_rank())),)))
 
 
 def sent_by_root(tensor: Tensor, group: tuple[int, ...], root: int) -> Tensor:
-    """The tensor of rank `root`, which the others have one of the same shape for."""
+    """The tensor of rank `root`; the others pass one of the same shape."""
     operation = Operation("broadcast", group, tensor.dtype.name, (tensor.numel(),), root=group.index(root))
     given = tensor if get_rank() == root else None
     return exchange(operation, given, _of(tensor, tuple(tensor.shape)))
@@ -128,13 +128,33 @@ def _on_host(of: TensorMeta) -> TensorMeta:
 
 
 def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
-    """Replace the tensor by the sum, or the "max" or "min", over all ranks."""
+    """Replace the tensor, of the same shape on all ranks, by the sum, "max" or "min" over the ranks.
+
+    Raises:
+        ValueError: for another `op`.
+    Example:
+        >>> def program():
+        ...     return flow.distributed.all_reduce(flow.ones(2) * flow.distributed.get_rank()).tolist()
+        >>> flow.distributed.simulate(program, ranks=3)
+        [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
+    """
     check_reduction(op)
     return _into(tensor, reduced(tensor.detach(), world(), op) if get_world_size() > 1 else tensor)
 
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
-    """Put the tensor of each rank into the tensor of the list at its place; all have one shape."""
+    """Copy the tensor of each rank into the tensor of the list at its place; all have the same shape and dtype.
+
+    Raises:
+        ValueError: if the list has not one tensor of this shape and dtype for each rank.
+    Example:
+        >>> def program():
+        ...     gathered = [flow.zeros(1), flow.zeros(1)]
+        ...     flow.distributed.all_gather(gathered, flow.tensor([10.0 + flow.distributed.get_rank()]))
+        ...     return [tensor.item() for tensor in gathered]
+        >>> flow.distributed.simulate(program, ranks=2)
+        [[10.0, 11.0], [10.0, 11.0]]
+    """
     _check_list("all_gather", tensor_list, tensor)
     if get_world_size() == 1:
         _into(tensor_list[0], tensor)
@@ -145,7 +165,18 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
 
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Reduction = "sum") -> Tensor:
-    """Put the sum, or the like, of the tensors at this rank's place of all ranks' lists into `output`."""
+    """Write into `output` the reduction of the tensors at this rank's place in all ranks' lists, of the same shape.
+
+    Raises:
+        ValueError: for another `op` than "sum", "max" and "min", or if the list has not one tensor of the shape and
+            dtype of `output` for each rank.
+    Example:
+        >>> def program():
+        ...     inputs = [flow.tensor([1.0]), flow.tensor([2.0])]
+        ...     return flow.distributed.reduce_scatter(flow.zeros(1), inputs).item()
+        >>> flow.distributed.simulate(program, ranks=2)
+        [2.0, 4.0]
+    """
     _check_list("reduce_scatter", input_list, output)
     if get_world_size() == 1:
         return _into(output, input_list[0])
@@ -155,7 +186,18 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Reduction =
 
 
 def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor]) -> None:
-    """Give each rank the tensor at its place of the input list, and get one from each; all have one shape."""
+    """Send each rank the tensor at its place in the input list, and receive one from each; all have the same shape.
+
+    Raises:
+        ValueError: if a list has not one tensor for each rank, all of the same shape and dtype.
+    Example:
+        >>> def program():
+        ...     rank, received = flow.distributed.get_rank(), [flow.zeros(1), flow.zeros(1)]
+        ...     flow.distributed.all_to_all(received, [flow.tensor([10.0 * rank]), flow.tensor([10.0 * rank + 1])])
+        ...     return [tensor.item() for tensor in received]
+        >>> flow.distributed.simulate(program, ranks=2)
+        [[0.0, 10.0], [1.0, 11.0]]
+    """
     _check_list("all_to_all", input_tensor_list, input_tensor_list[0] if input_tensor_list else None)
     _check_list("all_to_all", output_tensor_list, input_tensor_list[0])
     size, count = get_world_size(), input_tensor_list[0].numel()
@@ -169,13 +211,31 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
 
 
 def broadcast(tensor: Tensor, src: int) -> Tensor:
-    """Replace the tensor by that of rank `src`."""
+    """Replace the tensor, of the same shape on all ranks, by the tensor of rank `src`.
+
+    Raises:
+        ValueError: if there is no such rank.
+    Example:
+        >>> def program():
+        ...     return flow.distributed.broadcast(flow.tensor([flow.distributed.get_rank()]), src=1).item()
+        >>> flow.distributed.simulate(program, ranks=2)
+        [1, 1]
+    """
     check_rank(src)
     return _into(tensor, sent_by_root(tensor.detach(), world(), src) if get_world_size() > 1 else tensor)
 
 
 def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
-    """Replace the tensor of rank `dst` by the sum, or the like, over all ranks."""
+    """Replace the tensor of rank `dst`, of the same shape on all ranks, by the sum, "max" or "min" over the ranks.
+
+    Raises:
+        ValueError: if there is no such rank, or for another `op`.
+    Example:
+        >>> def program():
+        ...     return flow.distributed.reduce(flow.ones(1), dst=0).item()
+        >>> flow.distributed.simulate(program, ranks=2)
+        [2.0, 1.0]
+    """
     check_rank(dst)
     check_reduction(op)
     if get_world_size() == 1:
@@ -185,21 +245,51 @@ def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
 
 
 def send(tensor: Tensor, dst: int) -> Tensor:
-    """Send the tensor to rank `dst`, which calls `recv`; awaiting the result waits until it has been received."""
+    """Send the tensor, of any shape, to rank `dst`, which calls `recv`.
+
+    Returns: a tensor without elements; awaiting it waits until the tensor has been sent.
+
+    Raises:
+        ValueError: if there is no such rank, or it is this one.
+    Example:
+        >>> def program():
+        ...     if flow.distributed.get_rank() == 0:
+        ...         flow.distributed.send(flow.tensor([1.0, 2.0]), dst=1)
+        ...     else:
+        ...         return flow.distributed.recv(flow.zeros(2), src=0).tolist()
+        >>> flow.distributed.simulate(program, ranks=2)
+        [None, [1.0, 2.0]]
+    """
     _check_peer(dst)
     operation = Operation("send", (get_rank(), dst), tensor.dtype.name, (tensor.numel(),))
     return exchange(operation, tensor.detach())
 
 
 def recv(tensor: Tensor, src: int) -> Tensor:
-    """Replace the tensor by the one that rank `src` sends, which has its dtype and number of elements."""
+    """Replace the tensor by the one that rank `src` sends, of the same dtype and number of elements.
+
+    Raises:
+        ValueError: if there is no such rank, or it is this one.
+        CollectiveMismatch: where the result is read, if the sent tensor has another dtype or number of elements.
+    Example: see `send`.
+        >>> flow.distributed.recv(flow.zeros(2), src=1)
+        Traceback (most recent call last):
+        ValueError: there is no rank 1; ranks go from 0 to 0
+    """
     _check_peer(src)
     operation = Operation("receive", (src, get_rank()), tensor.dtype.name, (tensor.numel(),))
     return _into(tensor, exchange(operation, None, _of(tensor, tuple(tensor.shape))))
 
 
 def barrier() -> Tensor:
-    """Wait until all ranks have come here: await the result, or in plain code read it."""
+    """Wait until all ranks have called this: await the result, a tensor of shape (0,), or read it in plain code.
+
+    Example:
+        >>> def program():
+        ...     return flow.distributed.barrier().numpy().shape
+        >>> flow.distributed.simulate(program, ranks=2)
+        [(0,), (0,)]
+    """
     if get_world_size() == 1:
         return empty(0)
     return exchange(Operation("barrier", world()), None)
@@ -229,7 +319,7 @@ def _check_list(name: str, tensors: Sequence[Tensor], example: Tensor | None) ->
 
 
 def _into(target: Tensor, values: Tensor) -> Tensor:
-    """Change `target` in place, of which autograd is not told."""
+    """Change `target` in place, unnoticed by autograd."""
     if values is not target:
         mode = MODE.get()
         MODE.set(mode.replace(grad=False))

@@ -1,7 +1,7 @@
 """Ops that are computed part by part in several steps, with exchanges in between.
 
-No signature allows them where what they sum or choose over is split: a mean over uneven parts is not the mean of their
-means.  Autograd sees the op itself, not its steps.
+No signature covers them if a dimension is split that they reduce: the mean over uneven parts is not the mean of the
+parts' means.  Autograd records the op itself, not its steps.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Decomposition(NamedTuple):
     """Another way to compute an op of global tensors.
 
     Attributes:
-        is_needed: of a call, by attributes and the metas of operands.
-        compute: the results, from global operands.
+        is_needed: whether a call needs it, by its attributes and the metas of its operands.
+        compute: computes the results from global operands.
     """
 
     is_needed: Callable[[Attributes, Metas], bool]
@@ -90,7 +90,7 @@ def _splits_choices(attributes: Attributes, metas: Metas) -> bool:
     (source,) = metas
     shape = tuple(source.shape)
     spread = source.spread
-    # Of a part without elements there is nothing to choose.
+    # A part without elements has no largest or smallest one.
     return _splits_reduced(attributes, metas) and all(
         [0 not in spread.sizes(shape, rank) for rank in spread.placement.group]
     )
@@ -100,7 +100,7 @@ _CHOICES: Final[dict[str, Reduction]] = {"amax": "max", "amin": "min", "any": "m
 
 
 def _choice(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> Any:
-    """The choice of each part, and of these again."""
+    """The largest or smallest element of each part, and of these again."""
     source = _added(operands[0])
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", attributes)
     of = meta_of(source)
@@ -213,7 +213,7 @@ def _is_spread(attributes: Attributes, metas: Metas) -> bool:
 
 
 def _dropout(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> Any:
-    """Which elements are kept is drawn for the whole on each rank; it takes its part of that."""
+    """Each rank draws the mask of the whole tensor and takes its part, so that all ranks use the same mask."""
     (source,) = operands
     spread = meta_of(source).spread
     ones = full_of(global_meta(tuple(source.shape), source.dtype, spread.everywhere()), 1)

@@ -1,4 +1,4 @@
-"""`SimulatedEventLoop`: an event loop of a rank of a simulation, which waits in turns with the other ranks."""
+"""`SimulatedEventLoop`: the event loop of a rank of a simulation; while it waits, other ranks run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arguments = TypeVarTuple("Arguments")
 
 @final
 class RankSelector(selectors.DefaultSelector):
-    """Lets other ranks go on where an event loop would wait."""
+    """Lets other ranks run where an event loop would wait."""
 
     def __init__(self, scheduler: Scheduler, rank: int) -> None:
         super().__init__()
@@ -23,10 +23,10 @@ class RankSelector(selectors.DefaultSelector):
         self._rank = rank
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
-        if found or (timeout is not None and timeout <= 0):
+        events = super().select(0)
+        if events or (timeout is not None and timeout <= 0):
             self._scheduler.pause(self._rank)
-            return found or super().select(0)
+            return events or super().select(0)
         deadline = None if timeout is None else self._scheduler.now + timeout
         self._scheduler.block(self._has_events, "its event loop to have something to do", deadline)
         return super().select(0)
@@ -37,11 +37,11 @@ class RankSelector(selectors.DefaultSelector):
 
 @final
 class SimulatedEventLoop(asyncio.SelectorEventLoop):
-    """See the module.
+    """An event loop whose clock and waiting are those of a simulation.
 
     Args:
-        scheduler: whose clock is the loop's time.
-        rank: that runs the loop.
+        scheduler: has the clock.
+        rank: runs the loop.
     """
 
     def __init__(self, scheduler: Scheduler, rank: int) -> None:
@@ -54,7 +54,7 @@ class SimulatedEventLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[*Arguments], Result], *args: *Arguments
     ) -> asyncio.Future[Result]:
-        """The same; the clock waits until the loop has heard of the thread's end."""
+        """As in the base class; the clock stands still until the loop has noticed the thread's end."""
         self._scheduler.count_outside(1)
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(lambda _: self._scheduler.count_outside(-1))

@@ -16,7 +16,7 @@ class Part(Protocol):
     """One rank's part in an operation.
 
     Attributes:
-        operation: which.
+        operation: the operation.
         given, gotten: see `Channel.start`.
     """
 
@@ -26,12 +26,12 @@ class Part(Protocol):
 
 
 def exchange(works: list[Part]) -> None:
-    """Do an operation; `works` are in the order of the group."""
+    """Do an operation; `works` are the parts of the ranks, in the order of the group."""
     _EXCHANGES[works[0].operation.kind](works)
 
 
 def put(work: Part, values: Array) -> None:
-    """Hand values to a rank, if it wants any."""
+    """Write values into a rank's array, if it has one."""
     if work.gotten is not None:
         work.gotten[...] = values
 
@@ -46,7 +46,7 @@ def _reduced(works: list[Part]) -> Array:
     reduce = REDUCTIONS[works[0].operation.reduction]
     total = np.array(works[0].given)
     for work in works[1:]:
-        # In the order of the group, so that all ranks and all runs round alike.
+        # In the order of the group, so that rounding is the same on all ranks and in all runs.
         reduce(total, work.given, out=total, casting="unsafe")
     return total
 
@@ -79,7 +79,7 @@ def _broadcast(works: list[Part]) -> None:
 
 
 def _barrier(works: list[Part]) -> None:
-    """All have come."""
+    """Nothing: all ranks have come."""
 
 
 def _given(work: Part) -> Array:

@@ -44,7 +44,7 @@ class GlobalCall(ABC):
     """How an op of global tensors is called.
 
     Args:
-        op: which.
+        op: the op.
     """
 
     __slots__ = ("_op",)
@@ -255,7 +255,7 @@ def _nd(placement: Placement, sbps: Sequence[Sbp]) -> Spread:
     return spread_of(placement, tuple(sbps))
 
 
-# Ops of which it was told that they are computed as a whole on every rank.
+# Ops for which a `BroadcastWarning` was given.
 _TOLD: Final[set[str]] = set()
 
 
@@ -340,7 +340,7 @@ def mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
 def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
     """A view of a global tensor; it shares this rank's memory, unless parts have to be exchanged or copied for it.
 
-    Whether it does is the same on all ranks, whatever their parts look like.
+    It shares memory on all ranks or on none, also if their parts differ.
     """
     current_order().claim()
     if not current_process().checked:

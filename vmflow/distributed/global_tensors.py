@@ -37,7 +37,7 @@ class GlobalStorage(Storage):
     Attributes:
         parts: of this rank, of the tensor and of its views; a blob's offset says which.
         whole: by the place of a part, whether it has all elements in order, so that it can be seen in any shape.
-        views: by the place of a part and what makes a view of it, the place of the view's part and its meta.
+        views: by the place of a part and the op that makes a view of it, the place of the view's part and its meta.
         moved: whether it is a view of another tensor for which parts had to be exchanged or copied, so that it shares
             no memory.
     """
@@ -50,7 +50,7 @@ class GlobalStorage(Storage):
         self.moved = moved
 
     def settled(self) -> bool:
-        """Never: its parts have values, and it has none."""
+        """Never: its parts have values, the storage itself has none."""
         return False
 
 
@@ -91,7 +91,7 @@ def updated_part(name: str, tensor: Tensor) -> Tensor:
 
 
 def mode_of_parts(mode: Mode) -> Mode:
-    """The mode in which ops run on parts: autograd, autocast and the like have had their say already."""
+    """The mode in which ops run on parts: autograd, autocast and the like have seen the global op already."""
     if not mode.grad and mode.autocast is None:
         return mode
     return mode.replace(grad=False, autocast=None)
@@ -99,7 +99,7 @@ def mode_of_parts(mode: Mode) -> Mode:
 
 @contextmanager
 def local_mode() -> Iterator[None]:
-    """Within it, ops run in the mode of parts."""
+    """A block in which ops run in the mode of parts."""
     mode = MODE.get()
     MODE.set(mode_of_parts(mode))
     try:
@@ -157,15 +157,15 @@ def whole(tensor: Tensor) -> Tensor:
     rank = current_process().rank
     if rank not in of.spread.placement.group:
         raise RuntimeError(
-            f"rank {rank} has nothing of a tensor that is {of.spread!r}: only the ranks of the placement can look at "
-            "it; bring it here by .to_global(placement=...) on all ranks, or leave this out on this one"
+            f"rank {rank} has no part of a tensor that is {of.spread!r}: only the ranks of the placement can read it; "
+            "move it here by .to_global(placement=...) on all ranks, or do not read it on this rank"
         )
     with local_mode():
         return boxed(part_of(tensor), tuple(of.shape), of.spread, of.spread.everywhere())
 
 
 def cut(name: str, whole: Tensor, device: object, placement: object, sbp: object) -> Tensor:
-    """The global tensor of which every rank has the whole, for a function that was asked for one; nothing moves."""
+    """The global tensor made of a local one that every rank has, without an exchange."""
     of = asked_meta(name, tuple(whole.shape), whole.dtype, device, placement, sbp)
     rank = current_process().rank
     with local_mode():
@@ -225,12 +225,12 @@ def _whole_shape(target: Spread, shapes: dict[int, Shape]) -> Shape:
 
 
 def conformed(gradient: Tensor, of: Spread) -> Tensor:
-    """The gradient of a tensor of this spread, as it is handed on: that of a summand is the whole gradient."""
+    """The spread of the gradient of a tensor of this spread: each summand has the whole gradient."""
     return to_global(gradient, of.placement, of.summed().sbp)
 
 
 class _Spreading(Function):
-    """From a local tensor to a global one; where it is broadcast, that of the first rank counts."""
+    """From a local tensor to a global one; of a broadcast tensor, the first rank's values count."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, of: TensorMeta) -> Tensor:

@@ -1,7 +1,7 @@
 """`LocalEngine`: the network between the ranks of a simulation, which are threads of one process.
 
-An operation is done when the last rank of its group has come, some time after that as the seed has it.  Everything that
-can go wrong between ranks can be asked for by a `Fault`.
+An operation ends some time after the last rank of its group has come; the seed decides when.  A `Fault` makes anything
+go wrong that can go wrong between ranks.
 """
 
 from __future__ import annotations
@@ -28,14 +28,24 @@ _OUTERMOST: Final = ""
 
 
 class Fault(NamedTuple):
-    """A fault of one rank.
+    """A fault of one rank, for `simulate`.
 
     Attributes:
-        rank: which.
-        at: in its how manyth operation, from 0 on.
-        kind: "lose" (the rank ends), "freeze" (it stands still for ever), "swap" (it starts this operation behind the
+        rank: the rank.
+        at: the index of its operation at which the fault occurs, from 0 on.
+        kind: "lose" (the rank ends), "freeze" (it stands still for ever), "swap" (it starts this operation after the
             next one), or "delay" (the operation starts so many `seconds` later).
         seconds: of the simulation's clock.
+
+    Raises no errors; `simulate` checks the rank.
+
+    Example:
+        >>> def program():
+        ...     return flow.distributed.all_reduce(flow.ones(1)).item()
+        >>> lost = flow.distributed.Fault(rank=1, at=0, kind="lose")
+        >>> results = flow.distributed.simulate(program, faults=[lost], return_exceptions=True)
+        >>> type(results[0]).__name__, results[1]
+        ('PeerLost', None)
     """
 
     rank: int
@@ -46,18 +56,18 @@ class Fault(NamedTuple):
 
 @final
 class LocalEngine:
-    """See the module.
+    """The network of a simulation.
 
     Args:
-        scheduler: decides when what happens.
-        faults: what goes wrong.
+        scheduler: decides the order of events.
+        faults: the faults of ranks.
         delay: the most seconds that an operation takes, by the simulation's clock.
-        timeout: after so many, an operation to which not all ranks have come fails.
+        timeout: seconds after which an operation fails if not all ranks have come.
 
     Attributes:
         scheduler, delay, timeout: as given.
         channels: of the outermost communication scope, by rank.
-        nbytes: how many bytes ranks have got from others, as the usual algorithms would have it.
+        nbytes: the bytes that ranks have received, if the usual algorithms were used.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class LocalEngine:
         self.channels = [self.channel(turn.rank, _OUTERMOST, timeout) for turn in scheduler.turns]
 
     def channel(self, rank: int, scope: str, timeout: float) -> LocalChannel:
-        """The way of a rank to the others in a communication scope, which it has not been in yet."""
+        """The channel of a rank in a communication scope that it enters."""
         place = self._places.get(scope)
         if place is None:
             place = self._places[scope] = MeetingPlace(self)
@@ -85,25 +95,25 @@ class LocalEngine:
         return LocalChannel(self, self._lines[rank], place, scope, timeout)
 
     def end(self, rank: int, reason: str) -> None:
-        """A rank has ended, and will come to no operation any more."""
+        """Note that a rank has ended, and takes part in no further operation."""
         error = self._ended[rank] = PeerLost(f"rank {rank} {reason}")
         for place in list(self._places.values()):
             place.leave(rank, error)
 
     def leave(self, rank: int, scope: str, reason: str) -> None:
-        """A rank has left a communication scope, by an exception if there is a reason."""
+        """Note that a rank has left a communication scope; `reason` is the exception that ended it, or empty."""
         place = self._places[scope]
         place.leave(rank, left_by(rank, scope, reason))
         if place.everyone_has_left(len(self._lines)):
             del self._places[scope]
 
     def mismatch(self) -> Exception | None:
-        """The error of a scope in which ranks have wanted different operations."""
+        """The error of a scope in which ranks have issued different operations; None if there is none."""
         broken = [place.broken for place in self._places.values() if place.broken is not None]
         return copy_of(broken[0]) if broken else None
 
     def warn(self, place: MeetingPlace, rank: int, group: tuple[int, ...], error: Exception) -> None:
-        """The next operation of this group, which others have come to, has failed."""
+        """Let a rank fail at its next operation of this group, which has failed on the other ranks."""
         self._lines[rank].warnings.setdefault((place, group), deque()).append(error)
 
     def doing(self, rank: int) -> str:
@@ -111,7 +121,7 @@ class LocalEngine:
         return self._lines[rank].describe()
 
     def history(self, rank: int) -> Iterator[str]:
-        """Lines about the operations that a rank has started last."""
+        """Lines about the last operations that a rank has started."""
         return self._lines[rank].history()
 
 
@@ -120,15 +130,15 @@ class Line:
     """The state of a rank that all its scopes share.
 
     Args:
-        rank: whose.
-        faults: by the number of the operation.
+        rank: the rank.
+        faults: by the index of the operation.
 
     Attributes:
         rank: as given.
-        count: how many operations were started.
-        warnings: by place and group, why the operations fail that this rank has not come to while the others did.
-        silent: whether others hear nothing more of this rank.
-        held_back: joins an operation that is to come behind the next one.
+        count: the number of started operations.
+        warnings: by place and group, the errors of operations that this rank has missed, and at which it will fail.
+        silent: whether a fault has cut this rank off from the others.
+        held_back: starts an operation that a fault has put behind the next one.
     """
 
     def __init__(self, rank: int, faults: dict[int, Fault]) -> None:
@@ -142,7 +152,7 @@ class Line:
         self._unfinished: deque[LocalWork] = deque()
 
     def begin(self, work: LocalWork) -> Fault | None:
-        """An operation is started; returns what goes wrong with it."""
+        """Note a started operation; returns its fault, if there is one."""
         fault = self._faults.get(self.count)
         self.count += 1
         self._recent.append(work)
@@ -165,17 +175,17 @@ class Line:
 
 @final
 class LocalChannel:
-    """One rank's way to the others in a communication scope; see `Channel`.
+    """One rank's channel in a communication scope; see `Channel`.
 
     Args:
         engine: the network.
-        line: of the rank.
-        place: where the operations of the scope meet.
-        scope: which.
+        line: the state of the rank.
+        place: collects the operations of the scope.
+        scope: its path.
         timeout: of its operations.
 
     Attributes:
-        rank: whose.
+        rank: the rank.
         engine, timeout: as given.
     """
 
@@ -208,7 +218,7 @@ class LocalChannel:
 
     def _start(self, work: LocalWork, failure: BaseException | None) -> LocalWork:
         if failure is not None:
-            work.error = PeerLost(f"rank {self.rank} could not compute what it was to give: {failure!r}; {work}")
+            work.error = PeerLost(f"rank {self.rank} could not compute the tensor to send: {failure!r}; {work}")
             work.error.__cause__ = failure
         if work.operation.kind == "leave":
             work.done = True
@@ -267,7 +277,7 @@ class LocalChannel:
             self.notice()
 
     def notice(self) -> None:
-        """Something has ended."""
+        """Wake the waiters whose operations have ended."""
         due = [wake for count, wake in self._waiting if self.reached(count)]
         self._waiting = [(count, wake) for count, wake in self._waiting if not self.reached(count)]
         for wake in due:

@@ -1,4 +1,4 @@
-"""Where ranks of a simulation meet: the operations and messages of one communication scope, until all have come."""
+"""`MeetingPlace`: collects the ranks' parts in the operations and messages of a simulation's communication scope."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class LocalWork:
     """One rank's part in an operation.
 
     Attributes:
-        rank, operation, place: whose, which, and the line that wants it.
+        rank, operation, place: the rank, the operation, and the line that issued it.
         given, gotten: see `Channel.start`.
         done: whether it has ended.
-        error: why it has failed.
+        error: the error if it has failed; None otherwise.
     """
 
     __slots__ = ("done", "error", "given", "gotten", "operation", "place", "rank")
@@ -44,11 +44,11 @@ class LocalWork:
 
 @final
 class Meeting:
-    """One operation, while ranks come to it.
+    """One operation that some ranks have started.
 
     Attributes:
-        group: of ranks.
-        came: by rank, its part.
+        group: its ranks.
+        came: by rank, the parts that have started.
     """
 
     __slots__ = ("came", "group")
@@ -58,22 +58,22 @@ class Meeting:
         self.came: dict[int, LocalWork] = {}
 
     def missing(self) -> list[int]:
-        """The ranks that have not come."""
+        """The ranks that have not started it."""
         return [rank for rank in self.group if rank not in self.came]
 
     def waits(self) -> str:
-        """The works that wait, for messages of errors."""
+        """The waiting parts, for messages of errors."""
         return "; ".join(map(str, self.came.values()))
 
 
 class Letter(NamedTuple):
-    """A message on its way.
+    """A message that has been sent.
 
     Attributes:
-        operation: as the sender describes it.
-        values: flat; None if it could not compute them.
-        sender: who sends it, and where, for messages.
-        error: why there are none.
+        operation: the sender's operation.
+        values: flat; None if they could not be computed.
+        sender: the sender and its line, for messages of errors.
+        error: why there are no values; None otherwise.
     """
 
     operation: Operation
@@ -88,7 +88,7 @@ class Box:
 
     Attributes:
         letters: sent, and not received.
-        receivers: that wait for one.
+        receivers: the parts that wait for a message.
     """
 
     __slots__ = ("letters", "receivers")
@@ -100,14 +100,14 @@ class Box:
 
 @final
 class MeetingPlace:
-    """See the module.
+    """The operations and messages of one communication scope.
 
     Args:
         engine: the network.
 
     Attributes:
-        channels: by rank, those that have come here.
-        broken: why nothing can be exchanged any more: ranks are at different places in the order.
+        channels: by rank, the channels of the scope.
+        broken: the error with which everything fails after ranks have issued different operations.
     """
 
     def __init__(self, engine: LocalEngine) -> None:
@@ -116,12 +116,12 @@ class MeetingPlace:
         self._meetings: dict[tuple[int, ...], deque[Meeting]] = {}
         # By sender and receiver.
         self._boxes: dict[tuple[int, ...], Box] = {}
-        # By rank, why it will come no more.
+        # By rank, the error of ranks that have left.
         self._gone: dict[int, Exception] = {}
         self.broken: Exception | None = None
 
     def join(self, work: LocalWork) -> None:
-        """A rank comes to the next operation of its group that it has not come to yet."""
+        """Add a rank's part to the first operation of its group that it has not joined."""
         if self.broken is not None:
             work.error = copy_of(self.broken)
             self._settle([work])
@@ -133,17 +133,17 @@ class MeetingPlace:
             self._meet(work)
 
     def leave(self, rank: int, error: Exception) -> None:
-        """A rank will come to no operation any more; those that wait for it fail with the error."""
+        """Note that a rank takes part in no further operation; parts that wait for it fail with the error."""
         self._gone[rank] = error
         self._fail_receivers(rank)
         for meetings in list(self._meetings.values()):
             for meeting in list(meetings):
-                found = self._lost(meeting)
-                if found is not None:
-                    self._fail(meeting, found)
+                lost = self._lost(meeting)
+                if lost is not None:
+                    self._fail(meeting, lost)
 
     def everyone_has_left(self, ranks: int) -> bool:
-        """Whether none of so many ranks will come any more."""
+        """Whether all of so many ranks have left."""
         return len(self._gone) == ranks
 
     # Operations of a group
@@ -191,24 +191,24 @@ class MeetingPlace:
         self._fail(meeting, self._with_history(error, meeting.group))
 
     def _break(self, error: CollectiveMismatch, meeting: Meeting) -> None:
-        """Ranks are at different places in the order: everything fails from now on, on all of them."""
+        """Let everything fail on all ranks from now on, since they have issued different operations."""
         self.broken = self._with_history(error, meeting.group)
         for meetings in list(self._meetings.values()):
-            for each in list(meetings):
-                self._fail(each, self.broken)
+            for other in list(meetings):
+                self._fail(other, self.broken)
         for box in self._boxes.values():
             while box.receivers:
                 self._refuse(box.receivers.popleft(), self.broken)
 
     def _with_history(self, error: CollectiveError, ranks: tuple[int, ...]) -> CollectiveError:
-        """The error, with a note of what each rank has started last."""
+        """The error, with notes about the last operations of each rank."""
         for rank in ranks:
             for line in self._engine.history(rank):
                 error.add_note(line)
         return error
 
     def _fail(self, meeting: Meeting, error: Exception) -> None:
-        """It fails on all ranks; those that come later hear of it then."""
+        """Let an operation fail on all ranks; the missing ones fail when they start it."""
         if self.broken is None:
             for rank in meeting.missing():
                 self._engine.warn(self, rank, meeting.group, error)
@@ -220,7 +220,7 @@ class MeetingPlace:
     # Messages
 
     def _send(self, work: LocalWork) -> None:
-        """A message is on its way.  Its sender does not wait for it, or two that send to each other would for ever."""
+        """Send a message.  The sender does not wait: two ranks that send to each other would deadlock."""
         receiver = work.operation.ranks[1]
         if receiver in self._gone:
             work.error = work.error or _about(self._gone[receiver], str(work))
@@ -264,7 +264,7 @@ class MeetingPlace:
             self._refuse(work, self._with_history(error, work.operation.ranks))
 
     def _fail_receivers(self, sender: int) -> None:
-        """A rank that has gone sends nothing more."""
+        """Let the receivers of messages from a rank fail if that has left."""
         if sender not in self._gone:
             return
         for ranks, box in self._boxes.items():
@@ -276,7 +276,7 @@ class MeetingPlace:
         work.error = copy_of(error)
         self._settle([work])
 
-    # When things happen
+    # Timing
 
     def _later(self, callback: Callable[[], None]) -> None:
         scheduler, delay = self._engine.scheduler, self._engine.delay
@@ -299,19 +299,19 @@ class MeetingPlace:
 def _mismatch(meeting: Meeting, work: LocalWork) -> CollectiveMismatch | None:
     for other in meeting.came.values():
         if work.operation != other.operation:
-            return CollectiveMismatch(f"ranks want different operations: {other}; {work}")
+            return CollectiveMismatch(f"ranks issued different operations: {other}; {work}")
     return None
 
 
 def _about(error: Exception, waits: str) -> Exception:
-    """The same error, and who waits."""
-    found = type(error)(f"{error} and will not come to what others wait for: {waits}")
-    found.__cause__ = error.__cause__
-    return found
+    """The same error, with the parts that wait."""
+    copy = type(error)(f"{error} and will not come to operations that others wait for: {waits}")
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def copy_of(error: Exception) -> Exception:
-    """Another error that says the same: each receiver may add notes to its own."""
+    """A copy of an error, so that each receiver may add its own notes."""
     copy = type(error)(*error.args)
     copy.__cause__ = error.__cause__
     for note in getattr(error, "__notes__", ()):
@@ -320,7 +320,7 @@ def copy_of(error: Exception) -> Exception:
 
 
 def left_by(rank: int, scope: str, reason: str) -> CollectiveError:
-    """The error of those that wait for a rank that has left a communication scope; the reason is an exception."""
+    """The error of ranks that wait for one that has left a communication scope; the reason is its exception."""
     if not reason:
         return PeerLost(f"rank {rank} has left the communication scope {scope!r}")
     return CollectiveCancelled(f"rank {rank} has left the communication scope {scope!r} by {reason}")

@@ -1,7 +1,7 @@
-"""`Order`: which exchanges ranks start in one order, and which task may start them.
+"""`Order`: the order of exchanges of a communication scope, and the task that may start them.
 
-All ranks must start the exchanges of a communication scope in one order.  Tasks take turns as the event loop has it, on
-each rank in another way; so one task at a time may exchange in a scope, until it has ended.
+All ranks must start the exchanges of a communication scope in the same order.  Event loops switch between tasks in
+another order on each rank; so one task at a time may exchange in a scope, until the task has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vmflow.streams.communication import KIND
 
 from .process import current_process
 
-# What may exchange: a task, or the code of a thread outside of all tasks.
+# A task, or a thread whose code outside of tasks exchanges.
 Runner: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 
 
@@ -25,13 +25,13 @@ class Order:
     """An order of exchanges, the same on all ranks.
 
     Args:
-        path: the name of the communication scope, which begins with those around; empty for the outermost.
-        timeout: seconds after which an exchange fails to which not all ranks have come; None for the usual.
+        path: the name of the communication scope, after the names of those around it; empty for the outermost.
+        timeout: seconds after which an exchange fails if not all ranks have come; None for the default.
 
     Attributes:
         path, timeout: as given.
         entered: by name, how often a scope was entered within.
-        inner: the names of those that are entered now.
+        inner: the names of the scopes that are entered now.
     """
 
     __slots__ = ("_owner", "entered", "inner", "path", "timeout")
@@ -49,10 +49,10 @@ class Order:
         return f"{KIND}:{self.path}" if self.path else KIND
 
     def claim(self) -> None:
-        """The task or thread that runs is about to exchange.
+        """Make the running task or thread the one that exchanges.
 
         Raises:
-            RuntimeError: if another one that has not ended does.
+            RuntimeError: if another one exchanges that has not ended.
         """
         runner = _runner()
         owner = None if self._owner is None else self._owner()
@@ -63,8 +63,8 @@ class Order:
             self._owner = weakref.ref(runner)
             return
         raise RuntimeError(
-            f"{_named(runner)} works with other ranks in {self}, in which {_named(owner)} does: their exchanges might "
-            "come in another order on other ranks; give it an order of its own, by "
+            f"{_named(runner)} exchanges with other ranks in {self}, as {_named(owner)} does: other ranks might start "
+            "these exchanges in another order; give it an order of its own, by "
             "'async with vmflow.comm_scope(name):' on all ranks"
         )
 
@@ -104,5 +104,5 @@ def outermost() -> Order:
     process = current_process()
     if process.order is None:
         process.order = Order()
-    found: Order = process.order
-    return found
+    order: Order = process.order
+    return order

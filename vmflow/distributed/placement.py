@@ -1,4 +1,4 @@
-"""`placement`: the devices of which ranks a tensor is spread over."""
+"""`placement`: the ranks over whose devices a tensor is spread."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ from .process import current_process
 class placement:
     """A mesh of ranks, each of which uses its own device of one type; the name is OneFlow's.
 
-        flow.placement("cpu", ranks=[0, 1])               # two ranks in a row
-        flow.placement("cpu", ranks=[[0, 1], [2, 3]])     # a mesh of two axes
-        flow.placement.all("cpu")                         # all ranks
-
     Equal placements are one object.
 
     Args:
@@ -28,12 +24,18 @@ class placement:
 
     Attributes:
         type: as given.
-        ranks: as given, as an array.
+        ranks: as an array.
         shape: of the mesh.
         group: the ranks in a row.
 
     Raises:
-        ValueError: for a type that there is not, a rank that there is not, or one that is named twice.
+        ValueError: for an unknown type, a rank that does not exist or occurs twice, or ranks that are no mesh.
+
+    Example:
+        >>> def program():
+        ...     return flow.placement("cpu", ranks=[[0, 1], [2, 3]]).shape, flow.placement.all("cpu").group
+        >>> flow.distributed.simulate(program, ranks=4)[0]
+        ((2, 2), (0, 1, 2, 3))
     """
 
     __slots__ = ("group", "ranks", "shape", "type")
@@ -56,12 +58,12 @@ class placement:
         if len(set(group)) != len(group):
             raise ValueError(f"placement: ranks {list(group)} name one rank twice")
         key = (type, group, mesh.shape)
-        found = cls._known.get(key)
-        if found is None:
-            made = super().__new__(cls)
-            made.type, made.ranks, made.shape, made.group = type, mesh, mesh.shape, group
-            found = cls._known.setdefault(key, made)
-        return found
+        known = cls._known.get(key)
+        if known is None:
+            new = super().__new__(cls)
+            new.type, new.ranks, new.shape, new.group = type, mesh, mesh.shape, group
+            known = cls._known.setdefault(key, new)
+        return known
 
     @classmethod
     def all(cls, type: str) -> placement:
@@ -69,13 +71,13 @@ class placement:
         return cls(type, range(current_process().world_size))
 
     def coordinates(self, rank: int) -> tuple[int, ...] | None:
-        """Where a rank stands in the mesh; None if it does not."""
+        """The place of a rank in the mesh; None if it is not in it."""
         if rank not in self.group:
             return None
         return tuple(map(int, np.unravel_index(self.group.index(rank), self.shape)))
 
     def row(self, rank: int, axis: int) -> tuple[int, ...]:
-        """The ranks that stand where `rank` does but for this axis of the mesh."""
+        """The ranks whose coordinates differ from those of `rank` at most in this axis of the mesh."""
         here = self.coordinates(rank)
         assert here is not None
         index: list[Any] = list(here)

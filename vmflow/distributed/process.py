@@ -1,7 +1,7 @@
-"""`Process`: which of the program's ranks this is.
+"""`Process`: the rank of the program that this code runs on.
 
-A launcher tells by the environment, in the variables of PyTorch and OneFlow.  Without any, the program is rank 0 of 1.
-Ranks of a simulation live in one process of the operating system; there a context variable tells.
+A launcher sets it by the environment variables of PyTorch and OneFlow.  Without them, the program is rank 0 of 1.
+Ranks of a simulation live in one process of the operating system, which has a context variable for them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Process:
 
     Args:
         rank: its number, from 0 on.
-        world_size: how many there are.
-        local_rank: its number among those on the same host.
-        local_world_size: how many there are on the same host.
+        world_size: the number of ranks.
+        local_rank: its number among the ranks of its host.
+        local_world_size: the number of ranks on its host.
         checked: whether ranks compare each op of global tensors before they run it.
 
     Attributes:
@@ -90,6 +90,9 @@ def current_process() -> Process:
 
     Raises:
         ValueError: if the environment is malformed.
+    Example:
+        >>> flow.env.current_process()
+        <rank 0 of 1>
     """
     simulated = SIMULATED.get()
     if simulated is not None:
@@ -100,15 +103,30 @@ def current_process() -> Process:
 
 
 def get_rank() -> int:
-    """The number of this rank, from 0 on."""
+    """The number of this rank, from 0 on.
+
+    Example:
+        >>> flow.distributed.simulate(flow.distributed.get_rank, ranks=3)
+        [0, 1, 2]
+    """
     return current_process().rank
 
 
 def get_world_size() -> int:
-    """How many ranks there are."""
+    """The number of ranks.
+
+    Example:
+        >>> flow.distributed.simulate(flow.distributed.get_world_size, ranks=3)
+        [3, 3, 3]
+    """
     return current_process().world_size
 
 
 def get_local_rank() -> int:
-    """The number of this rank among those on its host."""
+    """The number of this rank among the ranks of its host.
+
+    Example:
+        >>> flow.distributed.simulate(flow.distributed.get_local_rank, ranks=2)
+        [0, 1]
+    """
     return current_process().local_rank

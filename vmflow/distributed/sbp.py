@@ -1,7 +1,7 @@
 """``vmflow.sbp``: how a tensor is spread over the ranks of one axis of a mesh.
 
-*split(d)*: each rank has a part of dimension d.  *broadcast*: each has all of it.  *partial_sum*: the tensor is the
-sum of what they have.  The names are OneFlow's.
+*split(d)*: each rank has a part of dimension d.  *broadcast*: each has the whole tensor.  *partial_sum*: each has a
+summand of the tensor.  The names are OneFlow's.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final, TypeAlias, final
 
 @final
 class Sbp:
-    """One of the three; made by `split`, and as `broadcast` and `partial_sum`.
+    """One of the three kinds: `broadcast`, `partial_sum`, or a result of `split`.
 
     Attributes:
         kind: "split", "broadcast" or "partial_sum".
-        dim: of a split one; -1 of others.
+        dim: the dimension that is split; -1 for the other kinds.
     """
 
     __slots__ = ("dim", "kind")
@@ -58,10 +58,10 @@ NdSbp: TypeAlias = tuple[Sbp, ...]
 
 
 def split(dim: int) -> Sbp:
-    """Split along a dimension, counted from the front; the first ranks have one more where it does not come out even.
+    """Split along a dimension, counted from the front; of uneven parts, the first ranks have the larger ones.
 
     Raises:
-        ValueError: for a negative dimension, or something that is no integer.
+        ValueError: if the dimension is negative or no integer.
     """
     if isinstance(dim, bool) or not isinstance(dim, int) or dim < 0:
         raise ValueError(f"sbp.split: a dimension is an integer from 0 on, not {dim!r}")
@@ -69,22 +69,22 @@ def split(dim: int) -> Sbp:
 
 
 def nd_sbp_of(sbp: Sbp | Sequence[Sbp], axes: int) -> NdSbp:
-    """One for each of so many axes, from what a user gives.
+    """The user's sbp, or sequence of them, as a tuple with one for each of so many axes.
 
     Raises:
-        TypeError: if something else is given.
+        TypeError: if an element is no sbp.
         ValueError: if there is not one for each axis.
     """
-    given = (sbp,) if isinstance(sbp, Sbp) else tuple(sbp)
-    for each in given:
+    sbps = (sbp,) if isinstance(sbp, Sbp) else tuple(sbp)
+    for each in sbps:
         if not isinstance(each, Sbp):
             raise TypeError(f"expected sbp.split(dim), sbp.broadcast or sbp.partial_sum, got {each!r}")
-    if len(given) != axes:
-        raise ValueError(f"expected an sbp for each of {axes} axes of the placement, got {len(given)}")
-    return given
+    if len(sbps) != axes:
+        raise ValueError(f"expected an sbp for each of {axes} axes of the placement, got {len(sbps)}")
+    return sbps
 
 
 def share(size: int, parts: int, place: int) -> tuple[int, int]:
-    """Where the part of a rank begins, and how long it is, of `size` that is split into so many parts."""
+    """The begin and the length of the part of rank `place`, if `size` is split into so many parts."""
     least, more = divmod(size, parts)
     return place * least + min(place, more), least + (place < more)

@@ -1,8 +1,8 @@
-"""`Scheduler`: runs the ranks of a simulation in turns, as a seed has it, by a clock of its own.
+"""`Scheduler`: runs the ranks of a simulation in turns, in an order that a seed decides, by a clock of its own.
 
-Each rank has a thread, and one thread runs at a time: it goes on until it has to wait.  Then the seed decides who goes
-on, or which message arrives.  If nobody can, the clock jumps to the next moment that somebody waits for.  So a
-simulation takes no longer for its delays, and the same seed gives the same run.
+Each rank has a thread, and one thread runs at a time, until it has to wait.  Then the seed decides which rank runs
+next, or which message arrives.  If no rank can run, the clock jumps to the next timer or deadline.  So delays take no
+real time, and the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from vmflow.errors import SimulationDeadlock
 
 Callback: TypeAlias = Callable[[], None]
 
-# Real seconds to wait for threads that are no ranks, such as those of `asyncio.to_thread`, before ranks of which none
-# can go on count as stuck.
+# Real seconds to wait for threads that are no ranks, such as those of `asyncio.to_thread`, before a deadlock is
+# reported.
 PATIENCE: Final = 5.0
 
 
 class RankEnded(BaseException):
-    """Ends a rank's thread from within; no error of the program's."""
+    """Ends the thread of a frozen rank; no error of the program."""
 
 
 @final
@@ -33,14 +33,14 @@ class Turn:
     """The place of one rank in the scheduler.
 
     Attributes:
-        rank: whose.
-        state: "ready" to go on, "blocked" until `ready` is true or the deadline has come, "frozen" or "ended".
-        freezes: whether it is frozen where it waits next.
-        ready: of a blocked one, whether it can go on.
-        deadline: of a blocked one, the moment to which it waits at most.
+        rank: the rank.
+        state: "ready" to run, "blocked" until `ready` is true or the deadline has come, "frozen" or "ended".
+        freezes: whether it freezes when it waits next.
+        ready: whether a blocked rank can go on.
+        deadline: until when a blocked rank waits; None for no limit.
         waits_for: for people.
         late: whether it goes on because the deadline has come.
-        error: to be raised where it goes on.
+        error: raised when it goes on.
     """
 
     __slots__ = ("deadline", "error", "freezes", "late", "may_run", "rank", "ready", "state", "waits_for")
@@ -70,15 +70,15 @@ class _Outside:
 
 @final
 class Scheduler:
-    """See the module.
+    """Runs the ranks of a simulation in turns.
 
     Args:
-        ranks: how many.
-        seed: decides who goes on.
+        ranks: their number.
+        seed: decides the order in which they run.
 
     Attributes:
         now: seconds since the beginning, by the simulation's clock.
-        between_ranks: a lock that is held while something happens between ranks.
+        between_ranks: a lock that is held while operations between ranks start or end.
     """
 
     def __init__(self, ranks: int, seed: int = 0) -> None:
@@ -91,19 +91,17 @@ class Scheduler:
         self._numbers = itertools.count()
         self._finished = threading.Event()
         self._turns_by_thread: dict[int, Turn] = {}
-        # How much is going on in threads that are no ranks.
+        # How many threads that are no ranks are busy.
         self._outside = 0
         self._lock = threading.Lock()
         self._waiting_outside: list[_Outside] = []
-        # Held while something happens between ranks: threads that are no ranks start operations, too.
+        # Needed since threads that are no ranks start operations, too.
         self.between_ranks = threading.RLock()
 
     # Called by the rank that runs
 
     def block(self, ready: Callable[[], bool], waits_for: str, deadline: float | None = None) -> bool:
-        """Let others go on until `ready` is true, or the deadline has come; whether it is true.
-
-        The rank of this thread waits, also for what another rank's machine has to do.
+        """Let other ranks run until `ready` is true, or the deadline has come; returns False for the latter.
 
         Raises:
             SimulationDeadlock: if no rank can go on any more.
@@ -118,16 +116,16 @@ class Scheduler:
         return not turn.late
 
     def pause(self, rank: int) -> None:
-        """Let others go on, if the seed has it so."""
+        """Let other ranks run first, if the seed decides so."""
         self.turns[rank].state = "ready"
         self._hand_on(self.turns[rank])
 
     def freeze(self, rank: int) -> None:
-        """Let the rank stand still from where it waits next; its thread ends with the simulation."""
+        """Freeze the rank when it waits next; its thread ends with the simulation."""
         self.turns[rank].freezes = True
 
     def end(self, rank: int) -> None:
-        """The rank has run to its end."""
+        """Note that the rank has ended, and let the next one run."""
         self.turns[rank].state = "ended"
         following = self._choose()
         if following is None:
@@ -136,15 +134,15 @@ class Scheduler:
             following.may_run.set()
 
     def soon(self, callback: Callback) -> None:
-        """Call it at some moment, on the thread of any rank."""
+        """Call a function at some later moment, on the thread of any rank."""
         self._messages.append(callback)
 
     def at(self, moment: float, callback: Callback) -> None:
-        """Call it at a moment of the simulation's clock, if no rank can go on before."""
+        """Call a function at a moment of the simulation's clock, when no rank can run before."""
         heapq.heappush(self._timers, (moment, next(self._numbers), callback))
 
     def count_outside(self, change: int) -> None:
-        """So much more, or less, is going on in threads that are no ranks, for which the clock has to wait."""
+        """Change the number of busy threads that are no ranks, for which the clock has to wait."""
         with self._lock:
             self._outside += change
 
@@ -157,16 +155,16 @@ class Scheduler:
         first.may_run.set()
 
     def wait_for_turn(self, rank: int) -> None:
-        """Return when the rank, whose thread this is, is to run for the first time."""
+        """Wait until the rank of this thread runs for the first time."""
         self._turns_by_thread[threading.get_ident()] = self.turns[rank]
         self._resume(self.turns[rank])
 
     def wait_until_finished(self) -> None:
-        """Return when all ranks have ended that are not frozen."""
+        """Wait until all ranks have ended or are frozen."""
         self._finished.wait()
 
     def end_frozen(self, rank: int) -> None:
-        """Let the thread of a frozen rank end: all waiting raises `RankEnded` there from now on."""
+        """Let the thread of a frozen rank end: from now on, waiting raises `RankEnded` there."""
         turn = self.turns[rank]
         if turn.state == "frozen":
             turn.error = RankEnded()
@@ -175,7 +173,7 @@ class Scheduler:
     # Inside
 
     def _wait_outside(self, ready: Callable[[], bool]) -> None:
-        """The same in a thread that is no rank, such as one of `asyncio.to_thread`; meanwhile the clock may go on."""
+        """`block` for a thread that is no rank, such as one of `asyncio.to_thread`; meanwhile the clock may go on."""
         waiting = _Outside(ready)
         with self.between_ranks:
             self._waiting_outside.append(waiting)
@@ -183,7 +181,7 @@ class Scheduler:
         waiting.may_run.wait()
 
     def _let_outside_go_on(self) -> None:
-        """Wake the threads that are no ranks and need not wait any more."""
+        """Wake the threads that are no ranks and whose condition is true."""
         for waiting in [waiting for waiting in self._waiting_outside if waiting.ready()]:
             self._waiting_outside.remove(waiting)
             self.count_outside(1)
@@ -216,7 +214,7 @@ class Scheduler:
             raise error
 
     def _choose(self) -> Turn | None:
-        """The rank that goes on; None if all have ended or are frozen."""
+        """The rank that runs next; None if all have ended or are frozen."""
         patient_until: float | None = None
         while True:
             with self.between_ranks:

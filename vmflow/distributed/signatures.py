@@ -1,7 +1,8 @@
-"""Signatures: for which spreads of its operands an op can be computed part by part, and how results are spread then.
+"""Signatures: the spreads of operands for which an op can be computed part by part, and the spreads of its results.
 
-A signature is about one axis of a mesh; a mesh of several axes has a signature for each.  That everything is broadcast
-is right for every op and is not listed.  Families of ops share a rule; the rules are in `vmflow.distributed.rules`.
+A signature holds for one axis of a mesh; a mesh of several axes has a signature for each.  The signature with
+everything broadcast is right for every op and is not listed.  Families of ops share a rule; the rules are in
+`vmflow.distributed.rules`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ class Signature(NamedTuple):
     """Spreads along one axis.
 
     Attributes:
-        inputs, outputs: of each operand and result.
-        like: of a meta among the attributes; None if it is that of the first result.
+        inputs, outputs: the sbps of the operands and results.
+        like: the sbp of a meta among the attributes; None if it is that of the first result.
     """
 
     inputs: tuple[Sbp, ...]
@@ -28,12 +29,12 @@ class Signature(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call, as rules see it.
+    """A call, for rules.
 
     Attributes:
-        op, attributes: which.
+        op, attributes: the op and its attributes.
         inputs, outputs: the metas of operands and results, as whole tensors.
-        ranks: how many ranks the axis has.
+        ranks: the number of ranks of the axis.
     """
 
     op: OpExpr
@@ -70,12 +71,12 @@ def rule_of_family(*names: str) -> Callable[[Rule], Rule]:
 
 
 def has_rule(op: OpExpr) -> bool:
-    """Whether anything is known of the signatures of an op."""
+    """Whether an op has a rule."""
     return op.name in _BY_NAME or op.family in _BY_FAMILY
 
 
 def signatures_of(call: Call) -> list[Signature]:
-    """The signatures of a call, without the one that has everything broadcast."""
+    """The signatures of a call, without the one with everything broadcast."""
     rule = _BY_NAME.get(call.op.name) or _BY_FAMILY.get(call.op.family)
     return [] if rule is None else rule(call)
 

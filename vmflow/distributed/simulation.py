@@ -1,4 +1,4 @@
-"""`simulate`: run a program on several ranks within one process, the same way each time."""
+"""`simulate`: run a program on several ranks within one process, deterministically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .scheduler import RankEnded, Scheduler
 
 Result = TypeVar("Result")
 
-# Seconds: a turn of a machine on a loop is not to end by the clock of the wall.
+# Seconds: so long that no turn of a machine on a loop ends because of real time.
 _TURN_BUDGET = 1e6
 
 
@@ -61,35 +61,36 @@ def simulate(
     check: bool | None = None,
     return_exceptions: bool = False,
 ) -> list[Any]:
-    """Call a function on several ranks, and return what each of them has returned.
+    """Call a function on several ranks, and return their results in a list.
 
-    The ranks are threads of this process that run one at a time.  `seed` decides who goes on when one has to wait, and
-    how long messages take, by a clock that jumps over waiting.  So a program runs the same way each time, and another
-    way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode of its own.
-
-        def program():
-            x = flow.ones(3) * flow.distributed.get_rank()
-            return flow.distributed.all_reduce(x).tolist()
-
-        flow.distributed.simulate(program, ranks=3)   # [[3.0, 3.0, 3.0]] * 3
+    The ranks are threads of this process that run one at a time.  `seed` decides which rank runs when one has to wait,
+    and how long messages take, by a clock that jumps over waiting.  So a program runs the same way each time, and
+    another way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode of
+    its own.
 
     Args:
         function: of no arguments; a coroutine function gets an event loop on each rank, whose time is the simulation's.
-        ranks: how many.
-        seed: of the order in which things happen.
-        faults: what goes wrong.
+        ranks: the number of ranks.
+        seed: decides the order of events.
+        faults: the faults of ranks, see `Fault`.
         delay: the most seconds that an exchange between ranks takes.
-        timeout: seconds after which one fails to which not all ranks have come.
-        check: whether ranks compare each op of global tensors before they run it, so that a program that has taken
-            different ways fails at the first op that differs; by default what the variable VMFLOW_DEBUG_COMM says.
+        timeout: seconds after which an exchange fails if not all ranks have come.
+        check: whether ranks compare each op of global tensors before they run it, so that a program whose ranks take
+            different ways fails at the first op that differs; by default the variable VMFLOW_DEBUG_COMM decides.
         return_exceptions: whether exceptions of ranks are returned in place of results.
 
     Returns:
-        By rank; None for one that was lost or frozen.
+        The results by rank; None for a rank that was lost or frozen.
 
     Raises:
         Exception: the first that a rank has raised, with a note that names the rank, unless they are returned.
-        ValueError: for less than one rank, or a fault of a rank that there is not.
+        ValueError: for less than one rank, or a fault of a rank that does not exist.
+
+    Example:
+        >>> def program():
+        ...     return flow.distributed.all_reduce(flow.ones(2)).tolist()
+        >>> flow.distributed.simulate(program, ranks=3)
+        [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
     """
     if ranks < 1:
         raise ValueError(f"simulate: expected at least one rank, not {ranks}")
@@ -134,16 +135,16 @@ def simulate(
 
 
 def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: bool) -> Any:
-    """Call the function on one rank; returns its result when everything that it has issued has ended.
+    """Call the function on one rank; returns its result when all instructions that it has issued have ended.
 
     Raises:
-        CollectiveMismatch: if ranks have wanted different operations, also if nobody has looked at what failed by that.
+        CollectiveMismatch: if ranks have issued different operations, even if no failed result was read.
     """
     channel = engine.channels[rank]
     count = len(engine.channels)
     SIMULATED.set(Process(rank, count, rank, count, checked))
     CHANNEL.set(channel)
-    # Its threads would run at any time; and what a loop computes in one turn may not depend on how fast that is.
+    # Workers would run at any time; and the work of a loop's turn must not depend on its speed.
     machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET)
     MODE.set(MODE.get().replace(machine=machine, generator=Generator().manual_seed(0)))
     try:
@@ -152,7 +153,7 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: 
                 try:
                     result = runner.run(cast("Coroutine[Any, Any, Any]", function()))
                 except RankEnded:
-                    # Nobody is to hear of the tasks of a rank that stood still.
+                    # Pending tasks of a frozen rank are no errors.
                     runner.get_loop().set_exception_handler(lambda loop, context: None)
                     raise
         else:

@@ -54,7 +54,7 @@ class Spread:
         return spread(self.placement, (broadcast,) * len(self.sbp))
 
     def like(self, shape: Shape, dtype: DType) -> TensorMeta:
-        """The meta of a new tensor that is spread so, as far as one can be: what is filled is no sum of parts."""
+        """The meta of a new tensor of this spread, without partial sums."""
         return global_meta(shape, dtype, self.summed())
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Ops that work along some dimensions: the others may be split.  Some are linear besides."""
+"""Ops that work along some dimensions, so that the others may be split.  Some are also linear."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SUM: Final = Signature((partial_sum,), (partial_sum,))
 
 
 def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Signature]:
-    """All dimensions but these may be split, alike in all operands and results."""
-    found = [
+    """All dimensions but these may be split, each in all operands and results together."""
+    signatures = [
         Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs))
         for dim in range(len(call.inputs[0].shape))
         if dim not in along
     ]
-    return found + _linear(call) if linear else found
+    return signatures + _linear(call) if linear else signatures
 
 
 def _linear(call: Call) -> list[Signature]:
@@ -120,7 +120,7 @@ def _triangle(call: Call) -> list[Signature]:
 
 @rule_of("pad")
 def _pad(call: Call) -> list[Signature]:
-    # Of partial sums, the number that is added around would be added up.
+    # Not for partial sums, since each summand would be padded with the number.
     return _others(call, _padded(call.attributes))
 
 
@@ -161,7 +161,7 @@ def _keeps_dtype(call: Call) -> bool:
     return all([each.dtype is call.outputs[0].dtype for each in call.inputs])
 
 
-# Ops on matrices, or on images, of which there are many
+# Ops on batches of matrices or images
 
 
 @rule_of_family("decompositions")
@@ -210,7 +210,7 @@ def _solve(call: Call) -> list[Signature]:
     return [*found, Signature((broadcast, partial_sum), (partial_sum,))]
 
 
-# Poolings that are linear in their first operand; the others choose.
+# Poolings that are linear in their first operand; the others take maxima.
 _LINEAR_POOLINGS: Final = ("avg_", "adaptive_avg_", "plane_")
 
 
@@ -231,7 +231,7 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """Rows of windows are those of channel after channel."""
+    """The rows of windows are in the order of the channels."""
     found = [Signature((split(0),), (split(0),)), *_linear(call)]
     channels = min(call.inputs[0].shape[1], call.outputs[0].shape[1])
     return found if channels % call.ranks else [*found, Signature((split(1),), (split(1),))]

@@ -1,4 +1,4 @@
-"""Ops that read or write at places that tensors of indices name."""
+"""Ops that read or write elements at indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _is_floating(meta: TensorMeta) -> bool:
 
 @rule_of("gather")
 def _gather(call: Call) -> list[Signature]:
-    """Operands: what is read, and the indices along `dim`."""
+    """Operands: the source, and the indices along `dim`."""
     (dim,) = cast("tuple[int]", call.attributes)
     source, index = call.inputs
     found = [
@@ -63,16 +63,16 @@ def _one_hot(call: Call) -> list[Signature]:
 
 
 class _Places:
-    """Where the dimensions of a tensor, and those of its indices, are in what is read.
+    """The places of the dimensions of a tensor, and of its indices, in the result of indexing.
 
     Args:
         shape: of the tensor.
-        dims: which dimensions have indices.
+        dims: the dimensions that have indices.
         indices: their metas.
 
     Attributes:
-        kept: pairs of a dimension of the tensor without indices, and where it is.
-        joint: pairs of the sbps of the indices, and where the dimension is that is split by them.
+        kept: pairs of a dimension of the tensor without indices, and its place in the result.
+        joint: pairs of the sbps of the indices, and the place of the dimension that they split.
     """
 
     def __init__(self, shape: tuple[int, ...], dims: tuple[int, ...], indices: tuple[TensorMeta, ...]) -> None:
@@ -80,7 +80,7 @@ class _Places:
         removed = [dim for dim, index in zip(dims, indices, strict=True) if not index.shape]
         left = [axis for axis in range(len(shape)) if axis not in removed]
         replaced = [place for place, axis in enumerate(left) if axis in dims]
-        # Adjacent indices are replaced by the dimensions of what they broadcast to; others come first.
+        # Adjacent indices are replaced by the dimensions of their broadcast shape; otherwise these come first.
         adjacent = bool(replaced) and replaced == list(range(replaced[0], replaced[0] + len(replaced)))
         at = replaced[0] if adjacent else 0
         rest = [axis for axis in left if axis not in dims]
@@ -97,7 +97,7 @@ class _Places:
 
 @rule_of("index")
 def _index(call: Call) -> list[Signature]:
-    """Operands: what is read, and the indices of some dimensions."""
+    """Operands: the source, and the indices of some dimensions."""
     source, *indices = call.inputs
     places = _Places(tuple(source.shape), cast("tuple[int, ...]", call.attributes[0]), tuple(indices))
     none: tuple[Sbp, ...] = (broadcast,) * len(indices)
@@ -108,7 +108,7 @@ def _index(call: Call) -> list[Signature]:
 
 @rule_of("index_add_to_zeros")
 def _index_gradient(call: Call) -> list[Signature]:
-    """Operands: the gradient of what was read, and the indices."""
+    """Operands: the gradient of the result of indexing, and the indices."""
     _, *indices = call.inputs
     shape = tuple(call.outputs[0].shape)
     places = _Places(shape, cast("tuple[int, ...]", call.attributes[1]), tuple(indices))
@@ -141,9 +141,9 @@ def _index_put(call: Call) -> list[Signature]:
 
 @rule_of("searchsorted")
 def _searchsorted(call: Call) -> list[Signature]:
-    """Operands: sequences in order, and the values that are looked for in them."""
+    """Operands: sorted sequences, and the values to search in them."""
     sequence, values = call.inputs
-    # How many elements are smaller is the sum of how many are in each part.
+    # The number of smaller elements is the sum of the numbers in the parts.
     found = [Signature((split(len(sequence.shape) - 1), broadcast), (partial_sum,))]
     if len(sequence.shape) == 1:
         return found + [Signature((broadcast, split(dim)), (split(dim),)) for dim in range(len(values.shape))]
@@ -172,10 +172,10 @@ def _embedding(call: Call) -> list[Signature]:
 
 @rule_of("embedding_gradient")
 def _embedding_gradient(call: Call) -> list[Signature]:
-    """Operands: the gradient of what was read, and the indices."""
+    """Operands: the gradient of the result, and the indices."""
     _, by_frequency, _ = cast("tuple[int, bool, int]", call.attributes)
     rank = len(call.inputs[1].shape)
     found = [Signature((split(rank), broadcast), (split(1),)), Signature((partial_sum, broadcast), (partial_sum,))]
-    if not by_frequency:  # which counts all indices
+    if not by_frequency:  # frequencies count all indices
         found += [Signature((split(dim), split(dim)), (partial_sum,)) for dim in range(rank)]
     return found

@@ -14,12 +14,12 @@ from .elementwise import aligned
 _CHANNELS, _OF_CHANNELS = split(1), split(0)
 
 
-# Normalisation.  That of a batch that is split is composed of other ops, see `decompositions`.
+# Normalisation.  Over a split batch it is composed of other ops, see `decompositions`.
 
 
 @rule_of("batch_norm")
 def _batch_norm(call: Call) -> list[Signature]:
-    """Operands: input, weight and bias; results: with the mean and the variance of each channel."""
+    """Operands: input, weight and bias; results: the output, and the mean and variance of each channel."""
     parameters = (_OF_CHANNELS,) * (len(call.inputs) - 1)
     return [Signature((_CHANNELS, *parameters), (_CHANNELS, _OF_CHANNELS, _OF_CHANNELS))]
 
@@ -49,7 +49,7 @@ def _batch_norm_inference(call: Call) -> list[Signature]:
 
 @rule_of("layer_norm")
 def _layer_norm(call: Call) -> list[Signature]:
-    """Operands: input, weight and bias; results: with what each row was shifted and scaled by."""
+    """Operands: input, weight and bias; results: the output, and the shift and scale of each row."""
     parameters = (broadcast,) * (len(call.inputs) - 1)
     return [Signature((split(dim), *parameters), (split(dim),) * 3) for dim in range(len(call.outputs[1].shape))]
 
@@ -71,7 +71,7 @@ def _layer_norm_gradient(call: Call) -> list[Signature]:
 
 @rule_of("rnn_layer", "lstm_layer", "gru_layer")
 def _recurrent(call: Call) -> list[Signature]:
-    """Operands: input, states and parameters; results: the state after each step, the last states, and what is kept."""
+    """Operands: input, states, parameters; results: the state after each step, the last states, the saved tensors."""
     layer = Layer(*cast(Any, call.attributes))
     if layer.sizes:
         return []
@@ -83,7 +83,7 @@ def _recurrent(call: Call) -> list[Signature]:
 
 @rule_of("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
 def _recurrent_gradient(call: Call) -> list[Signature]:
-    """Operands: the gradients there are, what was kept, and those of the layer; results: the gradients wanted."""
+    """Operands: the present gradients, the saved tensors, the layer's operands; results: the wanted gradients."""
     attributes, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", call.attributes)
     layer = Layer(*attributes)
     if layer.sizes:
@@ -106,7 +106,7 @@ def _recurrent_gradient(call: Call) -> list[Signature]:
 
 @rule_of("scaled_dot_product_attention")
 def _attention(call: Call) -> list[Signature]:
-    """Operands: query, key, value and mask; results: with what is kept for the gradient, (..., L) or (..., L, S)."""
+    """Operands: query, key, value, mask; results: the output, and the saved tensor, (..., L) or (..., L, S)."""
     _, causal, p, _ = cast("tuple[float, bool, float, bool]", call.attributes)
     if p:
         return []
@@ -127,14 +127,14 @@ def _attention(call: Call) -> list[Signature]:
 
 
 def _leading(operands: tuple[TensorMeta, ...], dim: int, leading: int, size: int) -> tuple[Sbp, ...]:
-    """The sbps of query, key, value and mask where one of the dimensions before the last two is split."""
+    """The sbps of query, key, value and mask if one of the dimensions before the last two is split."""
     query, key, value, *masks = operands
     three = [aligned(dim, leading, tuple(each.shape[:-2]), size) for each in (query, key, value)]
     return (*three, *[aligned(dim, leading + 2, tuple(mask.shape), size) for mask in masks])
 
 
 def _rows(operands: tuple[TensorMeta, ...], leading: int) -> tuple[Sbp, ...]:
-    """The same where the rows of the query are split."""
+    """The same if the rows of the query are split."""
     query, _, _, *masks = operands
     rows = len(query.shape) - 2
     return (
@@ -147,7 +147,7 @@ def _rows(operands: tuple[TensorMeta, ...], leading: int) -> tuple[Sbp, ...]:
 
 @rule_of("scaled_dot_product_attention_gradient")
 def _attention_gradient(call: Call) -> list[Signature]:
-    """Operands: the gradients there are, what was kept, query, key, value and mask.
+    """Operands: the present gradients, the saved tensor, query, key, value and mask.
 
     Results have all of the dimensions before the last two, also where operands broadcast.
     """

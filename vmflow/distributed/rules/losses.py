@@ -1,4 +1,4 @@
-"""Losses of classes.  A mean over cases that are split is composed of other ops, see `decompositions`."""
+"""Losses of classes.  A mean over split cases is composed of other ops, see `decompositions`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _cases(scores: TensorMeta) -> list[tuple[Sbp, Sbp]]:
 
 @rule_of("nll_loss", "cross_entropy")
 def _class_loss(call: Call) -> list[Signature]:
-    """Operands: scores, class indices and weights; results: loss, what it is divided by, and logarithms of shares."""
+    """Operands: scores, class indices, weights; results: the loss, its divisor, and the log-softmax of the scores."""
     (options,) = [cast(Any, call.attributes)]
     weights = (broadcast,) * (len(call.inputs) - 2)
     logs = len(call.outputs) - 2
@@ -34,7 +34,7 @@ def _class_loss(call: Call) -> list[Signature]:
 
 @rule_of("nll_loss_gradient", "cross_entropy_gradient")
 def _class_loss_gradient(call: Call) -> list[Signature]:
-    """Operands: gradient, class indices, what the loss was divided by, logarithms of shares, and weights."""
+    """Operands: the gradient, class indices, the divisor of the loss, the log-softmax, and weights."""
     options = cast("tuple[Any, TensorMeta]", call.attributes)[0]
     logs = 1 if call.op.name == "cross_entropy_gradient" else 0
     rest = (broadcast,) * (len(call.inputs) - 3 - logs)
