@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.dtypes import finfo
@@ -19,44 +19,14 @@ from vmflow.tensors import Tensor
 
 from . import constraints
 from .constraints import Constraint
-from .discrete import Categorical, cross_entropy, inside
+from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
 # How many elements are drawn at a time.
 _CHUNK: Final = 1 << 20
 
 
-class _OfSuccesses(Distribution):
-    """A distribution given by the probability of a success, `probs`, or by the logarithm of its odds, `logits`.
-
-    Attributes:
-        _name: which of them is given.
-        _parameter: its value.
-    """
-
-    _name: str
-    _parameter: Tensor
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability of a success."""
-        return self._parameter if self._name == "probs" else sigmoid(self._parameter)
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithm of the odds of a success."""
-        if self._name == "logits":
-            return self._parameter
-        within = inside(self._parameter)
-        return within.log() - (-within).log1p()
-
-    @property
-    def param_shape(self) -> tuple[int, ...]:
-        """The shape of the parameter."""
-        return self._parameter.shape
-
-
-class Geometric(_OfSuccesses):
+class Geometric(ByProbability):
     """How many failures there are before the first success.
 
     Args:
@@ -67,19 +37,6 @@ class Geometric(_OfSuccesses):
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
-
-    def __init__(
-        self,
-        probs: Tensor | Number | None = None,
-        logits: Tensor | Number | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        self._name, given = one_of("Geometric", probs=probs, logits=logits)
-        (self._parameter,) = parameters("Geometric", given)
-        super().__init__(self._parameter.shape, validate_args=validate_args)
-
-    def _given(self) -> tuple[str, ...]:
-        return (self._name,)
 
     @property
     def mean(self) -> Tensor:
@@ -111,7 +68,7 @@ class Geometric(_OfSuccesses):
         return cross_entropy(self.logits, self.probs) / self.probs
 
 
-class Binomial(_OfSuccesses):
+class Binomial(ByProbability):
     """How many of `total_count` attempts succeed.
 
     Args:
@@ -127,6 +84,7 @@ class Binomial(_OfSuccesses):
         "logits": constraints.real,
     }
     has_enumerate_support: ClassVar[bool] = True
+    _others: ClassVar[tuple[str, ...]] = ("total_count",)
 
     def __init__(
         self,
@@ -135,13 +93,9 @@ class Binomial(_OfSuccesses):
         logits: Tensor | Number | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._name, given = one_of("Binomial", probs=probs, logits=logits)
-        self._parameter, count = parameters("Binomial", given, total_count)
+        (count,) = self._set_parameters(probs, logits, total_count)
         self.total_count = count.to(self._parameter.dtype)
-        super().__init__(self._parameter.shape, validate_args=validate_args)
-
-    def _given(self) -> tuple[str, ...]:
-        return ("total_count", self._name)
+        Distribution.__init__(self, self._parameter.shape, validate_args=validate_args)
 
     @property
     def support(self) -> Constraint:
@@ -195,12 +149,12 @@ class Binomial(_OfSuccesses):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         attempts = self._check_one_count("enumerate_support")
-        values = arange(attempts + 1, dtype=self._parameter.dtype, device=self._parameter.device)
-        listed = values.reshape(-1, *[1] * len(self._batch_shape))
-        return listed.expand((attempts + 1, *self._batch_shape)) if expand else listed
+        return self._enumerated(
+            arange(attempts + 1, dtype=self._parameter.dtype, device=self._parameter.device), expand
+        )
 
 
-class NegativeBinomial(_OfSuccesses):
+class NegativeBinomial(ByProbability):
     """How many attempts succeed before `total_count` have failed.
 
     Args:
@@ -216,6 +170,7 @@ class NegativeBinomial(_OfSuccesses):
         "logits": constraints.real,
     }
     support = constraints.nonnegative_integer
+    _others: ClassVar[tuple[str, ...]] = ("total_count",)
 
     def __init__(
         self,
@@ -224,13 +179,9 @@ class NegativeBinomial(_OfSuccesses):
         logits: Tensor | Number | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._name, given = one_of("NegativeBinomial", probs=probs, logits=logits)
-        self._parameter, count = parameters("NegativeBinomial", given, total_count)
+        (count,) = self._set_parameters(probs, logits, total_count)
         self.total_count = count.to(self._parameter.dtype)
-        super().__init__(self._parameter.shape, validate_args=validate_args)
-
-    def _given(self) -> tuple[str, ...]:
-        return ("total_count", self._name)
+        Distribution.__init__(self, self._parameter.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Tensor:
@@ -260,32 +211,28 @@ class NegativeBinomial(_OfSuccesses):
         return by_odds + where(count + value == 0, 0.0, chosen)
 
 
-class OneHotCategorical(Distribution):
-    """One of several classes, as a row that is 1 there and 0 elsewhere.
-
-    Args:
-        probs: (..., classes), in proportion to the probabilities.
-        logits: instead of them, their logarithms.
-        validate_args: whether to look at values; see `Distribution`.
-    """
+class _OfClasses(Distribution):
+    """A distribution given by the probabilities of classes, `probs`, or by their logarithms, `logits`."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "probs": constraints.simplex,
         "logits": constraints.real_vector,
     }
-    has_enumerate_support: ClassVar[bool] = True
-    support = constraints.one_hot
 
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
     ) -> None:
-        self._name, _ = one_of("OneHotCategorical", probs=probs, logits=logits)
+        self._name, _ = one_of(type(self).__name__, probs=probs, logits=logits)
         self.categorical = Categorical(probs, logits, validate_args=False)
         shape = self.categorical.param_shape
         super().__init__(shape[:-1], shape[-1:], validate_args)
 
     def _given(self) -> tuple[str, ...]:
         return (self._name,)
+
+    def _first_arguments(self) -> tuple[object, ...]:
+        """The arguments before `probs`, for `expand`."""
+        return ()
 
     @property
     def probs(self) -> Tensor:
@@ -301,6 +248,25 @@ class OneHotCategorical(Distribution):
     def param_shape(self) -> tuple[int, ...]:
         """The shape of the parameter."""
         return self.categorical.param_shape
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        make: Any = type(self)
+        parameter = getattr(self, self._name).expand((*batch_shape, *self._event_shape))
+        expanded: Self = make(*self._first_arguments(), **{self._name: parameter}, validate_args=self._validates)
+        return expanded
+
+
+class OneHotCategorical(_OfClasses):
+    """One of several classes, as a row that is 1 there and 0 elsewhere.
+
+    Args:
+        probs: (..., classes), in proportion to the probabilities.
+        logits: instead of them, their logarithms.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    has_enumerate_support: ClassVar[bool] = True
+    support = constraints.one_hot
 
     def _row(self, indices: Tensor) -> Tensor:
         probs = self.probs
@@ -328,13 +294,11 @@ class OneHotCategorical(Distribution):
         return self.categorical.entropy()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        size = self.probs.shape[-1]
-        rows = eye(size, dtype=self.probs.dtype, device=self.probs.device)
-        listed = rows.reshape(size, *[1] * len(self._batch_shape), size)
-        return listed.expand((size, *self._batch_shape, size)) if expand else listed
+        probs = self.probs
+        return self._enumerated(eye(probs.shape[-1], dtype=probs.dtype, device=probs.device), expand)
 
 
-class Multinomial(Distribution):
+class Multinomial(_OfClasses):
     """How often each of several classes comes up in `total_count` draws.
 
     Args:
@@ -348,11 +312,6 @@ class Multinomial(Distribution):
         ValueError: if it is negative.
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {
-        "probs": constraints.simplex,
-        "logits": constraints.real_vector,
-    }
-
     def __init__(
         self,
         total_count: int = 1,
@@ -364,24 +323,11 @@ class Multinomial(Distribution):
             raise TypeError(f"Multinomial: total_count must be an integer, not {type(total_count).__name__}")
         if total_count < 0:
             raise ValueError(f"Multinomial: total_count cannot be negative, got {total_count}")
-        self._name, _ = one_of("Multinomial", probs=probs, logits=logits)
         self.total_count = total_count
-        self._categorical = Categorical(probs, logits, validate_args=False)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args)
+        super().__init__(probs, logits, validate_args)
 
-    def _given(self) -> tuple[str, ...]:
-        return (self._name,)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability of each class."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithm of the probability of each class."""
-        return self._categorical.logits
+    def _first_arguments(self) -> tuple[object, ...]:
+        return (self.total_count,)
 
     @property
     def support(self) -> Constraint:
@@ -397,7 +343,7 @@ class Multinomial(Distribution):
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         probs = self.probs.detach()
-        drawn = self._categorical.sample((self.total_count, *sample_shape))
+        drawn = self.categorical.sample((self.total_count, *sample_shape))
         return one_hot(drawn, probs.shape[-1]).sum(0).to(probs.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -410,11 +356,7 @@ class Multinomial(Distribution):
         each = Binomial(self.total_count, self.probs)
         counts = each.enumerate_support(False)
         logarithms = (each.log_prob(counts).exp() * lgamma(counts + 1)).sum((0, -1))
-        return self._categorical.entropy() * self.total_count - math.lgamma(self.total_count + 1) + logarithms
-
-    def expand(self, batch_shape: Sequence[int]) -> Self:
-        given = {self._name: getattr(self, self._name).expand((*batch_shape, *self._event_shape))}
-        return type(self)(self.total_count, **given, validate_args=self._validates)
+        return self.categorical.entropy() * self.total_count - math.lgamma(self.total_count + 1) + logarithms
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
@@ -430,7 +372,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         return self.sample(sample_shape) + (probs - probs.detach())
 
 
-class RelaxedBernoulli(_OfSuccesses):
+class RelaxedBernoulli(ByProbability):
     """Numbers between 0 and 1 that approach those of `Bernoulli` as the temperature falls; gradients flow through them.
 
     C. Maddison and others, The Concrete Distribution, 2017.
@@ -449,6 +391,7 @@ class RelaxedBernoulli(_OfSuccesses):
     }
     has_rsample: ClassVar[bool] = True
     support = constraints.unit_interval
+    _others: ClassVar[tuple[str, ...]] = ("temperature",)
 
     def __init__(
         self,
@@ -457,12 +400,8 @@ class RelaxedBernoulli(_OfSuccesses):
         logits: Tensor | Number | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._name, given = one_of("RelaxedBernoulli", probs=probs, logits=logits)
-        self._parameter, self.temperature = parameters("RelaxedBernoulli", given, temperature)
-        super().__init__(self._parameter.shape, validate_args=validate_args)
-
-    def _given(self) -> tuple[str, ...]:
-        return ("temperature", self._name)
+        (self.temperature,) = self._set_parameters(probs, logits, temperature)
+        Distribution.__init__(self, self._parameter.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         logits = self.logits
@@ -480,7 +419,7 @@ class RelaxedBernoulli(_OfSuccesses):
         return self.temperature.log() + distance - softplus(distance) * 2 - one - other
 
 
-class RelaxedOneHotCategorical(Distribution):
+class RelaxedOneHotCategorical(_OfClasses):
     """Shares that approach the rows of `OneHotCategorical` as the temperature falls; gradients flow through them.
 
     C. Maddison and others, The Concrete Distribution, 2017; E. Jang and others, Categorical Reparameterization with
@@ -493,10 +432,6 @@ class RelaxedOneHotCategorical(Distribution):
         validate_args: whether to look at values; see `Distribution`.
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {
-        "probs": constraints.simplex,
-        "logits": constraints.real_vector,
-    }
     has_rsample: ClassVar[bool] = True
     support = constraints.simplex
 
@@ -507,30 +442,17 @@ class RelaxedOneHotCategorical(Distribution):
         logits: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._name, _ = one_of("RelaxedOneHotCategorical", probs=probs, logits=logits)
-        self._categorical = Categorical(probs, logits, validate_args=False)
-        like = self._categorical.probs.detach().reshape(-1)[0]
+        super().__init__(probs, logits, validate_args)
+        like = self.probs.detach().reshape(-1)[0]
         _, self.temperature = parameters("RelaxedOneHotCategorical", like, temperature)
         if self.temperature.ndim:
             raise ValueError(
                 "RelaxedOneHotCategorical: the temperature must be a number or a tensor without dimensions, not of the "
                 f"shape {list(self.temperature.shape)}"
             )
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args)
 
-    def _given(self) -> tuple[str, ...]:
-        return (self._name,)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability of each class."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithm of the probability of each class."""
-        return self._categorical.logits
+    def _first_arguments(self) -> tuple[object, ...]:
+        return (self.temperature,)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         logits = self.logits
@@ -545,7 +467,3 @@ class RelaxedOneHotCategorical(Distribution):
         score = self.logits - logarithm * self.temperature
         each = score - logsumexp(score, -1, True)
         return each.sum(-1) + math.lgamma(classes) + self.temperature.log() * (classes - 1) - logarithm.sum(-1)
-
-    def expand(self, batch_shape: Sequence[int]) -> Self:
-        given = {self._name: getattr(self, self._name).expand((*batch_shape, *self._event_shape))}
-        return type(self)(self.temperature, **given, validate_args=self._validates)

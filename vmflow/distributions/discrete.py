@@ -31,33 +31,59 @@ def inside(probs: Tensor) -> Tensor:
     return probs.clamp(eps, 1 - eps)
 
 
-class _ByProbability(Distribution):
-    """A distribution of a few values, given by `probs` or by `logits`.
+class ByProbability(Distribution):
+    """A distribution of successes, given by their probability `probs`, or the logarithm of their odds, `logits`.
 
     Attributes:
-        _name: which of them is given.
+        _name: the name of the given parameter.
         _parameter: its value.
     """
 
-    has_enumerate_support: ClassVar[bool] = True
+    _others: ClassVar[tuple[str, ...]] = ()
     _name: str
     _parameter: Tensor
 
+    def __init__(
+        self,
+        probs: Tensor | Number | None = None,
+        logits: Tensor | Number | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._set_parameters(probs, logits)
+        super().__init__(self._parameter.shape, validate_args=validate_args)
+
+    def _set_parameters(
+        self, probs: Tensor | Number | None, logits: Tensor | Number | None, *others: Tensor | Number
+    ) -> tuple[Tensor, ...]:
+        """Set the parameter that is given; returns the other ones, in its shape."""
+        name = type(self).__name__
+        self._name, parameter = one_of(name, probs=probs, logits=logits)
+        self._parameter, *expanded = parameters(name, parameter, *others)
+        return tuple(expanded)
+
     def _given(self) -> tuple[str, ...]:
-        return (self._name,)
+        return (*self._others, self._name)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of a success."""
+        return self._parameter if self._name == "probs" else sigmoid(self._parameter)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the odds of a success."""
+        if self._name == "logits":
+            return self._parameter
+        within = inside(self._parameter)
+        return within.log() - (-within).log1p()
 
     @property
     def param_shape(self) -> tuple[int, ...]:
         """The shape of the parameter."""
         return self._parameter.shape
 
-    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
-        batch = tuple(self._batch_shape)
-        listed = values.reshape(-1, *[1] * len(batch))
-        return listed.expand((listed.shape[0], *batch)) if expand else listed
 
-
-class Bernoulli(_ByProbability):
+class Bernoulli(ByProbability):
     """1 with a probability, else 0.
 
     Args:
@@ -67,30 +93,8 @@ class Bernoulli(_ByProbability):
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"probs": constraints.unit_interval, "logits": constraints.real}
+    has_enumerate_support: ClassVar[bool] = True
     support = constraints.boolean
-
-    def __init__(
-        self,
-        probs: Tensor | Number | None = None,
-        logits: Tensor | Number | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        self._name, given = one_of("Bernoulli", probs=probs, logits=logits)
-        (self._parameter,) = parameters("Bernoulli", given)
-        super().__init__(self._parameter.shape, validate_args=validate_args)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability of 1."""
-        return self._parameter if self._name == "probs" else sigmoid(self._parameter)
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithm of the odds."""
-        if self._name == "logits":
-            return self._parameter
-        within = inside(self._parameter)
-        return within.log() - (-within).log1p()
 
     @property
     def mean(self) -> Tensor:
@@ -125,7 +129,7 @@ def cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
     return binary_cross_entropy_with_logits(logits.expand(shape), expanded, reduction="none")
 
 
-class Categorical(_ByProbability):
+class Categorical(Distribution):
     """The index of one of several classes.
 
     Args:
@@ -138,6 +142,7 @@ class Categorical(_ByProbability):
         "probs": constraints.simplex,
         "logits": constraints.real_vector,
     }
+    has_enumerate_support: ClassVar[bool] = True
 
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
@@ -151,6 +156,14 @@ class Categorical(_ByProbability):
         self._parameter = given / given.sum(-1, keepdim=True) if by_probs else given - logsumexp(given, -1, True)
         self._num_events: int = given.shape[-1]
         super().__init__(given.shape[:-1], validate_args=validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of the parameter."""
+        return self._parameter.shape
 
     @property
     def probs(self) -> Tensor:

@@ -147,6 +147,12 @@ class Distribution:
         }
         return type(self)(**parameters, validate_args=self._validates)
 
+    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
+        """Values along a new first dimension, for `enumerate_support`."""
+        batch, (count, *event) = tuple(self._batch_shape), values.shape
+        listed = values.reshape(count, *[1] * len(batch), *event)
+        return listed.expand((count, *batch, *event)) if expand else listed
+
     def _extended_shape(self, sample_shape: Sequence[int]) -> tuple[int, ...]:
         return (*tuple(sample_shape), *self._batch_shape, *self._event_shape)
 
