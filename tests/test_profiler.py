@@ -805,7 +805,7 @@ def test_out_of_turn() -> None:
     ("arguments", "error", "message"),
     [
         ({"machines": "default"}, TypeError, "machines must be a list of virtual machines, not 'default'"),
-        ({"machines": []}, ValueError, "machines must be some"),
+        ({"machines": []}, ValueError, "machines must have at least one element"),
         ({"max_events": 0}, ValueError, "max_events must be at least 1, not 0"),
         ({"max_events": 2.5}, TypeError, "max_events must be an integer, not 2.5"),
         ({"schedule": 3}, TypeError, "schedule must be callable, not 3"),

@@ -1,4 +1,4 @@
-"""What parameters and samples of distributions must be: named conditions on tensors."""
+"""Named conditions on the parameters and samples of distributions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Constraint:
     """A condition.
 
     Attributes:
-        name: as in messages.
+        name: for messages.
         is_discrete: whether only integers fulfil it.
-        event_dim: how many of the last dimensions it is about as a whole.
+        event_dim: the number of last dimensions that it checks as a whole.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Constraint:
     event_dim: int = 0
 
     def check(self, value: Tensor) -> Tensor:
-        """For each event, whether it fulfils the condition."""
+        """A bool for each event: whether it fulfils the condition."""
         return self._holds(value)
 
     def __repr__(self) -> str:
@@ -35,17 +35,17 @@ class Constraint:
 
 
 def interval(lower_bound: Tensor | float, upper_bound: Tensor | float) -> Constraint:
-    """From one number to another, both included."""
+    """Numbers between two bounds, both included."""
     return Constraint("Interval", lambda value: (value >= lower_bound) & (value <= upper_bound))
 
 
 def greater_than_eq(lower_bound: Tensor | float) -> Constraint:
-    """A number and all above it."""
+    """Numbers from a bound on."""
     return Constraint("GreaterThanEq", lambda value: value >= lower_bound)
 
 
 def nonnegative_integers_up_to(upper_bound: Tensor) -> Constraint:
-    """Integers from 0 to a number that may differ from element to element, included."""
+    """Integers from 0 to a bound, included, which may differ between elements."""
     return Constraint(
         "IntegerInterval(0, total_count)",
         lambda value: (value % 1 == 0) & (value >= 0) & (value <= upper_bound),
@@ -54,7 +54,7 @@ def nonnegative_integers_up_to(upper_bound: Tensor) -> Constraint:
 
 
 def counts_of(total: int) -> Constraint:
-    """Integers along the last dimension that add up to a number."""
+    """Vectors of integers, along the last dimension, whose sum is `total`."""
     return Constraint(
         f"Multinomial({total})",
         lambda value: ((value >= 0) & (value % 1 == 0)).all(-1) & (value.sum(-1) == total),
@@ -73,7 +73,7 @@ def integer_interval(lower_bound: int, upper_bound: int) -> Constraint:
 
 
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
-    """`base` for all elements of the last dimensions together."""
+    """`base` for all elements of the last dimensions."""
 
     def holds(value: Tensor) -> Tensor:
         each = base.check(value)

@@ -1,4 +1,4 @@
-"""Distributions of real numbers and vectors; all but Gamma let gradients through their samples."""
+"""Distributions of real numbers and vectors; samples have gradients, except for Gamma."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .distribution import Distribution, Number, one_of, parameters
 
 
 class Symmetric(Distribution):
-    """A distribution that is symmetric about `loc`, and as wide as `scale` says."""
+    """A distribution that is symmetric about `loc`, and whose width is in proportion to `scale`."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample: ClassVar[bool] = True
@@ -47,10 +47,23 @@ class Symmetric(Distribution):
 class Normal(Symmetric):
     """The normal distribution.
 
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+
     Args:
         loc: the mean.
         scale: the standard deviation.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> normal = flow.distributions.Normal(flow.tensor([0.0, 1.0]), 2.0)
+        >>> normal.mean, normal.variance
+        (tensor([0., 1.]), tensor([4., 4.]))
+        >>> normal.cdf(flow.tensor([0.0, 1.0]))
+        tensor([0.5000, 0.5000])
     """
 
     @property
@@ -81,12 +94,24 @@ class Normal(Symmetric):
 
 
 class Uniform(Distribution):
-    """The same density everywhere between two numbers.
+    """A constant density between two numbers.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         low: the lower end, included.
         high: the upper end, excluded.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, if `low` is not below `high`.
+
+    Example:
+        >>> flow.distributions.Uniform(1.0, 5.0).mean
+        tensor(3.)
+        >>> flow.distributions.Uniform(1.0, 5.0).cdf(flow.tensor([0.0, 2.0, 9.0]))
+        tensor([0.0000, 0.2500, 1.0000])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"low": constraints.real, "high": constraints.real}
@@ -138,11 +163,21 @@ class Uniform(Distribution):
 
 
 class Exponential(Distribution):
-    """Waiting times of events that come at a rate.
+    """The time between events that occur at a constant rate.
+
+    The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
-        rate: how many come in a unit of time.
-        validate_args: whether to look at values; see `Distribution`.
+        rate: events per unit of time.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: with `validate_args`, for values out of range.
+
+    Example:
+        >>> flow.distributions.Exponential(4.0).mean, flow.distributions.Exponential(4.0).variance
+        (tensor(0.2500), tensor(0.0625))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.positive}
@@ -187,12 +222,23 @@ class Exponential(Distribution):
 
 
 class Gamma(Distribution):
-    """The time until so many events, some of which may be fractions; samples have no gradients.
+    """The time until `concentration` events have occurred; samples have no gradients.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        concentration: how many events.
+        concentration: the number of events; may be a fraction.
         rate: events per unit of time.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> gamma = flow.distributions.Gamma(flow.tensor([1.0, 4.0]), 2.0)
+        >>> gamma.mean, gamma.variance
+        (tensor([0.5000, 2.0000]), tensor([0.2500, 1.0000]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -235,12 +281,23 @@ class Gamma(Distribution):
 
 
 class Laplace(Symmetric):
-    """Exponential on both sides of its mean.
+    """A density that falls exponentially on both sides of its mean.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         loc: the mean.
         scale: the mean distance from it.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> laplace = flow.distributions.Laplace(1.0, 2.0)
+        >>> laplace.mean, laplace.variance, laplace.cdf(flow.tensor(1.0))
+        (tensor(1.), tensor(8.), tensor(0.5000))
     """
 
     @property
@@ -254,7 +311,7 @@ class Laplace(Symmetric):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         dtype = self.loc.dtype
         drawn = rand(self._extended_shape(sample_shape), dtype=dtype, device=self.loc.device) * 2 - 1
-        # Where -1 is drawn the sample would be infinite.
+        # -1 would make the sample infinite.
         drawn = drawn.clamp(min=finfo(dtype).eps - 1)
         return self.loc - self.scale * drawn.sign() * (-drawn.abs()).log1p()
 
@@ -288,10 +345,19 @@ class MultivariateNormal(Distribution):
         covariance_matrix: (..., n, n), positive definite.
         precision_matrix: instead of it, its inverse.
         scale_tril: instead of both, the lower triangular L with ``L @ L.mT`` the covariance.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        ValueError: unless exactly one of the three is given, of a shape that fits.
+        TypeError: if an argument is no tensor.
+        ValueError: unless exactly one of the three matrices is given, of a shape that fits `loc`.
+
+    Example:
+        >>> plane = flow.distributions.MultivariateNormal(flow.zeros(2), flow.eye(2) * 4)
+        >>> plane.scale_tril, plane.variance
+        (tensor([[2., 0.],
+                [0., 2.]]), tensor([4., 4.]))
+        >>> plane.sample((3,)).shape
+        vmflow.Size([3, 2])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -329,7 +395,7 @@ class MultivariateNormal(Distribution):
         self.loc = loc.expand((*batch, size))
         self._matrix = matrix.expand((*batch, size, size))
         super().__init__(batch, (size,), validate_args)
-        # Once, and after the check, whose message says more than that of a factor that does not exist.
+        # Factorised once, after the check, whose message says more than the factorisation's.
         if self._name == "scale_tril":
             self._factor = self._matrix
         else:

@@ -22,17 +22,29 @@ from .constraints import Constraint
 from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
-# How many elements are drawn at a time.
+# The most elements that are drawn at a time.
 _CHUNK: Final = 1 << 20
 
 
 class Geometric(ByProbability):
-    """How many failures there are before the first success.
+    """The number of failures before the first success.
+
+    The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
         probs: the probability of a success.
         logits: instead of it, the logarithm of its odds.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: unless exactly one of `probs` and `logits` is given; with `validate_args`, for values out of range.
+
+    Example:
+        >>> flow.distributions.Geometric(0.25).mean
+        tensor(3.)
+        >>> flow.distributions.Geometric(0.5).log_prob(flow.tensor([0.0, 1.0, 2.0])).exp()
+        tensor([0.5000, 0.2500, 0.1250])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -60,7 +72,7 @@ class Geometric(ByProbability):
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._check_sample(value)
         probs = self.probs
-        # Where success is certain, no failures have the logarithm 0 and not 0 * -inf.
+        # If success is certain, the log-probability of no failures is 0, not 0 * -inf.
         failing = where((probs == 1) & (value == 0), 0.0, probs)
         return value * (-failing).log1p() + probs.log()
 
@@ -69,13 +81,27 @@ class Geometric(ByProbability):
 
 
 class Binomial(ByProbability):
-    """How many of `total_count` attempts succeed.
+    """The number of successes in `total_count` attempts.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        total_count: how many attempts there are.  `sample`, `entropy` and `enumerate_support` wait for its values.
+        total_count: the number of attempts.  `sample`, `entropy` and `enumerate_support` wait for its values.
         probs: the probability of a success.
         logits: instead of it, the logarithm of its odds.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: unless exactly one of `probs` and `logits` is given, for shapes that do not broadcast, and, with
+            `validate_args`, for values out of range.
+
+    Example:
+        >>> two = flow.distributions.Binomial(2, flow.tensor(0.5))
+        >>> two.mean, two.variance
+        (tensor(1.), tensor(0.5000))
+        >>> two.enumerate_support()
+        tensor([0., 1., 2.])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -121,14 +147,14 @@ class Binomial(ByProbability):
         attempts = self._attempts()
         with no_grad():
             probs, count = self.probs.expand(shape), self.total_count.expand(shape)
-            found = probs.new_zeros(shape)
-            at_once = max(_CHUNK // max(found.numel(), 1), 1)
-            for first in range(0, attempts, at_once):
-                numbers = arange(first, min(first + at_once, attempts), dtype=probs.dtype, device=probs.device)
+            successes = probs.new_zeros(shape)
+            step = max(_CHUNK // max(successes.numel(), 1), 1)
+            for first in range(0, attempts, step):
+                numbers = arange(first, min(first + step, attempts), dtype=probs.dtype, device=probs.device)
                 drawn = rand((numbers.shape[0], *shape), dtype=probs.dtype, device=probs.device) < probs
-                made = numbers.reshape(-1, *[1] * len(shape)) < count
-                found = found + (drawn & made).sum(0)
-            return found
+                counted = numbers.reshape(-1, *[1] * len(shape)) < count
+                successes = successes + (drawn & counted).sum(0)
+            return successes
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._check_sample(value)
@@ -141,10 +167,10 @@ class Binomial(ByProbability):
         each = self.log_prob(self.enumerate_support(False))
         return -(each.exp() * each).sum(0)
 
-    def _check_one_count(self, what: str) -> int:
+    def _check_one_count(self, method: str) -> int:
         attempts = self._attempts()
         if not (self.total_count == attempts).all().item():
-            raise NotImplementedError(f"Binomial: {what} needs the same total_count everywhere")
+            raise NotImplementedError(f"Binomial: {method} needs the same total_count everywhere")
         return attempts
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
@@ -155,13 +181,26 @@ class Binomial(ByProbability):
 
 
 class NegativeBinomial(ByProbability):
-    """How many attempts succeed before `total_count` have failed.
+    """The number of successes before `total_count` failures.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        total_count: how many failures end it; may be a fraction.
+        total_count: the number of failures that end the attempts; may be a fraction.
         probs: the probability of a success, below 1.
         logits: instead of it, the logarithm of its odds.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: unless exactly one of `probs` and `logits` is given, for shapes that do not broadcast, and, with
+            `validate_args`, for values out of range.
+
+    Example:
+        >>> flow.distributions.NegativeBinomial(2, logits=0.0).mean
+        tensor(2.)
+        >>> flow.distributions.NegativeBinomial(2, logits=0.0).variance
+        tensor(4.)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -198,7 +237,7 @@ class NegativeBinomial(ByProbability):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            # Of no failures there are no successes; the gamma distribution needs a positive number.
+            # The gamma distribution needs a positive number; without failures there are no successes.
             count = self.total_count.clamp(min=finfo(self.total_count.dtype).tiny)
             rate = standard_gamma(count.expand(shape)) * self.logits.exp()
             return poisson(where(self.total_count > 0, rate, 0.0))
@@ -262,7 +301,19 @@ class OneHotCategorical(_OfClasses):
     Args:
         probs: (..., classes), in proportion to the probabilities.
         logits: instead of them, their logarithms.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if the parameter is no tensor.
+        ValueError: unless exactly one of `probs` and `logits` is given, without classes, and, with `validate_args`, for
+            values out of range.
+
+    Example:
+        >>> chosen = flow.distributions.OneHotCategorical(flow.tensor([1.0, 3.0]))
+        >>> chosen.mean, chosen.mode
+        (tensor([0.2500, 0.7500]), tensor([0., 1.]))
+        >>> chosen.sample((4,)).shape
+        vmflow.Size([4, 2])
     """
 
     has_enumerate_support: ClassVar[bool] = True
@@ -299,17 +350,24 @@ class OneHotCategorical(_OfClasses):
 
 
 class Multinomial(_OfClasses):
-    """How often each of several classes comes up in `total_count` draws.
+    """The number of draws of each class in `total_count` draws.
 
     Args:
-        total_count: how many draws there are, the same everywhere.
+        total_count: the number of draws, the same for the whole batch.
         probs: (..., classes), in proportion to the probabilities.
         logits: instead of them, their logarithms.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if `total_count` is no integer.
-        ValueError: if it is negative.
+        TypeError: if `total_count` is no integer, or the parameter no tensor.
+        ValueError: if `total_count` is negative, or as `Categorical`.
+
+    Example:
+        >>> draws = flow.distributions.Multinomial(4, flow.tensor([1.0, 3.0]))
+        >>> draws.mean, draws.variance
+        (tensor([1., 3.]), tensor([0.7500, 0.7500]))
+        >>> draws.sample().sum()
+        tensor(4.)
     """
 
     def __init__(
@@ -352,7 +410,7 @@ class Multinomial(_OfClasses):
         return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
-        # By the sum over each class of the mean of log(count!), whose distribution is binomial.
+        # The sum over the classes of the mean of log(count!), where count has a binomial distribution.
         each = Binomial(self.total_count, self.probs)
         counts = each.enumerate_support(False)
         logarithms = (each.log_prob(counts).exp() * lgamma(counts + 1)).sum((0, -1))
@@ -360,7 +418,25 @@ class Multinomial(_OfClasses):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """`OneHotCategorical` whose samples let gradients through to the probabilities, as if they were these."""
+    """`OneHotCategorical` with straight-through gradients: as if samples were the probabilities.
+
+    Y. Bengio and others, Estimating or Propagating Gradients Through Stochastic Neurons for Conditional Computation,
+    2013.
+
+    Args:
+        probs: (..., classes), in proportion to the probabilities.
+        logits: instead of them, their logarithms.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError, ValueError: as `OneHotCategorical`.
+
+    Example:
+        >>> probs = flow.tensor([0.25, 0.75], requires_grad=True)
+        >>> row = flow.distributions.OneHotCategoricalStraightThrough(probs).rsample()
+        >>> row.requires_grad, row.sum().item()
+        (True, 1.0)
+    """
 
     has_rsample: ClassVar[bool] = True
 
@@ -373,15 +449,27 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class RelaxedBernoulli(ByProbability):
-    """Numbers between 0 and 1 that approach those of `Bernoulli` as the temperature falls; gradients flow through them.
+    """Numbers between 0 and 1 that approach samples of `Bernoulli` as the temperature falls; samples have gradients.
 
     C. Maddison and others, The Concrete Distribution, 2017.
 
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+
     Args:
-        temperature: how far they are from 0 and 1.
-        probs: the probability of 1 that is approached.
+        temperature: small for samples near 0 and 1.
+        probs: the probability of 1 in the limit of low temperatures.
         logits: instead of it, the logarithm of its odds.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: unless exactly one of `probs` and `logits` is given, for shapes that do not broadcast, and, with
+            `validate_args`, for values out of range.
+
+    Example:
+        >>> soft = flow.distributions.RelaxedBernoulli(0.5, flow.tensor([0.5, 0.9]))
+        >>> soft.rsample((3,)).shape, soft.has_rsample
+        (vmflow.Size([3, 2]), True)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -420,16 +508,26 @@ class RelaxedBernoulli(ByProbability):
 
 
 class RelaxedOneHotCategorical(_OfClasses):
-    """Shares that approach the rows of `OneHotCategorical` as the temperature falls; gradients flow through them.
+    """Shares that approach samples of `OneHotCategorical` as the temperature falls; samples have gradients.
 
     C. Maddison and others, The Concrete Distribution, 2017; E. Jang and others, Categorical Reparameterization with
     Gumbel-Softmax, 2017.
 
     Args:
-        temperature: how far they are from 0 and 1, a number or a tensor without dimensions.
-        probs: (..., classes), in proportion to the probabilities that are approached.
+        temperature: small for samples near 0 and 1; a number or a tensor without dimensions.
+        probs: (..., classes), in proportion to the probabilities in the limit of low temperatures.
         logits: instead of them, their logarithms.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if the parameter is no tensor.
+        ValueError: unless exactly one of `probs` and `logits` is given, without classes, and, with `validate_args`, for
+            values out of range, or for a temperature with dimensions.
+
+    Example:
+        >>> soft = flow.distributions.RelaxedOneHotCategorical(0.5, flow.tensor([1.0, 3.0]))
+        >>> soft.rsample((3,)).shape, soft.batch_shape, soft.event_shape
+        (vmflow.Size([3, 2]), vmflow.Size([]), vmflow.Size([2]))
     """
 
     has_rsample: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Distributions of integers: a few of them by probabilities or the logarithms of those (logits), and counts."""
+"""Distributions of integers: `Bernoulli`, `Categorical` and `Poisson`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .distribution import Distribution, Number, one_of, parameters
 
 
 def inside(probs: Tensor) -> Tensor:
-    """Probabilities so far from 0 and 1 that their logits are finite."""
+    """Probabilities kept so far from 0 and 1 that their logits are finite."""
     eps = finfo(probs.dtype).eps
     return probs.clamp(eps, 1 - eps)
 
@@ -84,12 +84,25 @@ class ByProbability(Distribution):
 
 
 class Bernoulli(ByProbability):
-    """1 with a probability, else 0.
+    """1 with the probability `probs`, else 0.
+
+    The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
         probs: the probability of 1.
         logits: instead of it, the logarithm of the odds.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: unless exactly one of `probs` and `logits` is given; with `validate_args`, for values out of range.
+
+    Example:
+        >>> coin = flow.distributions.Bernoulli(flow.tensor([0.25, 0.5]))
+        >>> coin.mean, coin.variance
+        (tensor([0.2500, 0.5000]), tensor([0.1875, 0.2500]))
+        >>> coin.log_prob(flow.tensor([1.0, 0.0])).exp()
+        tensor([0.2500, 0.5000])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -133,9 +146,21 @@ class Categorical(Distribution):
     """The index of one of several classes.
 
     Args:
-        probs: (..., classes), in proportion to the probabilities.
+        probs: of shape (..., classes), in proportion to the probabilities.
         logits: instead of them, their logarithms.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if the parameter is no tensor.
+        ValueError: unless exactly one of `probs` and `logits` is given, without classes, and, with `validate_args`, for
+            values out of range.
+
+    Example:
+        >>> weights = flow.tensor([1.0, 1.0, 2.0])
+        >>> flow.distributions.Categorical(weights).probs
+        tensor([0.2500, 0.2500, 0.5000])
+        >>> flow.distributions.Categorical(weights).log_prob(flow.tensor(2)).exp()
+        tensor(0.5000)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -216,11 +241,22 @@ class Categorical(Distribution):
 
 
 class Poisson(Distribution):
-    """How many events there are in a unit of time; samples have no gradients.
+    """The number of events in a unit of time; samples have no gradients.
+
+    The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
         rate: events per unit of time.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: with `validate_args`, for values out of range.
+
+    Example:
+        >>> calls = flow.distributions.Poisson(4.0)
+        >>> calls.mean, calls.variance, calls.sample((2, 3)).shape
+        (tensor(4.), tensor(4.), vmflow.Size([2, 3]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.nonnegative}

@@ -1,8 +1,7 @@
-"""What all distributions have in common: shapes, sampling without gradients, and the checks of arguments.
+"""The base of all distributions: shapes, sampling without gradients, and the checks of arguments.
 
-A sample has the shape ``sample_shape + batch_shape + event_shape``: of one call, of distributions side by side, and of
-a single draw.  Whether values fulfil their constraints is looked at only where `validate_args` asks for it, because
-looking means waiting for them.
+A sample has the shape ``sample_shape + batch_shape + event_shape``: the draws of one call, the batch of distributions,
+and a single draw.  Constraints of values are checked only with `validate_args`, because the check waits for the values.
 """
 
 from __future__ import annotations
@@ -26,10 +25,24 @@ Number = float | int | bool
 class Distribution:
     """The base of all distributions.
 
+    Args:
+        batch_shape: the shape of the batch of distributions.
+        event_shape: the shape of a single draw.
+        validate_args: whether to check the values of parameters and samples, which waits for them; by default as set by
+            `set_default_validate_args`, at first not.
+
     Attributes:
-        arg_constraints: what parameters must fulfil, by name.
-        has_rsample: whether `rsample` lets gradients through to the parameters.
+        arg_constraints: the constraints of the parameters, by name.
+        has_rsample: whether `rsample` has gradients by the parameters.
         has_enumerate_support: whether `enumerate_support` lists all values.
+
+    Raises:
+        ValueError: with `validate_args`, if a parameter violates its constraint.
+
+    Example:
+        >>> normal = flow.distributions.Normal(flow.zeros(3), flow.ones(3))
+        >>> normal.batch_shape, normal.event_shape, normal.sample((2,)).shape
+        (vmflow.Size([3]), vmflow.Size([]), vmflow.Size([2, 3]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
@@ -54,22 +67,22 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether distributions check the values of their parameters and samples, which waits for them.
+        """Set whether distributions check the values of their parameters and samples, which waits for them.
 
         Raises:
-            ValueError: if it is no bool.
+            ValueError: if `value` is no bool.
         """
         if value not in (True, False):
             raise ValueError(f"set_default_validate_args: expected True or False, not {value!r}")
         Distribution._validates_by_default = bool(value)
 
     def _given(self) -> tuple[str, ...]:
-        """The names of the parameters it was made of."""
+        """The names of the parameters that it was made of."""
         return tuple(self.arg_constraints)
 
     @property
     def batch_shape(self) -> Size:
-        """The shape of the distributions side by side."""
+        """The shape of the batch of distributions."""
         return self._batch_shape
 
     @property
@@ -79,7 +92,7 @@ class Distribution:
 
     @property
     def support(self) -> Constraint:
-        """What samples fulfil."""
+        """The constraint of samples."""
         raise NotImplementedError(f"{type(self).__name__} has no support")
 
     @property
@@ -103,12 +116,12 @@ class Distribution:
         return self.variance.sqrt()
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Values drawn, without gradients."""
+        """Draw values, without gradients."""
         with no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Values drawn as a function of the parameters, through which gradients flow."""
+        """Draw values as a differentiable function of the parameters."""
         raise NotImplementedError(f"{type(self).__name__} has no rsample; use sample()")
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -116,7 +129,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of what is not above `value`."""
+        """The probability of samples up to `value`."""
         raise NotImplementedError(f"{type(self).__name__} has no cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -132,7 +145,7 @@ class Distribution:
         return self.entropy().exp()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values, along a new first dimension; with `expand`, for each distribution."""
+        """All values, along a new first dimension; with `expand`, for each distribution of the batch."""
         raise NotImplementedError(f"{type(self).__name__} has no enumerate_support")
 
     def expand(self, batch_shape: Sequence[int]) -> Self:
@@ -157,11 +170,11 @@ class Distribution:
         return (*tuple(sample_shape), *self._batch_shape, *self._event_shape)
 
     def _check_sample(self, value: Any) -> Tensor:
-        """`value`, checked.
+        """Check `value`, and return it.
 
         Raises:
             TypeError: if it is no tensor.
-            ValueError: if its shape does not fit, or where arguments are validated, its elements do not.
+            ValueError: if its shape does not fit, or, with `validate_args`, its elements.
         """
         name = type(self).__name__
         if not isinstance(value, Tensor):
@@ -180,38 +193,41 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _check(constraint: Constraint, value: Tensor, what: str) -> None:
+def _check(constraint: Constraint, value: Tensor, name: str) -> None:
     if not constraint.check(value.detach()).all().item():
-        raise ValueError(f"{what} must fulfil {constraint}, but some elements do not:\n{value.detach()}")
+        raise ValueError(f"{name} must fulfil {constraint}, but some elements do not:\n{value.detach()}")
 
 
 def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
     """Tensors and numbers as tensors of one shape; numbers take the dtype and the device of the first tensor.
 
     Raises:
-        TypeError: if something else is given.
+        TypeError: for a value of another type.
+        ValueError: if the shapes do not broadcast.
     """
     for value in given:
         if not isinstance(value, (Tensor, float, int)):
             raise TypeError(f"{name}: parameters are tensors or numbers, not {type(value).__name__}")
-    first = next((entry for entry in given if isinstance(entry, Tensor)), None)
+    first = next((value for value in given if isinstance(value, Tensor)), None)
     dtype = first.dtype if first is not None and first.dtype.is_floating_point else dtypes.get_default_dtype()
     device = None if first is None else first.device
-    made = [entry if isinstance(entry, Tensor) else tensor(float(entry), dtype=dtype, device=device) for entry in given]
-    shape = broadcast_shapes(name, *[tuple(entry.shape) for entry in made])
-    return tuple([entry if tuple(entry.shape) == shape else entry.expand(shape) for entry in made])
+    tensors = [
+        value if isinstance(value, Tensor) else tensor(float(value), dtype=dtype, device=device) for value in given
+    ]
+    shape = broadcast_shapes(name, *[tuple(value.shape) for value in tensors])
+    return tuple([value if tuple(value.shape) == shape else value.expand(shape) for value in tensors])
 
 
 def one_of(name: str, **given: Tensor | Number | None) -> tuple[str, Any]:
-    """The one parameter that is given.
+    """The name and the value of the one parameter that is not None.
 
     Raises:
-        ValueError: if it is none or several.
+        ValueError: unless it is exactly one.
     """
-    found = [(key, value) for key, value in given.items() if value is not None]
-    if len(found) != 1:
-        raise ValueError(f"{name}: expected exactly one of {', '.join(given)}, got {len(found)} of them")
-    return found[0]
+    present = [(key, value) for key, value in given.items() if value is not None]
+    if len(present) != 1:
+        raise ValueError(f"{name}: expected exactly one of {', '.join(given)}, got {len(present)} of them")
+    return present[0]
 
 
 class Independent(Distribution):
@@ -219,11 +235,17 @@ class Independent(Distribution):
 
     Args:
         base_distribution: any distribution.
-        reinterpreted_batch_ndims: how many dimensions.
-        validate_args: whether to look at values; see `Distribution`.
+        reinterpreted_batch_ndims: the number of these dimensions.
+        validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        ValueError: if the batch has not so many.
+        ValueError: if the batch has fewer dimensions, or the number is negative.
+
+    Example:
+        >>> normal = flow.distributions.Normal(flow.zeros(2, 3), 1.0)
+        >>> vectors = flow.distributions.Independent(normal, 1)
+        >>> vectors.batch_shape, vectors.event_shape, vectors.log_prob(flow.zeros(2, 3)).shape
+        (vmflow.Size([2]), vmflow.Size([3]), vmflow.Size([2]))
     """
 
     def __init__(
@@ -242,7 +264,7 @@ class Independent(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether that of the base does."""
+        """As of the base distribution."""
         return self.base_dist.has_rsample
 
     @property

@@ -1,4 +1,4 @@
-"""Distributions made of gamma variables; as those, their samples have no gradients."""
+"""Distributions made of gamma variables; their samples have no gradients, like those of `Gamma`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,19 @@ from .distribution import Distribution, Number, parameters
 class Chi2(Gamma):
     """The sum of the squares of `df` standard normal variables.
 
+    The parameter is a number or a tensor, whose shape is the batch shape.
+
     Args:
-        df: how many, the degrees of freedom; may be a fraction.
-        validate_args: whether to look at values; see `Distribution`.
+        df: the degrees of freedom; may be a fraction.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: with `validate_args`, for values out of range.
+
+    Example:
+        >>> flow.distributions.Chi2(flow.tensor([2.0, 6.0])).mean
+        tensor([2., 6.])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
@@ -45,11 +55,22 @@ class Chi2(Gamma):
 class StudentT(Distribution):
     """A standard normal variable divided by the root of the mean of `df` squares of others.
 
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+
     Args:
         df: the degrees of freedom.
         loc: the median.
-        scale: how wide it is.
-        validate_args: whether to look at values; see `Distribution`.
+        scale: the factor of the standardized variable.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> student = flow.distributions.StudentT(flow.tensor([1.0, 2.0, 4.0]))
+        >>> student.mean, student.variance
+        (tensor([nan, 0., 0.]), tensor([nan, inf, 2.]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -80,7 +101,7 @@ class StudentT(Distribution):
     @property
     def variance(self) -> Tensor:
         finite = self.df > 2
-        # Where it is not finite, its gradient must not be nan.
+        # If it is infinite, its gradient must not be nan.
         df = where(finite, self.df, 3.0)
         return where(finite, self.scale.square() * df / (df - 2), where(self.df > 1, math.inf, math.nan))
 
@@ -106,9 +127,19 @@ class StudentT(Distribution):
 class InverseGamma(Distribution):
     """The reciprocal of a gamma variable.
 
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+
     Args:
         concentration, rate: of that variable.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> flow.distributions.InverseGamma(flow.tensor([1.0, 3.0]), 4.0).mean
+        tensor([inf, 2.])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -125,7 +156,7 @@ class InverseGamma(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        # Where it is not finite, its gradient must not be nan.
+        # If it is infinite, its gradient must not be nan.
         finite = self.concentration > 1
         return where(finite, self.rate / (where(finite, self.concentration, 2.0) - 1), math.inf)
 
@@ -157,9 +188,19 @@ class InverseGamma(Distribution):
 class FisherSnedecor(Distribution):
     """The ratio of the means of `df1` and of `df2` squares of standard normal variables.
 
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+
     Args:
         df1, df2: the degrees of freedom.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> flow.distributions.FisherSnedecor(2.0, flow.tensor([2.0, 4.0])).mean
+        tensor([nan, 2.])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df1": constraints.positive, "df2": constraints.positive}
@@ -202,12 +243,23 @@ class FisherSnedecor(Distribution):
 
 
 class Beta(Distribution):
-    """A share: of two gamma variables, the first of their sum.
+    """The share of the first of two gamma variables in their sum.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         concentration1: of the first.
         concentration0: of the second.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> beta = flow.distributions.Beta(1.0, flow.tensor([1.0, 3.0]))
+        >>> beta.mean
+        tensor([0.5000, 0.2500])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -257,11 +309,16 @@ class Dirichlet(Distribution):
 
     Args:
         concentration: (..., n), of each.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
 
     Raises:
         TypeError: if it is no tensor.
         ValueError: if it has no dimension.
+
+    Example:
+        >>> shares = flow.distributions.Dirichlet(flow.tensor([1.0, 3.0]))
+        >>> shares.mean, shares.batch_shape, shares.event_shape
+        (tensor([0.2500, 0.7500]), vmflow.Size([]), vmflow.Size([2]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"concentration": constraints.positive_vector}
@@ -283,7 +340,7 @@ class Dirichlet(Distribution):
     def mode(self) -> Tensor:
         above = (self.concentration - 1).clamp(min=0)
         shares = above / above.sum(-1, keepdim=True)
-        # Where all are below 1 there are several modes, at the corners: the first is taken.
+        # If all are below 1, the corners are modes: the first corner is taken.
         corner = one_hot(shares.nan_to_num().argmax(-1), self.concentration.shape[-1]).to(shares.dtype)
         return where((self.concentration < 1).all(-1, keepdim=True), corner, shares)
 
@@ -295,7 +352,7 @@ class Dirichlet(Distribution):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
-            # Of small concentrations all may be drawn as 0.
+            # With small concentrations, all may be drawn as 0.
             drawn = drawn.clamp(min=finfo(drawn.dtype).tiny)
             return drawn / drawn.sum(-1, keepdim=True)
 

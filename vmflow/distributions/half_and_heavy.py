@@ -1,4 +1,4 @@
-"""Distributions with heavy tails, of extremes, and of positive numbers; gradients flow through their samples."""
+"""Distributions with heavy tails, of extremes, and of positive numbers; samples have gradients."""
 
 from __future__ import annotations
 
@@ -31,10 +31,21 @@ def _open_unit(distribution: Distribution, sample_shape: Sequence[int], like: Te
 class Cauchy(Symmetric):
     """The Cauchy distribution: the ratio of two normal variables; it has no mean.
 
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+
     Args:
         loc: the median.
         scale: half the distance between the quartiles.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> cauchy = flow.distributions.Cauchy(1.0, 2.0)
+        >>> cauchy.mean, cauchy.cdf(flow.tensor([1.0, 3.0]))
+        (tensor(nan), tensor([0.5000, 0.7500]))
     """
 
     @property
@@ -63,12 +74,23 @@ class Cauchy(Symmetric):
 
 
 class Gumbel(Symmetric):
-    """The largest of many numbers: ``loc - scale * log(-log(u))`` of evenly distributed u.
+    """The maximum of many variables, in the limit: ``loc - scale * log(-log(u))`` with uniform u.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         loc: the mode.
-        scale: how wide it is.
-        validate_args: whether to look at values; see `Distribution`.
+        scale: the factor of the width.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> gumbel = flow.distributions.Gumbel(flow.tensor([0.0, 1.0]), 2.0)
+        >>> gumbel.mode, gumbel.batch_shape
+        (tensor([0., 1.]), vmflow.Size([2]))
     """
 
     @property
@@ -101,7 +123,7 @@ class Gumbel(Symmetric):
 
 
 class _Half(Distribution):
-    """The absolute value of a variable that is symmetric about 0, and as wide as `scale` says."""
+    """The absolute value of a variable that is symmetric about 0, with the width `scale`."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
     has_rsample: ClassVar[bool] = True
@@ -137,9 +159,20 @@ class _Half(Distribution):
 class HalfNormal(_Half):
     """The absolute value of a normal variable with the mean 0.
 
+    The parameter is a number or a tensor, whose shape is the batch shape.
+
     Args:
         scale: the standard deviation of that variable.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: with `validate_args`, for values out of range.
+
+    Example:
+        >>> half = flow.distributions.HalfNormal(1.0)
+        >>> half.log_prob(flow.tensor(-1.0)), half.cdf(flow.tensor(0.0))
+        (tensor(-inf), tensor(0.))
     """
 
     _whole = Normal
@@ -156,9 +189,20 @@ class HalfNormal(_Half):
 class HalfCauchy(_Half):
     """The absolute value of a Cauchy variable with the median 0.
 
+    The parameter is a number or a tensor, whose shape is the batch shape.
+
     Args:
         scale: of that variable, and the median of this one.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: with `validate_args`, for values out of range.
+
+    Example:
+        >>> half = flow.distributions.HalfCauchy(flow.tensor([1.0, 2.0]))
+        >>> half.mean, half.cdf(flow.tensor([1.0, 2.0]))
+        (tensor([inf, inf]), tensor([0.5000, 0.5000]))
     """
 
     _whole = Cauchy
@@ -175,10 +219,21 @@ class HalfCauchy(_Half):
 class LogNormal(Distribution):
     """The exponential of a normal variable.
 
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
+
     Args:
         loc: the mean of that variable.
         scale: its standard deviation.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> prices = flow.distributions.LogNormal(0.0, flow.tensor([1.0, 2.0]))
+        >>> prices.cdf(flow.tensor(1.0))
+        tensor([0.5000, 0.5000])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
@@ -230,12 +285,23 @@ class LogNormal(Distribution):
 
 
 class Pareto(Distribution):
-    """Numbers above `scale`, of which a power law says how many there are.
+    """A power law: numbers from `scale` on, where the probability to exceed x is ``(scale / x) ** alpha``.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         scale: the smallest.
         alpha: the exponent.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> incomes = flow.distributions.Pareto(1.0, flow.tensor([1.0, 2.0]))
+        >>> incomes.mean, incomes.cdf(flow.tensor(2.0))
+        (tensor([inf, 2.]), tensor([0.5000, 0.7500]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive, "alpha": constraints.positive}
@@ -281,12 +347,22 @@ class Pareto(Distribution):
 
 
 class Weibull(Distribution):
-    """The time until something fails, if the rate of failures is a power of the time.
+    """The time until a failure, if the rate of failures is a power of the time.
+
+    Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        scale: how long it takes.
+        scale: the time by which 63 % have failed.
         concentration: one more than that power.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
+
+    Raises:
+        TypeError: if a parameter is neither a tensor nor a number.
+        ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
+
+    Example:
+        >>> flow.distributions.Weibull(2.0, 1.0).cdf(flow.tensor(2.0))
+        tensor(0.6321)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -1,4 +1,4 @@
-"""Mixtures: one of several distributions of the same family is chosen, and drawn from."""
+"""Mixtures: samples of a distribution that is itself drawn from several of the same family."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ from .distribution import Distribution
 class MixtureSameFamily(Distribution):
     """A mixture of the distributions along the last dimension of a batch.
 
-        weights = dist.Categorical(flow.tensor([0.3, 0.7]))
-        both = dist.MixtureSameFamily(weights, dist.Normal(flow.tensor([-1.0, 1.0]), 0.5))
-
     Args:
-        mixture_distribution: which of them is chosen, of as many classes as there are.
+        mixture_distribution: chooses the distribution; has as many classes as there are distributions.
         component_distribution: the distributions; the last dimension of its batch is that of the classes.
-        validate_args: whether to look at values; see `Distribution`.
+        validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if these are no distributions of that kind.
+        TypeError: if the arguments are not a `Categorical` and a distribution.
         ValueError: if their batches do not fit.
+
+    Example:
+        >>> weights = flow.distributions.Categorical(flow.tensor([0.25, 0.75]))
+        >>> parts = flow.distributions.Normal(flow.tensor([-1.0, 1.0]), 0.5)
+        >>> mixture = flow.distributions.MixtureSameFamily(weights, parts)
+        >>> mixture.mean, mixture.variance, mixture.sample((4,)).shape
+        (tensor(0.5000), tensor(1.), vmflow.Size([4]))
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mixture_distribution(self) -> Categorical:
-        """Which of the distributions is chosen."""
+        """The distribution of the choice."""
         return self._mixture
 
     @property
@@ -72,7 +76,7 @@ class MixtureSameFamily(Distribution):
         return self._components.support
 
     def _weighted(self, values: Tensor) -> Tensor:
-        """The mean, over the classes, of values of each."""
+        """The weighted mean of the classes' values."""
         probs = self._mixture.probs
         events = len(self._event_shape)
         return (probs.reshape((*probs.shape, *[1] * events)) * values).sum(-1 - events)

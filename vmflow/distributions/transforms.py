@@ -1,4 +1,4 @@
-"""Functions of variables that can be undone, and distributions of what they make of other variables."""
+"""Invertible functions of random variables, and the distributions of their results."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ from .distribution import Distribution, summed
 
 
 class Transform:
-    """A function that can be undone, with the logarithm of how much it stretches.
+    """An invertible function with the logarithm of its Jacobian determinant.
 
-    Derived classes give `_call`, `_inverse` and `log_abs_det_jacobian`.
+    Derived classes define `_call`, `_inverse` and `log_abs_det_jacobian`.
 
     Attributes:
-        domain, codomain: what its arguments and its results fulfil.
+        domain, codomain: the constraints of its arguments and its results.
         bijective: whether it has an inverse.
-        sign: 1 if it increases, -1 if it decreases; of those of single numbers.
-        event_dim: how many of the last dimensions it takes as a whole.
+        sign: 1 if it increases, -1 if it decreases; only for functions of single numbers.
+        event_dim: the number of last dimensions that it takes as a whole.
+
+    Example:
+        >>> double = flow.distributions.AffineTransform(0.0, 2.0)
+        >>> x = flow.tensor([0.0, 1.0])
+        >>> double(x), double.undo(double(x)), double.log_abs_det_jacobian(x, double(x))
+        (tensor([0., 2.]), tensor([0., 1.]), tensor([0.6931, 0.6931]))
     """
 
     domain: Constraint = constraints.real
@@ -40,7 +46,7 @@ class Transform:
         return self._call(x)
 
     def undo(self, y: Tensor) -> Tensor:
-        """The argument whose result is `y`."""
+        """The argument whose result is `y`, for elements of any shape."""
         return self._inverse(y)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -50,7 +56,7 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} has no inverse")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the absolute determinant of the derivative, of an argument and its result."""
+        """The logarithm of the absolute determinant of the derivative at `x`, whose result is `y`."""
         raise NotImplementedError(f"{type(self).__name__} has no log_abs_det_jacobian")
 
     @property
@@ -88,7 +94,12 @@ class _Inverse(Transform):
 
 
 class ExpTransform(Transform):
-    """``exp(x)``."""
+    """``exp(x)``.
+
+    Example:
+        >>> flow.distributions.ExpTransform()(flow.tensor([0.0, -flow.inf]))
+        tensor([1., 0.])
+    """
 
     codomain = constraints.positive
 
@@ -106,7 +117,14 @@ class PowerTransform(Transform):
     """``x ** exponent``, of positive numbers.
 
     Args:
-        exponent: a number or a tensor.
+        exponent: a number, or a tensor whose shape broadcasts with the argument's.
+
+    Raises:
+        TypeError: if `exponent` is neither.
+    Example:
+        >>> square = flow.distributions.PowerTransform(2)
+        >>> square(flow.tensor([1.0, 3.0])), square.undo(flow.tensor([1.0, 9.0]))
+        (tensor([1., 9.]), tensor([1., 3.]))
     """
 
     domain = constraints.positive
@@ -130,7 +148,12 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """``1 / (1 + exp(-x))``."""
+    """``1 / (1 + exp(-x))``.
+
+    Example:
+        >>> flow.distributions.SigmoidTransform()(flow.tensor(0.0))
+        tensor(0.5000)
+    """
 
     codomain = constraints.unit_interval
 
@@ -148,7 +171,12 @@ class SigmoidTransform(Transform):
 
 
 class TanhTransform(Transform):
-    """``tanh(x)``."""
+    """``tanh(x)``.
+
+    Example:
+        >>> flow.distributions.TanhTransform()(flow.tensor([0.0, flow.inf]))
+        tensor([0., 1.])
+    """
 
     codomain = constraints.interval(-1.0, 1.0)
 
@@ -163,7 +191,12 @@ class TanhTransform(Transform):
 
 
 class SoftplusTransform(Transform):
-    """``log(1 + exp(x))``."""
+    """``log(1 + exp(x))``.
+
+    Example:
+        >>> flow.distributions.SoftplusTransform()(flow.tensor([-flow.inf, 100.0]))
+        tensor([  0., 100.])
+    """
 
     codomain = constraints.positive
 
@@ -178,7 +211,12 @@ class SoftplusTransform(Transform):
 
 
 class AbsTransform(Transform):
-    """``abs(x)``, whose inverse takes the positive one of two arguments."""
+    """``abs(x)``, whose inverse returns the positive argument.
+
+    Example:
+        >>> flow.distributions.AbsTransform()(flow.tensor([-2.0, 3.0]))
+        tensor([2., 3.])
+    """
 
     codomain = constraints.positive
     bijective = False
@@ -194,8 +232,15 @@ class AffineTransform(Transform):
     """``loc + scale * x``.
 
     Args:
-        loc, scale: numbers or tensors.
-        event_dim: how many of the last dimensions are taken as a whole.
+        loc, scale: numbers or tensors, whose shapes broadcast with the argument's.
+        event_dim: the number of last dimensions that are taken as a whole.
+
+    Raises:
+        TypeError: if `scale` is neither a number nor a tensor.
+    Example:
+        >>> celsius = flow.distributions.AffineTransform(-17.5, 0.5)
+        >>> celsius(flow.tensor([35.0, 45.0])), celsius.undo(flow.tensor(0.0))
+        (tensor([0., 5.]), tensor(35.))
     """
 
     def __init__(self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0) -> None:
@@ -224,10 +269,18 @@ class AffineTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """One transform after another.
+    """Several transforms, one after another.
 
     Args:
-        parts: the first of them is applied first.
+        parts: the transforms; the first is applied first.
+
+    Raises:
+        TypeError: if `parts` is no sequence.
+        AttributeError: if an element is no transform.
+    Example:
+        >>> half, exp = flow.distributions.AffineTransform(0.0, 0.5), flow.distributions.ExpTransform()
+        >>> flow.distributions.ComposeTransform([half, exp])(flow.tensor([0.0, 0.0]))
+        tensor([1., 1.])
     """
 
     def __init__(self, parts: Sequence[Transform]) -> None:
@@ -261,16 +314,22 @@ class ComposeTransform(Transform):
 
 
 class TransformedDistribution(Distribution):
-    """What transforms make of the samples of a distribution.
+    """The distribution of transformed samples of another distribution.
 
     Args:
         base_distribution: any distribution.
-        transforms: a transform, or a list of those that are applied one after another.
-        validate_args: whether to look at values; see `Distribution`.
+        transforms: a transform, or a list of transforms that are applied one after another.
+        validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if one is no transform.
-        ValueError: if one takes more dimensions as a whole than samples have.
+        TypeError: if an element of `transforms` is no transform.
+        ValueError: if a transform takes more dimensions as a whole than samples have.
+
+    Example:
+        >>> uniform = flow.distributions.Uniform(0.0, 1.0)
+        >>> wide = flow.distributions.TransformedDistribution(uniform, flow.distributions.AffineTransform(1.0, 4.0))
+        >>> wide.cdf(flow.tensor([1.0, 3.0])), wide.log_prob(flow.tensor(2.0)).exp()
+        (tensor([0.0000, 0.5000]), tensor(0.2500))
     """
 
     def __init__(
@@ -307,7 +366,7 @@ class TransformedDistribution(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether that of the base does."""
+        """As of the base distribution."""
         return self.base_dist.has_rsample
 
     @property
@@ -339,12 +398,12 @@ class TransformedDistribution(Distribution):
             part = summed(transform.log_abs_det_jacobian(before, value), events - transform.event_dim)
             stretched = part if stretched is None else stretched + part
             value = before
-        found = summed(self.base_dist.log_prob(value), events - len(self.base_dist.event_shape))
-        return found if stretched is None else found - stretched
+        of_base = summed(self.base_dist.log_prob(value), events - len(self.base_dist.event_shape))
+        return of_base if stretched is None else of_base - stretched
 
     def _check_single(self, name: str) -> None:
         if self._event_shape:
-            raise NotImplementedError(f"TransformedDistribution: {name} is there for distributions of single numbers")
+            raise NotImplementedError(f"TransformedDistribution: {name} needs a distribution of single numbers")
 
     def cdf(self, value: Tensor) -> Tensor:
         self._check_single("cdf")
@@ -371,7 +430,7 @@ class TransformedDistribution(Distribution):
 
 
 def _turned(probability: Tensor, sign: Tensor | int) -> Tensor:
-    """The probability of the other side where a function decreases."""
+    """The probability of the other side, if the function decreases."""
     if isinstance(sign, int) and sign == 1:
         return probability
     return (probability - 0.5) * sign + 0.5

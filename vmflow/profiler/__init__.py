@@ -1,4 +1,4 @@
-"""Record what a program's instructions do, and when: `profile`, under PyTorch's names.
+"""Record the instructions of a program with their times: `profile`, under PyTorch's names.
 
 with flow.profiler.profile() as prof:
     loss = step(batch)

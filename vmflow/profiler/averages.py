@@ -25,12 +25,11 @@ class Average:
     """All instructions of one name on one stream; times in microseconds.
 
     Attributes:
-        calls: how many ran.
+        calls: the number of runs.
         total, mean, longest: time on the stream.
         host: time that threads spent to issue them: the op in Python, and the program's own lines since the thread last
-            issued, ran or waited for something.  On an event loop that includes waiting for anything that is not
-            vmflow's.
-        failed, dropped: how many of them did.
+            issued, ran or waited for an instruction.  On an event loop that includes all other waiting.
+        failed, dropped: how many of them failed or were dropped.
     """
 
     name: str
@@ -64,8 +63,8 @@ class KeyAverages:
         """The sums as text, one line each, and below them the times of the host.
 
         Args:
-            sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host"; numbers fall.
-            row_limit: how many lines at most; -1 for all.
+            sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host"; numbers in descending order.
+            row_limit: the most lines; -1 for all.
 
         Raises:
             ValueError: if there is no such column, or `row_limit` is negative and not -1.
@@ -81,7 +80,7 @@ class KeyAverages:
         )
         shown = ordered if row_limit == -1 else ordered[:row_limit]
         total = sum([average.total for average in self._averages])
-        lines = _aligned([_COLUMNS, *[_row(value, total) for value in shown]])
+        lines = _aligned([_COLUMNS, *[_row(average, total) for average in shown]])
         if len(shown) < len(ordered):
             lines.append(f"and {len(ordered) - len(shown)} more")
         host = sum([average.host for average in self._averages])
@@ -119,7 +118,7 @@ def make_averages(trace: Trace) -> KeyAverages:
 
 
 def host_times(trace: Trace) -> dict[int, float]:
-    """For each instruction's number, microseconds from the end of its thread's last activity to the end of issuing."""
+    """By the instruction's number, the microseconds from its thread's last activity to the end of issuing."""
     threads: dict[int, list[tuple[int, int, int]]] = {}
     for issue in trace.issues:
         threads.setdefault(issue.thread, []).append((issue.begin, issue.end, issue.number))
@@ -128,22 +127,24 @@ def host_times(trace: Trace) -> dict[int, float]:
     for wait in trace.waits:
         # Its two ends only: the activities of the thread in between are recorded too.
         threads.setdefault(wait.thread, []).extend([(wait.begin, wait.begin, -1), (wait.end, wait.end, -1)])
-    found: dict[int, float] = {}
+    times: dict[int, float] = {}
     for spans in threads.values():
         spans.sort()
         before = spans[0][0]
         for begin, end, number in spans:
             if number >= 0:
-                found[number] = (end - min(before, begin)) / 1000
+                times[number] = (end - min(before, begin)) / 1000
             before = max(before, end)
-    return found
+    return times
 
 
-def _row(it: Average, total: float) -> tuple[str, ...]:
-    share = f"{100 * it.total / total:.1f}%" if total else "-"
-    unwell = [f"{count} {what}" for count, what in ((it.failed, "failed"), (it.dropped, "dropped")) if count]
-    name = f"{it.name} ({', '.join(unwell)})" if unwell else it.name
-    return name, it.stream, str(it.calls), _time(it.total), _time(it.mean), _time(it.longest), _time(it.host), share
+def _row(average: Average, total: float) -> tuple[str, ...]:
+    share = f"{100 * average.total / total:.1f}%" if total else "-"
+    outcomes = (average.failed, "failed"), (average.dropped, "dropped")
+    errors = [f"{count} {outcome}" for count, outcome in outcomes if count]
+    name = f"{average.name} ({', '.join(errors)})" if errors else average.name
+    times = [_time(time) for time in (average.total, average.mean, average.longest, average.host)]
+    return name, average.stream, str(average.calls), *times, share
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
@@ -161,7 +162,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _time(microseconds: float) -> str:
-    """For people."""
+    """A time for people."""
     if microseconds < 1e3:
         return f"{microseconds:.1f} us"
     return f"{microseconds / 1e3:.2f} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.2f} s"

@@ -1,4 +1,4 @@
-"""A timeline in the Chrome trace event format, which chrome://tracing and ui.perfetto.dev show."""
+"""Writes a timeline in the Chrome trace event format, which chrome://tracing and ui.perfetto.dev show."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import IO, Any
 from .events import HOST, Event, Timeline
 from .records import Trace
 
-# A slice stands for a span on a track where others are before it, after it or inside it; all others may overlap.
+# The kinds of events that are slices: on their tracks they may be nested, but not overlap; other kinds may overlap.
 _SLICES = ("issue", "run", "compute", "await", "request", "waiting", "computing", "batch")
 
 
 def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: str) -> None:
-    """Write the file; one whose name ends with ".gz" is compressed."""
+    """Write the file, compressed if its name ends with ".gz"."""
     about = {
         "vmflow": version,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(trace.wall_clock)),
@@ -38,7 +38,7 @@ def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: 
 def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
     """The list "traceEvents", one by one."""
     places = _Places([*trace.machines, *trace.sessions])
-    # There may be hundreds of requests at a time: few would scroll past them for the batches.
+    # The tracks of batches come first, since there may be hundreds of tracks of requests.
     for batch in [event for event in timeline.events if event.kind == "batch"]:
         places.of(batch)
     for event in timeline.events:
@@ -69,7 +69,7 @@ def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 class _Places:
-    """Numbers for processes and tracks, in the order in which they are first asked for."""
+    """Numbers processes and tracks, in the order of their first use."""
 
     def __init__(self, processes: list[str]) -> None:
         self._processes = {name: number for number, name in enumerate([HOST, *processes], 1)}
@@ -85,7 +85,7 @@ class _Places:
         return {"pid": self.process(event.process), "tid": self._tracks.setdefault(key, len(self._tracks) + 1)}
 
     def span(self) -> str:
-        """A new identity for something that begins and ends."""
+        """A new identifier for a pair of begin and end events."""
         return f"{next(self._spans):#x}"
 
     def names(self) -> Iterator[dict[str, Any]]:
@@ -112,7 +112,7 @@ def _shown(event: Event, places: _Places) -> Iterator[dict[str, Any]]:
 
 
 def _arrows(events: Iterable[Event], numbers: Iterator[int], places: _Places) -> Iterator[dict[str, Any]]:
-    """Arrows from issuing over running to each await; also for what nobody awaits, and without what is not known."""
+    """Arrows from issuing over running to each await, as far as these were recorded."""
     issues: dict[int, Event] = {}
     runs: dict[int, Event] = {}
     waits: dict[int, list[Event]] = {}
@@ -125,12 +125,12 @@ def _arrows(events: Iterable[Event], numbers: Iterator[int], places: _Places) ->
             waits.setdefault(event.number, []).append(event)
     for number in {**issues, **runs}:
         for wait in waits.get(number, [None]):
-            chain = [value for value in (issues.get(number), runs.get(number), wait) if value is not None]
+            chain = [event for event in (issues.get(number), runs.get(number), wait) if event is not None]
             yield from _chain("flow", chain, next(numbers), places)
 
 
 def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iterator[dict[str, Any]]:
-    # An await or a request that was given up may have ended before the run began: the arrow then leads past the run.
+    # A cancelled await or request may have ended before the run began: then the arrow leaves out the run.
     end = _point(events[-1])
     points = [(event, _point(event)) for event in events if _point(event) <= end]
     if len(points) < 2:
@@ -142,7 +142,7 @@ def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iter
 
 
 def _point(event: Event) -> float:
-    """Where in its slice an arrow begins or ends: in one of waiting the end, when what was waited for had happened."""
+    """The time in a slice at which an arrow begins or ends: for waiting, the end of the slice."""
     begin, end = _time(event.begin), _time(event.end)
     if event.kind in ("await", "waiting", "request"):
         return _time(max(begin, end - 0.001))

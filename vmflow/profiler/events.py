@@ -1,4 +1,4 @@
-"""`Timeline`: slices on tracks and quantities over time, as people look at them."""
+"""`Timeline`: slices on tracks and counters over time, for people."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Event:
     """A slice of a track.
 
     Attributes:
-        kind: "issue", "run", "compute" (what a device does, by its clock), "await", "deferred" (from the beginning to
+        kind: "issue", "run", "compute" (the work of a device, by its clock), "await", "deferred" (from the beginning to
             the end of an instruction that ends later than it returns), "dropped" (a point in time), "scope",
             "record_function" or "step"; of sessions "request", in it "waiting" and "computing", and "batch".
         name: of the instruction, scope or function.
-        process: the machine whose stream it is, the session, or "host".
+        process: the machine of the stream, the session, or "host".
         track: the stream, task or thread; of sessions "requests", "batches" or "streams".
         begin, end: microseconds since the recording began.
-        number: of the instruction, the same in all its events; of the request or batch, among those of its session; -1
-            if there is none, or it is not known.
+        number: of the instruction, the same in all its events; of the request or batch within its session; -1 if there
+            is none, or it is not known.
         args: further facts, by name.
     """
 
@@ -37,7 +37,7 @@ class Event:
 
     @property
     def duration(self) -> float:
-        """Microseconds."""
+        """The length in microseconds."""
         return self.end - self.begin
 
 
@@ -60,7 +60,7 @@ class Timeline:
     """All events in order of their beginnings, and the counters in order of time.
 
     Attributes:
-        paths: for each request that was computed, the events that an arrow leads through.
+        paths: for each computed request, the events that its arrow connects.
     """
 
     events: list[Event]
@@ -70,7 +70,7 @@ class Timeline:
 
 @attrs.define(eq=False)
 class Lanes:
-    """Gives a slice that would overlap another one on its track a further track of its own."""
+    """Gives slices that would overlap on a track further tracks."""
 
     # By track, for each of its lanes.
     _free_from: dict[tuple[str, str], list[float]] = attrs.field(factory=dict)
@@ -91,7 +91,7 @@ class Counters:
     _last: dict[tuple[str, str], int] = attrs.field(factory=dict)
 
     def count(self, process: str, name: str, time: float, value: int) -> None:
-        """It had this value at this moment, in microseconds; to be called in order of time."""
+        """Note the value of a counter at a moment in microseconds; call it in order of time."""
         if self._last.get((process, name)) != value:
             self._last[process, name] = value
             self.changes.append(Counter(name, process, time, value))

@@ -1,4 +1,4 @@
-"""`profile`: records in a block, or in some steps of a loop; and `record_function`, which names a part of it."""
+"""`profile`: records a block, or some steps of a loop; `record_function`: names a part of it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,10 @@ _profiled_lock = lock_held_while_forking()
 
 
 class profile:
-    """Record everything that some virtual machines do, from entering the block to leaving it.
+    """Record the instructions of some virtual machines, from entering the block to leaving it.
 
-        with flow.profiler.profile() as prof:
-            loss = step(batch)
-        prof.export_chrome_trace("trace.json")
-
-    Leaving waits for what was issued in the block: in plain code ``with`` does, on an event loop only ``async with``
-    can.  What has not ended then is marked as unfinished.
+    Leaving the block waits for the instructions issued in it: in plain code by ``with``, on an event loop by ``async
+    with``.  Instructions that have not ended then are marked as unfinished.
 
     With a schedule, only some steps of a loop are recorded:
 
@@ -46,33 +42,38 @@ class profile:
                 await step(batch)
                 prof.step()
 
-    A machine is recorded by one profiler at a time: of two nested ones, the inner is refused.
+    A machine is recorded by one profiler at a time: a nested one raises an error.
 
     The trace has a track for every stream, with a slice for each instruction that it ran, and one for every task and
-    thread, with a slice for each instruction issued and for each time of waiting; reading a tensor that is there takes
-    no waiting and shows none.  Arrows lead from issuing to running to waiting.  A slice on a simulated device is the
-    time of its simulation.  A scope lasts from when it was entered to the end of the last thing issued in it, or waited
-    for.
+    thread, with a slice for each instruction issued and for each wait; reading a tensor that has its value needs no
+    wait and shows none.  Arrows lead from issuing to running to waiting.  A slice on a simulated device is the time of
+    its simulation.  A scope lasts from when it was entered to the end of the last instruction issued in it, or of the
+    last wait.
 
-    What sessions of `vmflow.serving` do meanwhile is recorded as well, whatever machine they use.  Each has a process
-    of its own in the trace: a slice for every request, from its arrival to its end, with its waiting and computing
-    inside; one for every batch and stream; and how many requests wait and are computed.  Arrows lead from a request's
-    waiting to its batch, to the first instruction that a recorded machine ran for that, and to the request's end.
+    Sessions of `vmflow.serving` are recorded as well, on any machine.  Each has a process of its own in the trace: a
+    slice for every request, from its arrival to its end, with its waiting and computing inside; one for every batch and
+    stream; and the numbers of waiting and of computed requests.  Arrows lead from a request's waiting to its batch, to
+    the first instruction that a recorded machine ran for that batch, and to the request's end.
 
     Args:
-        machines: to record; by default the one to which work is issued where the recording begins.
-        schedule: which steps to record, see `schedule`; everything by default.
+        machines: the machines; by default the current one where the recording begins.
+        schedule: chooses the steps to record, see `schedule`; everything by default.
         on_trace_ready: called with this object at the end of each recording.
-        max_events: how many events one recording keeps; about 300 bytes each.  Further ones are only counted, and the
-            trace says how many.
+        max_events: the most events that one recording keeps, about 300 bytes each; further ones are only counted.
 
     Attributes:
-        step_num: how many steps have ended.
+        step_num: the number of steps that have ended.
 
     Raises:
         TypeError: if an argument is of the wrong kind.
-        ValueError: if `machines` is empty or names one twice, or `max_events` is not positive.
+        ValueError: if `machines` is empty or has a machine twice, or `max_events` is not positive.
         RuntimeError: on entering, if one of the machines is being recorded already.
+
+    Example:
+        >>> with flow.profiler.profile() as prof:
+        ...     _ = flow.ones(2) + 1
+        >>> [(average.name, average.calls) for average in prof.key_averages() if "add" in average.name]
+        [('add_scalar', 1)]
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class profile:
             ):
                 raise TypeError(f"profile: machines must be a list of virtual machines, not {machines!r}")
             if not machines or len(set(machines)) < len(machines):
-                raise ValueError(f"profile: machines must be some, and each only once; got {machines!r}")
+                raise ValueError(f"profile: machines must have at least one element, and none twice; got {machines!r}")
         for name, function in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if function is not None and not callable(function):
                 raise TypeError(f"profile: {name} must be callable, not {function!r}")
@@ -109,13 +110,13 @@ class profile:
         self._timeline: Timeline | None = None
         self.step_num = 0
 
-    # Life
+    # Starting and stopping
 
     def start(self) -> None:
-        """Begin, as entering the block does.
+        """Start, as entering the block does.
 
         Raises:
-            RuntimeError: if it has begun, or one of the machines is being recorded already.
+            RuntimeError: if it has started, or one of the machines is being recorded already.
         """
         if self._machines is not None:
             raise RuntimeError("the profiler has already been started")
@@ -135,15 +136,15 @@ class profile:
         self._begin()
 
     def stop(self) -> None:
-        """End, as leaving the block does.
+        """Stop, as leaving the block does.
 
         Raises:
-            RuntimeError: if it has not begun.
+            RuntimeError: if it has not started.
         """
         self._end(finish=True)
 
     def step(self) -> None:
-        """A step of the loop has ended and the next begins.
+        """End a step of the loop and begin the next one.
 
         Raises:
             RuntimeError: outside the block.
@@ -196,7 +197,7 @@ class profile:
         return action
 
     def _begin(self) -> None:
-        """Listen, if this step is to be listened to."""
+        """Begin recording, if this step is to be recorded."""
         if self._action is ProfilerAction.NONE:
             return
         if self._recording is None:
@@ -223,7 +224,7 @@ class profile:
             self._action = ProfilerAction.NONE
 
     def _wait(self) -> None:
-        """Let what was issued come to its end, where that may block."""
+        """Wait for the issued instructions, unless that would block a loop."""
         if running_loop() is None:
             for machine in self._machines or []:
                 machine.drain()
@@ -241,10 +242,10 @@ class profile:
         if recording is not None:
             recording.finish()
 
-    # What was recorded
+    # Results
 
     def events(self) -> list[Event]:
-        """Everything on the last trace, in the order in which it began.
+        """The events of the last trace, in the order of their beginnings.
 
         Raises:
             RuntimeError: if no recording has ended yet.
@@ -270,7 +271,7 @@ class profile:
 
     @property
     def dropped_events(self) -> int:
-        """How many events of the last recording there was no room for."""
+        """The number of events beyond `max_events` that the last recording did not keep."""
         return self._last_trace().lost
 
     def _last_trace(self) -> Trace:
@@ -290,17 +291,21 @@ class profile:
 class record_function:
     """A block, or a decorated function, that a trace shows under a name.
 
-        with flow.profiler.record_function("augmentation"):
-            images = flip(images)
-
-    ``async with`` does the same.  The slice lasts from entering to leaving the block: what is issued in it may run
+    ``async with`` does the same.  The slice lasts from entering to leaving the block: instructions issued in it may run
     later.  Without a profiler it does nothing.  Plain, coroutine and generator functions can be decorated.
 
     Args:
-        name: to show.
+        name: the name in the trace.
 
     Raises:
         TypeError: if the name is no string, or an async generator is decorated.
+
+    Example:
+        >>> with flow.profiler.profile() as prof:
+        ...     with flow.profiler.record_function("augmentation"):
+        ...         _ = flow.ones(2) + 1
+        >>> [event.name for event in prof.events() if event.kind == "record_function"]
+        ['augmentation']
     """
 
     def __init__(self, name: str) -> None:
@@ -310,7 +315,9 @@ class record_function:
         self._open: list[list[tuple[Recording, int]]] = []
 
     def __enter__(self) -> record_function:
-        self._open.append([(value, value.open_note("record_function", self.name)) for value in list(LISTENING)])
+        self._open.append(
+            [(recording, recording.open_note("record_function", self.name)) for recording in list(LISTENING)]
+        )
         return self
 
     def __exit__(self, *about: object) -> None:

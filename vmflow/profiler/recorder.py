@@ -1,9 +1,9 @@
-"""`Recording` and its `MachineRecorder` per machine: events written down as cheaply as possible.
+"""`Recording`, with a `MachineRecorder` per machine: records events as cheaply as possible.
 
 Every hook appends one tuple of numbers, names and small objects that hold no array; `records` gives their meaning.
-Nothing is formatted before somebody wants to see it.  Hooks are called on any thread and also by destructors, in the
-middle of anything, so that on the way of every instruction there is no lock: appending to a list, and putting into and
-taking out of a dict, are each one step for the interpreter.
+Nothing is formatted before it is shown.  Hooks are called on any thread, and by destructors in the middle of anything,
+so the hooks of instructions take no lock: appending to a list, and changing a dict, are each one step for the
+interpreter.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _thread = threading.get_ident
 
 @attrs.define(eq=False)
 class HostTracks:
-    """Numbers for the tasks and threads that issue and wait."""
+    """Numbers the tasks and threads that issue and wait."""
 
     names: list[str] = attrs.field(factory=list)
     _threads: threading.local = attrs.field(factory=threading.local)
-    # By id, with a weak reference to tell whether it is still the same one: a task keeps its result, and so arrays.
+    # By id, with a weak reference to check that the id still belongs to this task: a task would keep its result alive.
     _tasks: dict[int, tuple[weakref.ref[Any], int]] = attrs.field(factory=dict)
-    # Reentrant, for a destructor that issues something while a number is being given.
+    # Reentrant, since a destructor may issue an instruction while a number is being assigned.
     _lock: Any = attrs.field(factory=lock_held_while_forking)
 
     def current(self) -> int:
@@ -88,11 +88,11 @@ class Recording:
     """The events of some machines from `attach` to `finish`.
 
     Args:
-        machines: to listen to.
-        max_events: how many events are kept; further ones are only counted.
+        machines: the recorded machines.
+        max_events: the most events that are kept; further ones are only counted.
 
     Attributes:
-        sessions: whom those sessions tell that have been heard of, by their keys.
+        sessions: the recorders of the known sessions, by their keys.
     """
 
     def __init__(self, machines: list[VirtualMachine], max_events: int) -> None:
@@ -101,7 +101,7 @@ class Recording:
         self.numbers = itertools.count()
         self.tracks = HostTracks()
         self.begin = _now()
-        # Scopes tell their time by the other clock.
+        # Scopes have their times by the other clock.
         self.monotonic_offset = self.begin - time.monotonic_ns()
         self.wall_clock = time.time()
         self.machines = machines
@@ -110,18 +110,18 @@ class Recording:
         self._open_notes: dict[int, tuple[str, str, int, int]] = {}
         self._session_names: list[str] = []
         self.sessions: dict[int, SessionRecorder] = {}
-        # Reentrant, like that of the tracks.
+        # Reentrant, like the lock of the tracks.
         self._sessions_lock = lock_held_while_forking()
 
     def attach(self) -> None:
-        """Begin to listen."""
+        """Start recording."""
         for machine, recorder in zip(self.machines, self._recorders, strict=True):
             machine.tracer = recorder
         with _recordings_lock:
             LISTENING.append(self)
 
     def finish(self) -> Trace:
-        """Stop listening, and return all that was recorded."""
+        """Stop recording, and return all events."""
         with _recordings_lock:
             LISTENING.remove(self)
         for machine in self.machines:
@@ -149,40 +149,40 @@ class Recording:
             self.lose()
 
     def lose(self) -> None:
-        """Count an event that there is no room for."""
+        """Count an event beyond `max_events`."""
         next(self._lost)
 
     def session(self, key: int, name: str, load: Callable[[], tuple[int, int]]) -> SessionRecorder:
         """The recorder of a session, made and put into `sessions` if there is none.
 
         Args:
-            key: the session's alone, while several may have one name.
+            key: identifies the session, since several may have the same name.
             name: of the session.
-            load: tells how many of its requests wait and are computed.
+            load: returns the numbers of its waiting and of its computed requests.
         """
         with self._sessions_lock:
-            found = self.sessions.get(key)
-            if found is None:
+            recorder = self.sessions.get(key)
+            if recorder is None:
                 index = len(self._session_names)
                 self._session_names.append(name)
-                found = self.sessions[key] = SessionRecorder(self, index, load(), _now())
-            return found
+                recorder = self.sessions[key] = SessionRecorder(self, index, load(), _now())
+            return recorder
 
     def open_note(self, kind: str, name: str) -> int:
-        """A named part of the program begins; returns the number for `close_note`."""
+        """Begin a named part of the program; returns the number for `close_note`."""
         number = next(self.numbers)
         self._open_notes[number] = (kind, name, _now(), self.tracks.current())
         return number
 
     def close_note(self, number: int) -> None:
-        """It has ended."""
+        """End a named part of the program."""
         note = self._open_notes.pop(number, None)
         if note is not None:
             kind, name, begin, track = note
             self.add((Note, kind, name, begin, _now(), track))
 
 
-# Those that `record_function` and sessions tell.  The latter look at it for every request, so that it is a plain list.
+# The active recordings, for `record_function` and sessions.  A plain list, since sessions read it for every request.
 LISTENING: Final[list[Recording]] = []
 _recordings_lock = lock_held_while_forking()
 
@@ -194,7 +194,7 @@ class MachineRecorder:
         self._recording = recording
         self._index = index
         self._engine = machine.engine
-        # Numbers of instructions that were issued, or waited for, and have not begun.
+        # The numbers of instructions that were issued, or awaited, and have not begun.
         self._issued: dict[Instruction, int] = {}
         self._running: dict[Instruction, tuple[int, int, int]] = {}
         self._waiting: dict[int, tuple[Any, ...]] = {}
@@ -204,7 +204,7 @@ class MachineRecorder:
         recording = self._recording
         number = next(recording.numbers)
         self._issued[instruction] = number
-        # Here and in `ended` written out: every instruction passes, and an `add` would cost a tenth more.
+        # `add` is written out here and in `ended`, which run for every instruction: calls would cost a tenth more.
         events = recording.events
         if len(events) >= recording.max_events:
             recording.lose()
@@ -232,7 +232,7 @@ class MachineRecorder:
         if outcome is None:
             state, error = RAN, None
             outputs = getattr(instruction.policy, "outputs", None)
-            # The instruction may only have handed on an earlier failure.
+            # The instruction may only have passed an earlier failure on.
             if outputs and outputs[0].storage.failure is not None:
                 failure = outputs[0].storage.failure
                 state, error = DROPPED if failure.dropped else FAILED, f"inherited: {message_of(failure.error)}"
@@ -262,7 +262,7 @@ class MachineRecorder:
         recording = self._recording
         number = self._issued.get(instruction)
         if number is None and instruction.serial < 0:
-            # Issued before the recording began.  An instruction that runs is found by its serial.
+            # Issued before the recording began.  Running instructions are found by their serials.
             number = self._issued[instruction] = next(recording.numbers)
         wait = next(recording.numbers)
         track, scope = recording.tracks.current(), scope_of(instruction)
@@ -278,12 +278,12 @@ class MachineRecorder:
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
         """Records of the runs and waits under way as the recording ends.  Forgets every instruction."""
-        found = [self._run(value, begun, end, UNFINISHED, None) for value, begun in list(self._running.items())]
-        found += [(Wait, *begun, end, False) for begun in list(self._waiting.values())]
+        records = [self._run(key, begun, end, UNFINISHED, None) for key, begun in list(self._running.items())]
+        records += [(Wait, *begun, end, False) for begun in list(self._waiting.values())]
         self._issued.clear()
         self._running.clear()
         self._waiting.clear()
-        return found
+        return records
 
     def _run(
         self, instruction: Instruction, begun: tuple[int, int, int], end: int, state: str, error: str | None
@@ -292,7 +292,7 @@ class MachineRecorder:
         stream = instruction.stream
         mode = instruction.mode
         allocator = stream.allocator
-        # Its public `statistics` take a lock and count blocks.
+        # The public `statistics` take a lock and count blocks.
         allocated = -1 if allocator is None else allocator._allocated
         engine = self._engine
         return (
@@ -319,12 +319,12 @@ class MachineRecorder:
 
 
 def message_of(error: BaseException) -> str:
-    """An error in one line; made at once, since the exception may hold arrays."""
+    """An error in one line; recorded instead of the exception, which may hold arrays."""
     return f"{type(error).__name__}: {error}"
 
 
 def _bytes_of(instruction: Instruction) -> int:
-    """Of the results."""
+    """The bytes of the results."""
     outputs = getattr(instruction.policy, "outputs", None)
     if not outputs:
         return instruction.nbytes

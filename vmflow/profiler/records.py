@@ -1,8 +1,8 @@
 """The parts of a recording: a `Trace` of `Issue`, `Run`, `Wait` and other records.
 
-All times are nanoseconds on the clock of `time.perf_counter_ns`.  The fields `code` and `last` tell the line that
-issued the instruction, see `vmflow.instructions.origin`.  A `number` is the recording's own for an instruction; unlike
-the serial it is known from the moment of issuing.
+All times are nanoseconds on the clock of `time.perf_counter_ns`.  The fields `code` and `last` identify the line that
+issued the instruction, see `vmflow.instructions.origin`.  A `number` identifies an instruction within the recording;
+unlike the serial it is known from the moment of issuing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from vmflow.instructions.scope import Scope
 
-# How an instruction came out.
+# The states of instructions.
 RAN: Final = "ran"
 FAILED: Final = "failed"
 DROPPED: Final = "dropped"
@@ -42,7 +42,7 @@ class Run(NamedTuple):
     """A stream ran an instruction.
 
     Attributes:
-        allocated: bytes in tensors on the device at the end; -1 if nobody counts them.
+        allocated: bytes in tensors on the device at the end; -1 without an allocator.
         lively: instructions of the machine that had not ended.
     """
 
@@ -76,7 +76,7 @@ class Finish(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """A device computed what an instruction had launched.
+    """A device computed the work of an instruction.
 
     Attributes:
         begin, end: by the device's own clock.
@@ -107,7 +107,7 @@ class Wait(NamedTuple):
     """A task or thread waited for an instruction.
 
     Attributes:
-        number: None if the instruction had begun; its serial tells which it is.
+        number: None if the instruction had begun; then its serial identifies it.
         complete: False if the recording ended first.
     """
 
@@ -124,7 +124,7 @@ class Wait(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Something that the program named.
+    """A named part of the program.
 
     Attributes:
         kind: "record_function" or "step".
@@ -138,17 +138,18 @@ class Note(NamedTuple):
 
 
 class RequestRecord(NamedTuple):
-    """A session of `vmflow.serving` answered a request, or did not.
+    """A request of a session of `vmflow.serving`.
 
     Attributes:
         number: among the requests of its session.
-        client: that asked, as text or number; None if it is not known.
-        scopes: names of the scopes it was made in, the outermost first.
+        client: the sender, as text or number; None if unknown.
+        scopes: the names of the scopes that it was made in, the outermost first.
         trace: the `vmflow.serving.trace_id` there.
         begun: when its turn came; None if it never did.
         state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended first.
-        batch: the number of the last one that it was in; None if there was none.
-        early: whether it had arrived before the recording, where `arrived`, and perhaps `begun`, are those of that.
+        batch: the number of the last batch that it was in; None if there was none.
+        early: whether it had arrived before the recording; then `arrived` is the beginning of the recording, and
+            `begun` is not before it.
     """
 
     session: int
@@ -167,16 +168,16 @@ class RequestRecord(NamedTuple):
 
 
 class BatchRecord(NamedTuple):
-    """A session computed some requests together, or one of which a stream is wanted.
+    """A batch, or a stream, that a session computed.
 
     Attributes:
-        number: among the batches and streams of its session; each half of one that failed has its own.
+        number: among the batches and streams of its session; each half of a failed one has its own.
         kind: "batch" or "stream".
-        requests: how many there were.
-        size: to how many places they were padded; 0 if to none, or not yet.
+        requests: the number of requests.
+        size: the number of places that it was padded to; 0 without padding, or before it.
         state: "done", "failed" or "cancelled"; "unfinished" if the recording ended first.
         scope: of the instructions issued for it.
-        early: whether it had begun before the recording, whose begin is then its own.
+        early: whether it had begun before the recording; then `begin` is the beginning of the recording.
     """
 
     session: int
@@ -193,7 +194,7 @@ class BatchRecord(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How many requests of a session wait and are computed when it is first heard of."""
+    """The numbers of waiting and of computed requests of a session when its recording begins."""
 
     session: int
     time: int
@@ -202,19 +203,19 @@ class Load(NamedTuple):
 
 
 class Trace:
-    """All that was recorded.
+    """All events of a recording.
 
     Args:
-        events: each a tuple of one of the types above and its fields.
+        events: tuples of one of the types above and its fields.
 
     Attributes:
         begin, end: of the recording.
-        monotonic_offset: to be added to nanoseconds of `time.monotonic_ns`.
+        monotonic_offset: converts nanoseconds of `time.monotonic_ns`, by addition.
         wall_clock: when it began, in seconds since 1970.
-        machines: their names, each a different one.
-        tracks: those of the tasks and threads, likewise.
-        sessions: those of the sessions, likewise.
-        lost: how many events there were no room for.
+        machines: the names of the machines, made distinct.
+        tracks: the names of the tasks and threads, made distinct.
+        sessions: the names of the sessions, made distinct.
+        lost: the number of events that were not kept.
     """
 
     def __init__(
@@ -255,20 +256,20 @@ class Trace:
         return (time - self.begin) / 1000
 
     def number_of(self, wait: Wait | Computed) -> int | None:
-        """The number of the instruction that it is about; None if that was not recorded."""
+        """The number of the instruction of a record; None if that was not recorded."""
         if isinstance(wait, Computed):
             return self._by_serial.get((wait.machine, wait.serial))
         return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """The same names, with a number behind those that occurred before."""
-    seen: dict[str, int] = {}
-    found: list[str] = []
+    """The same names, with numbers appended to repeated ones."""
+    counts: dict[str, int] = {}
+    distinct: list[str] = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+        counts[name] = counts.get(name, 0) + 1
+        distinct.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return distinct
 
 
 def _of(events: list[tuple[Any, ...]], kind: type[Record]) -> list[Record]:

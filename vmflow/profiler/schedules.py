@@ -7,10 +7,18 @@ from enum import Enum
 
 
 class ProfilerAction(Enum):
-    """The action of a profiler during one step."""
+    """The action of a profiler during one step of a loop; see `schedule`.
+
+    Raises:
+        ValueError: for another value than those of the members.
+
+    Example:
+        >>> flow.profiler.ProfilerAction.RECORD.records, flow.profiler.ProfilerAction.WARMUP.records
+        (True, False)
+    """
 
     NONE = 0
-    # Records, and throws the records away: the first steps with a profiler are slower than the rest.
+    # Records, and discards the records: the first steps with a profiler are slower than the rest.
     WARMUP = 1
     RECORD = 2
     # The last step of a recording.
@@ -29,14 +37,19 @@ def schedule(
 
     Args:
         wait: steps that are not recorded, at the beginning of each cycle.
-        warmup: steps after them whose recording is thrown away.
+        warmup: steps after them whose recording is discarded.
         active: steps after them that are recorded, at least one.
-        repeat: how many cycles there are; 0 for as many as the loop lasts.
+        repeat: the number of cycles; 0 to repeat until the loop ends.
         skip_first: steps before the first cycle that are not recorded.
 
     Raises:
-        TypeError: if one of them is no integer.
-        ValueError: if one of them is negative, or `active` is 0.
+        TypeError: if an argument is no integer.
+        ValueError: if an argument is negative, or `active` is 0.
+
+    Example:
+        >>> action = flow.profiler.schedule(wait=1, warmup=1, active=2)
+        >>> [action(step).name for step in range(5)]
+        ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
     """
     counts = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first}
     for name, count in counts.items():

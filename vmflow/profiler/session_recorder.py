@@ -1,6 +1,6 @@
-"""`SessionRecorder`: writes down the requests and batches of one session of `vmflow.serving`.
+"""`SessionRecorder`: records the requests and batches of one session of `vmflow.serving`.
 
-Of a request or batch that has ended it keeps numbers and names only, and nothing that holds an array.
+It keeps only numbers and names of requests and batches that have ended, and no arrays.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _UNKNOWN: Final[Arrival] = (0, (), None)
 class SessionRecorder:
     """Knows the requests and batches under way, and appends those that end to the recording.
 
-    A request or batch that had begun before the recording counts from the recording's begin.  The caller gives all
+    A request or batch that had begun before the recording counts from the recording's beginning.  The caller passes all
     times, the same to all recordings.
 
     Args:
-        recording: to append to.
+        recording: the recording.
         index: of the session in it.
-        load: how many requests wait and are computed at this moment, which is `time`.
+        load: the numbers of waiting and of computed requests at the moment `time`.
     """
 
     def __init__(self, recording: Recording, index: int, load: tuple[int, int], time: int) -> None:
         self._recording = recording
         self._index = index
-        # By number, those that have not ended.
+        # Requests and batches that have not ended, by number.
         self._requests: dict[int, Request] = {}
         self._batches: dict[int, tuple[Batch, int]] = {}
         recording.add((Load, index, time, *load))
@@ -49,52 +49,52 @@ class SessionRecorder:
 
     def begun(self, requests: Iterable[Request]) -> None:
         """The turn of some requests has come."""
-        # Again, as they may have arrived before the recording.
+        # Added again, since they may have arrived before the recording.
         self._requests.update([(request.number, request) for request in requests])
 
     def ended(self, request: Request, error: str | None, time: int) -> None:
-        """The request has ended as its state says."""
+        """A request has ended, in its present state."""
         self._requests.pop(request.number, None)
         recording = self._recording
-        # Written out, as in the recorder of a machine.
+        # `add` is written out, as in the recorder of a machine.
         if len(recording.events) < recording.max_events:
             recording.events.append(self._request(request, time, request.state, error))
         else:
             recording.lose()
 
     def batch_began(self, batch: Batch, time: int) -> None:
-        """It is about to be computed."""
+        """A batch is about to be computed."""
         self._batches[batch.number] = (batch, time)
 
     def batch_ended(self, batch: Batch, state: str, error: str | None, time: int) -> None:
-        """It has been, or something has gone wrong."""
+        """A batch has been computed, or has failed."""
         _, begin = self._batches.pop(batch.number, (batch, 0))
         self._recording.add(self._batch(batch, begin, time, state, error))
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
         """Records of the requests and batches under way as the recording ends.  Forgets all of them."""
-        found = [self._request(request, end, UNFINISHED, None) for request in list(self._requests.values())]
-        found += [self._batch(value, begin, end, UNFINISHED, None) for value, begin in list(self._batches.values())]
+        records = [self._request(request, end, UNFINISHED, None) for request in list(self._requests.values())]
+        records += [self._batch(batch, begin, end, UNFINISHED, None) for batch, begin in list(self._batches.values())]
         self._requests.clear()
         self._batches.clear()
-        return found
+        return records
 
-    def _request(self, it: Request, end: int, state: str, error: str | None) -> tuple[Any, ...]:
+    def _request(self, request: Request, end: int, state: str, error: str | None) -> tuple[Any, ...]:
         first = self._recording.begin
-        time, scopes, trace = it.arrival or _UNKNOWN
+        time, scopes, trace = request.arrival or _UNKNOWN
         begun = number = None
-        batch = it.batch
+        batch = request.batch
         if batch is not None:
             begun, number = batch.begun, batch.number or None
             if begun < first:
                 begun = first
-        client = it.client
+        client = request.client
         if client is not None and type(client) is not str:
             client = client if isinstance(client, int) else repr(client)
         early = time < first
         arrived = first if early else time
-        # One tuple at once; in two parts it would take twice as long.
-        index, own, priority = self._index, it.number, it.priority
+        # A single tuple, since two would take twice as long.
+        index, own, priority = self._index, request.number, request.priority
         return (
             RequestRecord,
             index,
@@ -112,8 +112,8 @@ class SessionRecorder:
             early,
         )
 
-    def _batch(self, it: Batch, begin: int, end: int, state: str, error: str | None) -> tuple[Any, ...]:
+    def _batch(self, batch: Batch, begin: int, end: int, state: str, error: str | None) -> tuple[Any, ...]:
         first = self._recording.begin
         span = (max(begin, first), end)
-        about = (it.requests, it.size, state, error, it.scope, begin < first)
-        return (BatchRecord, self._index, it.number, it.kind, *span, *about)
+        about = (batch.requests, batch.size, state, error, batch.scope, begin < first)
+        return (BatchRecord, self._index, batch.number, batch.kind, *span, *about)

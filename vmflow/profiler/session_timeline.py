@@ -1,4 +1,4 @@
-"""Sessions as people look at them: requests and batches on tracks, their numbers over time, and the path of each."""
+"""The timeline of sessions: requests and batches on tracks, their numbers over time, and the path of each request."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ from .records import UNFINISHED, BatchRecord, RequestRecord, Trace
 def session_events(trace: Trace) -> list[Event]:
     """A slice for each request, with its waiting and computing inside, and one for each batch; none overlap."""
     lanes = Lanes()
-    made: list[Event] = []
-    for request in sorted(trace.requests, key=lambda value: (value.arrived, value.number)):
-        made += _request(trace, request, lanes)
-    for batch in sorted(trace.batches, key=lambda value: (value.begin, value.number)):
-        made.append(_batch(trace, batch, lanes))
-    return made
+    events: list[Event] = []
+    for request in sorted(trace.requests, key=lambda request: (request.arrived, request.number)):
+        events += _request(trace, request, lanes)
+    for batch in sorted(trace.batches, key=lambda batch: (batch.begin, batch.number)):
+        events.append(_batch(trace, batch, lanes))
+    return events
 
 
-def _request(trace: Trace, it: RequestRecord, lanes: Lanes) -> list[Event]:
-    arrived, ended = trace.at(it.arrived), trace.at(it.ended)
-    args: dict[str, Any] = {"state": it.state, "priority": it.priority}
+def _request(trace: Trace, request: RequestRecord, lanes: Lanes) -> list[Event]:
+    arrived, ended, number = trace.at(request.arrived), trace.at(request.ended), request.number
+    args: dict[str, Any] = {"state": request.state, "priority": request.priority}
     known = {
-        "client": it.client,
-        "scope": " / ".join(it.scopes) or None,
-        "trace id": it.trace,
-        "batch": it.batch,
-        "error": it.error,
-        "arrived": "before the recording" if it.early else None,
+        "client": request.client,
+        "scope": " / ".join(request.scopes) or None,
+        "trace id": request.trace,
+        "batch": request.batch,
+        "error": request.error,
+        "arrived": "before the recording" if request.early else None,
     }
     args.update({name: value for name, value in known.items() if value is not None})
-    process = trace.sessions[it.session]
+    process = trace.sessions[request.session]
     track = lanes.track(process, "requests", arrived, ended)
-    spans = [("request", f"request {it.number}", arrived, ended, args)]
-    until = ended if it.begun is None else trace.at(it.begun)
+    spans = [("request", f"request {number}", arrived, ended, args)]
+    until = ended if request.begun is None else trace.at(request.begun)
     # If computing had begun before the recording, there is no waiting in it.
     if until > arrived:
         spans.append(("waiting", "waiting", arrived, until, {}))
-    if it.begun is not None:
-        spans.append(("computing", "computing", trace.at(it.begun), ended, {}))
-    return [Event(kind, name, process, track, begin, end, it.number, more) for kind, name, begin, end, more in spans]
+    if request.begun is not None:
+        spans.append(("computing", "computing", trace.at(request.begun), ended, {}))
+    return [Event(kind, name, process, track, begin, end, number, more) for kind, name, begin, end, more in spans]
 
 
-def _batch(trace: Trace, it: BatchRecord, lanes: Lanes) -> Event:
-    begin, end = trace.at(it.begin), trace.at(it.end)
-    args: dict[str, Any] = {"state": it.state, "requests": it.requests}
-    if it.size:
-        args["size"] = it.size
-    if it.error is not None:
-        args["error"] = it.error
-    if it.early:
+def _batch(trace: Trace, batch: BatchRecord, lanes: Lanes) -> Event:
+    begin, end = trace.at(batch.begin), trace.at(batch.end)
+    args: dict[str, Any] = {"state": batch.state, "requests": batch.requests}
+    if batch.size:
+        args["size"] = batch.size
+    if batch.error is not None:
+        args["error"] = batch.error
+    if batch.early:
         args["begun"] = "before the recording"
-    process = trace.sessions[it.session]
-    track = lanes.track(process, "streams" if it.kind == "stream" else "batches", begin, end)
-    return Event("batch", f"{it.kind} {it.number}", process, track, begin, end, it.number, args)
+    process = trace.sessions[batch.session]
+    track = lanes.track(process, "streams" if batch.kind == "stream" else "batches", begin, end)
+    return Event("batch", f"{batch.kind} {batch.number}", process, track, begin, end, batch.number, args)
 
 
 def count_requests(trace: Trace, counters: Counters) -> None:
-    """How many waited and were computed, session by session."""
+    """Add the numbers of waiting and of computed requests, session by session."""
     for load in trace.loads:
         process = trace.sessions[load.session]
         # The changes of both numbers, by time; the load has the numbers before.
@@ -78,25 +78,25 @@ def count_requests(trace: Trace, counters: Counters) -> None:
             counters.count(process, "computed requests", trace.at(time), computed)
 
 
-def _changes(it: RequestRecord) -> list[tuple[int, int, int]]:
-    """Times at which the numbers of waiting and of computed requests change, and by how much."""
-    made = [(it.arrived, 1, 0)]
-    if it.begun is not None:
-        made.append((it.begun, -1, 1))
-    # A request that the recording's end cuts off goes on.
-    if it.state != UNFINISHED:
-        made.append((it.ended, -1, 0) if it.begun is None else (it.ended, 0, -1))
-    return made
+def _changes(request: RequestRecord) -> list[tuple[int, int, int]]:
+    """The times at which a request changes the numbers of waiting and of computed requests, and by how much."""
+    changes = [(request.arrived, 1, 0)]
+    if request.begun is not None:
+        changes.append((request.begun, -1, 1))
+    # A request that is cut off by the recording's end goes on.
+    if request.state != UNFINISHED:
+        changes.append((request.ended, -1, 0) if request.begun is None else (request.ended, 0, -1))
+    return changes
 
 
 def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
-    """For each request that came to be computed: its waiting, its batch, the first instruction of that, and itself."""
-    found = {
-        (value.process, value.kind, value.number): value
-        for value in events
-        if value.kind in ("request", "waiting", "batch")
+    """For each computed request: its waiting, its batch, the first instruction of that batch, and the request."""
+    slices = {
+        (event.process, event.kind, event.number): event
+        for event in events
+        if event.kind in ("request", "waiting", "batch")
     }
-    runs = {value.number: value for value in events if value.kind == "run"}
+    runs = {event.number: event for event in events if event.kind == "run"}
     first = _first_runs(trace)
     paths: list[list[Event]] = []
     for request in trace.requests:
@@ -104,10 +104,10 @@ def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
             continue
         process = trace.sessions[request.session]
         path = [
-            found.get((process, "waiting", request.number)),
-            found.get((process, "batch", request.batch)),
+            slices.get((process, "waiting", request.number)),
+            slices.get((process, "batch", request.batch)),
             runs.get(first.get((request.session, request.batch), -1)),
-            found[process, "request", request.number],
+            slices[process, "request", request.number],
         ]
         paths.append([event for event in path if event is not None])
     return paths
@@ -115,7 +115,7 @@ def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
 
 def _first_runs(trace: Trace) -> dict[tuple[int, int], int]:
     """By session and number of each batch, the number of the first instruction that ran in its scope."""
-    batches = {value.scope: (value.session, value.number) for value in trace.batches if value.scope is not None}
+    batches = {batch.scope: (batch.session, batch.number) for batch in trace.batches if batch.scope is not None}
     first: dict[tuple[int, int], tuple[int, int]] = {}
     for run in trace.runs:
         scope: Scope | None = run.scope

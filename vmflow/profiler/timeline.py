@@ -1,4 +1,4 @@
-"""From a `Trace` to slices on tracks, as people look at them: `make_timeline`."""
+"""`make_timeline`: from a `Trace` to slices on tracks, for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .session_timeline import count_requests, request_paths, session_events
 
 
 def make_timeline(trace: Trace) -> Timeline:
-    """Name, place and sort everything."""
+    """The named and sorted events of a trace, on tracks."""
     events = [*_Builder(trace).events(), *session_events(trace)]
     # Stable: a slice inside another one comes after it, even if it is as long.
     events.sort(key=lambda event: (event.begin, -event.end))
@@ -30,7 +30,7 @@ class _Builder:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.machines = trace.machines
-        # Both take long, and are the same for many events.
+        # Both functions are slow, and many events share their results.
         self._line = cache(origin.describe)
         self._module = cache(str)
 
@@ -155,7 +155,7 @@ class _Builder:
 def _on_lanes(events: list[Event]) -> list[Event]:
     """Move slices that would overlap on the track of a task or thread to further tracks.
 
-    A thread that waits runs instructions, which may issue others; a coroutine may be inside several awaits at once.
+    A thread that waits runs instructions, which may issue others; a task may be inside several awaits together.
     """
     lanes = Lanes()
     placed: list[Event] = []
