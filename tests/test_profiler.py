@@ -164,7 +164,7 @@ ARROW = {"name": "flow", "cat": "flow", "id": 1, **TRACK}
         [{**SLICE, "tid": 2}],
     ],
 )
-def test_the_check_sees_what_it_should(wrong: list[Chrome]) -> None:
+def test_the_check_notices_errors(wrong: list[Chrome]) -> None:
     names = [
         {"ph": "M", "name": "process_name", "args": {"name": "host"}, **TRACK},
         {"ph": "M", "name": "thread_name", "args": {"name": "a"}, **TRACK},
@@ -323,7 +323,7 @@ def test_threads_have_tracks_of_their_own(tmp_path: Path) -> None:
     assert tracks == {"thread twin": 5, "thread twin (2)": 5}
 
 
-def test_what_fails_and_what_inherits_it(tmp_path: Path) -> None:
+def test_failures_and_inherited_failures(tmp_path: Path) -> None:
     with profiler.profile() as prof:
         bad = failing()
         worse = bad + 1
@@ -338,7 +338,7 @@ def test_what_fails_and_what_inherits_it(tmp_path: Path) -> None:
     assert "gather (1 failed)" in prof.key_averages().table()
 
 
-async def test_what_a_scope_drops(tmp_path: Path) -> None:
+async def test_instructions_dropped_by_a_scope(tmp_path: Path) -> None:
     async with VirtualMachine(), profiler.profile() as prof, flow.scope(name="unwanted", priority=2) as unwanted:
         x = flow.ones(4).exp()
         unwanted.cancel()
@@ -356,7 +356,7 @@ async def test_what_a_scope_drops(tmp_path: Path) -> None:
     assert [slice_at(trace, end)["cat"] for end in chain] == ["issue", "await"]
 
 
-async def test_what_closing_drops(tmp_path: Path) -> None:
+async def test_instructions_dropped_by_closing(tmp_path: Path) -> None:
     machine = VirtualMachine("short-lived")
     async with machine:
         with profiler.profile() as prof:
@@ -379,7 +379,7 @@ class Late(Deferred):
     name = "late"
 
 
-async def test_what_ends_later_is_a_span(tmp_path: Path) -> None:
+async def test_a_deferred_instruction_is_a_span(tmp_path: Path) -> None:
     machine = VirtualMachine()
     async with machine, profiler.profile() as prof:
         late, failed = Late(), Late()
@@ -399,7 +399,7 @@ async def test_what_ends_later_is_a_span(tmp_path: Path) -> None:
     assert [value["args"]["state"] for value in of(trace, "run", "late")] == ["deferred", "deferred"]
 
 
-async def test_what_another_machine_takes_over_has_its_chain(tmp_path: Path) -> None:
+async def test_a_handover_to_another_machine_has_its_arrows(tmp_path: Path) -> None:
     first, second = VirtualMachine("first", gather=1), VirtualMachine("second")
     async with first:
         x = flow.ones(4).exp()  # still to come
@@ -412,7 +412,7 @@ async def test_what_another_machine_takes_over_has_its_chain(tmp_path: Path) -> 
     assert chains(trace).count(["issue", "run", "await"]) == len(of(trace, "await"))
 
 
-async def test_what_is_unfinished_when_the_recording_ends(tmp_path: Path) -> None:
+async def test_instructions_unfinished_when_the_recording_ends(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def block(array: Array) -> None:
@@ -442,7 +442,7 @@ async def _read(tensor: flow.Tensor) -> None:
     await tensor
 
 
-def test_what_was_issued_before_has_no_arrow(tmp_path: Path) -> None:
+def test_instructions_issued_before_the_recording_have_no_arrow(tmp_path: Path) -> None:
     machine = VirtualMachine(gather=1000)
     barrier = Instruction(machine.control_stream(), Barrier())
     machine.issue(barrier)
@@ -686,7 +686,7 @@ def test_the_table_is_sorted_and_cut() -> None:
         averages.table(row_limit=-2)
 
 
-def test_host_time_is_what_lies_between() -> None:
+def test_host_time_is_the_time_between_activities() -> None:
     """On thread 7, in nanoseconds: issue, 2000 of Python, issue; a run inside a wait; 500 of Python, issue."""
     events = [
         (Issue, 0, 1, 1000, 1100, 0, 7, "a", None, 0),

@@ -121,7 +121,7 @@ def test_partial_sums_add_up() -> None:
         assert found == [[[1.0] * 2] * 6, [[1.0] * 2] * 6, [[3.0] * 2] * 6]
 
 
-def test_the_cost_is_what_goes_over_the_network() -> None:
+def test_the_cost_is_the_traffic_of_the_network() -> None:
     shape = (12, 24)
 
     def program() -> list[tuple[float, float]]:
@@ -142,7 +142,7 @@ def test_the_cost_is_what_goes_over_the_network() -> None:
         assert predicted == pytest.approx(seen)
 
 
-def test_between_placements_each_element_is_sent_once_to_whom_it_is_wanted_by() -> None:
+def test_between_placements_each_element_is_sent_once_to_each_rank_that_needs_it() -> None:
     def program() -> list[tuple[float, float]]:
         channel = CHANNEL.get()
         engine = channel.engine  # type: ignore[union-attr]

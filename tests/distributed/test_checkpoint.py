@@ -121,7 +121,7 @@ def test_parts_of_every_spread_come_back(dtype: flow.dtype, tmp_path: Path) -> N
     dist.simulate(program, 4)
 
 
-def test_what_does_not_fit_is_refused_before_anything_changes(tmp_path: Path) -> None:
+def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes(tmp_path: Path) -> None:
     def program() -> None:
         where = flow.placement.all("cpu")
         x = flow.ones(4, placement=where, sbp=sbp.split(0))

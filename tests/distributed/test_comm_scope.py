@@ -142,7 +142,7 @@ def test_a_task_that_is_cancelled_ends_its_scope_on_all_ranks() -> None:
             assert "test_comm_scope.py" in message
 
 
-def test_what_was_issued_before_a_scope_is_left_is_exchanged() -> None:
+def test_exchanges_issued_before_a_scope_is_left_take_place() -> None:
     async def program() -> float:
         async with flow.comm_scope("short"):
             x = flow.ones(300, 300)
@@ -152,7 +152,7 @@ def test_what_was_issued_before_a_scope_is_left_is_exchanged() -> None:
     assert dist.simulate(program, 3) == [3 * 300.0**3] * 3
 
 
-def test_a_rank_that_leaves_early_is_told_of() -> None:
+def test_a_rank_that_leaves_early_is_named() -> None:
     async def program() -> None:
         async with flow.comm_scope("uneven"):
             await _sum(1.0)

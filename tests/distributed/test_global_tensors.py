@@ -248,7 +248,7 @@ def test_mistakes() -> None:
     dist.simulate(program)
 
 
-def test_an_op_without_a_rule_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_without_a_rule_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def program() -> None:
         x = flow.rand(6, 6, placement=flow.placement.all("cpu"), sbp=sbp.split(0))
         for each in (x.to_global(sbp=sbp.broadcast), x, x * 2):

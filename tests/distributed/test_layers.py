@@ -86,7 +86,7 @@ def _run(model: nn.Module, x: flow.Tensor) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_split_batch_gives_what_one_rank_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_batch_has_the_results_of_one_rank(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
 
     def program() -> None:

@@ -111,7 +111,7 @@ def test_results_are_awaited_and_ops_go_on_with_them() -> None:
     assert dist.simulate(program, 3) == [(2 * total + 1).tolist()] * 3
 
 
-def test_what_comes_from_others_is_given_to_others() -> None:
+def test_received_values_can_be_sent_on() -> None:
     def program() -> Any:
         x = flow.ones(2)
         for _ in range(4):
@@ -257,7 +257,7 @@ def test_swapped_exchanges_are_a_mismatch(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_lost_rank_is_missed_at_once_and_a_frozen_one_in_time(seed: int, asynchronous: bool) -> None:
+def test_a_lost_rank_is_noticed_immediately_and_a_frozen_one_by_the_timeout(seed: int, asynchronous: bool) -> None:
     def program() -> str:
         for _ in range(3):
             dist.all_reduce(flow.ones(3)).tolist()
@@ -303,7 +303,7 @@ def test_a_rank_that_raises_or_ends_early_is_named() -> None:
         dist.simulate(ends, 2)
 
 
-def test_what_could_not_be_computed_fails_on_all_ranks() -> None:
+def test_a_tensor_that_could_not_be_computed_fails_on_all_ranks() -> None:
     def program() -> Any:
         x = flow.ones(3)
         if dist.get_rank() == 1:
@@ -366,7 +366,7 @@ def test_a_scope_that_ends_drops_no_exchange() -> None:
         (lambda: dist.all_gather([flow.ones(2), flow.ones(3)], flow.ones(2)), "tensors of one shape"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_issued(call: Callable[[], Any], message: str) -> None:
+def test_mistakes_raise_before_anything_is_issued(call: Callable[[], Any], message: str) -> None:
     def program() -> None:
         with pytest.raises(ValueError, match=message):
             call()

@@ -137,7 +137,7 @@ def test_a_module_that_is_wrapped_trains_as_on_one_rank() -> None:
         np.testing.assert_allclose(losses, wanted, rtol=1e-5)
 
 
-def test_what_cannot_be_wrapped() -> None:
+def test_local_tensors_that_cannot_become_global() -> None:
     def program() -> None:
         with pytest.raises(ValueError, match="no parameter of the module requires a gradient"):
             nn.parallel.DistributedDataParallel(nn.ReLU())

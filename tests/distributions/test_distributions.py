@@ -478,7 +478,7 @@ def test_transformed_distributions_as_in_pytorch(name: str) -> None:
         np.testing.assert_allclose(have.numpy(), want.numpy(), rtol=1e-6, atol=1e-9)
 
 
-def test_a_transformed_distribution_is_what_it_should_be() -> None:
+def test_a_transformed_distribution_equals_the_named_one() -> None:
     loc, scale = flow.tensor([0.5, -1.0], requires_grad=True), flow.tensor([0.5, 1.5])
     made = dist.TransformedDistribution(dist.Normal(loc, scale), dist.ExpTransform())
     plain = dist.LogNormal(loc, scale)

@@ -21,7 +21,7 @@ def test_a_barrier_runs_when_everything_earlier_is_erased(bench: Bench) -> None:
     assert bench.turn() == ["fence"]
 
 
-def test_a_barrier_waits_for_what_is_done_and_not_erased(bench: Bench) -> None:
+def test_a_barrier_waits_for_done_instructions_that_are_not_erased(bench: Bench) -> None:
     bench.issue("first")
     bench.issue("second")
     bench.barrier("fence")
@@ -32,7 +32,7 @@ def test_a_barrier_waits_for_what_is_done_and_not_erased(bench: Bench) -> None:
     assert bench.turn() == ["fence"]
 
 
-def test_a_barrier_waits_for_what_has_not_even_been_launched(bench: Bench) -> None:
+def test_a_barrier_waits_for_instructions_that_are_not_launched(bench: Bench) -> None:
     bench.issue("write", "a", writes="x")
     bench.issue("read", "b", reads="x")
     bench.barrier("fence")
@@ -43,7 +43,7 @@ def test_a_barrier_waits_for_what_has_not_even_been_launched(bench: Bench) -> No
     assert bench.turn() == ["fence"]
 
 
-def test_a_barrier_does_not_hold_back_what_comes_later(bench: Bench) -> None:
+def test_a_barrier_does_not_hold_back_later_instructions(bench: Bench) -> None:
     bench.issue("slow", "a")
     bench.barrier("fence")
     bench.issue("later", "a")
@@ -69,7 +69,7 @@ def test_two_barriers_run_in_order_one_at_a_time(bench: Bench) -> None:
     assert bench.turn() == ["second"]
 
 
-def test_a_barrier_waits_for_what_lies_between_it_and_the_barrier_before(bench: Bench) -> None:
+def test_a_barrier_waits_for_instructions_since_the_barrier_before(bench: Bench) -> None:
     bench.barrier("first")
     bench.issue("between")
     bench.barrier("second")

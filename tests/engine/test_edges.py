@@ -229,7 +229,7 @@ def test_views_share_the_dependence_of_their_storage(bench: Bench) -> None:
 # On one stream a launch is enough: prescheduling
 
 
-def test_a_chain_on_one_stream_is_launched_at_once(bench: Bench) -> None:
+def test_a_chain_on_one_stream_is_launched_in_one_turn(bench: Bench) -> None:
     bench.issue("first", reads="x", writes="y")
     bench.issue("second", reads="y", writes="z")
     bench.issue("third", reads="z", writes="x")
@@ -297,7 +297,7 @@ def test_prescheduled_only_when_the_other_edges_pass_too(bench: Bench) -> None:
     assert bench.turn() == ["both"]
 
 
-def test_independent_work_overtakes_what_waits_on_the_same_stream(bench: Bench) -> None:
+def test_independent_work_overtakes_waiting_work_of_the_same_stream(bench: Bench) -> None:
     bench.issue("far", "b", writes="x")
     bench.issue("waits", "a", reads="x")
     bench.issue("free", "a")
@@ -368,7 +368,7 @@ def test_order_on_one_sequential_stream_does_not_touch_others(bench: Bench) -> N
     assert bench.turn() == ["far", "free", "free too"]
 
 
-def test_a_sequential_stream_orders_what_is_not_preschedulable(bench: Bench) -> None:
+def test_a_sequential_stream_orders_instructions_that_are_not_preschedulable(bench: Bench) -> None:
     bench.stream("transport", sequential=True)
     bench.issue("first", "transport")
     bench.issue("second", "transport", preschedulable=False)

@@ -71,7 +71,7 @@ def test_no_more_work_is_fused_than_allowed(bench: Bench) -> None:
     assert bench.turn() == ["one+two+three+four", "five+six", "large", "small"]
 
 
-def test_what_needs_memory_of_the_allocator_is_launched_alone(bench: Bench) -> None:
+def test_an_instruction_that_needs_memory_of_the_allocator_is_launched_alone(bench: Bench) -> None:
     """Or memory that is given back in between would be needed twice."""
     for name, prepares in (("one", True), ("two", False), ("three", False), ("four", True), ("five", True)):
         bench.issue(name, fusable=True, prepares=prepares)
@@ -108,15 +108,15 @@ def test_it_waits_for_all_that_its_members_wait_for(bench: Bench) -> None:
     assert bench.turn() == ["one+two"]
 
 
-def test_what_is_written_elsewhere_does_not_hold_up_those_before_it(bench: Bench) -> None:
+def test_reading_a_storage_written_elsewhere_does_not_delay_earlier_members(bench: Bench) -> None:
     _does_not_hold_up(bench, reads="x")
 
 
-def test_writing_what_is_used_elsewhere_does_not_hold_up_those_before_it(bench: Bench) -> None:
+def test_writing_a_storage_used_elsewhere_does_not_delay_earlier_members(bench: Bench) -> None:
     _does_not_hold_up(bench, writes="x")
 
 
-def test_writing_what_is_read_elsewhere_does_not_hold_up_those_before_it(bench: Bench) -> None:
+def test_writing_a_storage_read_elsewhere_does_not_delay_earlier_members(bench: Bench) -> None:
     _does_not_hold_up(bench, writes="y")
 
 
@@ -202,7 +202,7 @@ def test_a_member_issued_twice_is_found(bench: Bench) -> None:
         bench.engine.schedule()
 
 
-def test_what_is_outstanding_counts_members(bench: Bench) -> None:
+def test_outstanding_counts_members(bench: Bench) -> None:
     for name in ("one", "two", "three"):
         bench.issue(name, fusable=True)
     assert bench.engine.outstanding() == 3

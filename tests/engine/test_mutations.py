@@ -173,7 +173,7 @@ MUTATIONS = [
         "on one stream a launch is enough",
         "        if preschedulable and (source.stream is target.stream or source.stream is follows):\n",
         "        if source.stream is follows:\n",
-        test_edges.test_a_chain_on_one_stream_is_launched_at_once,
+        test_edges.test_a_chain_on_one_stream_is_launched_in_one_turn,
         in_programs=False,
     ),
     Mutation(
@@ -197,7 +197,7 @@ MUTATIONS = [
         "what is ready is launched in program order",
         "            stream.ready.push(instruction)\n",
         "            stream.ready.row.append(instruction)\n",
-        test_transitions.test_what_becomes_ready_together_is_launched_in_the_order_of_issue,
+        test_transitions.test_instructions_that_become_ready_together_are_launched_in_the_order_of_issue,
         in_programs=False,
     ),
     Mutation(
@@ -211,7 +211,7 @@ MUTATIONS = [
         "a barrier does not hold back later instructions",
         "            if policy.barrier:\n",
         "            if policy.barrier or self.barriers:\n",
-        test_barriers.test_a_barrier_does_not_hold_back_what_comes_later,
+        test_barriers.test_a_barrier_does_not_hold_back_later_instructions,
         in_programs=False,
     ),
     Mutation(
@@ -281,7 +281,7 @@ MUTATIONS = [
         "an instruction drops its policy when it has run",
         "        instruction.state = DONE\n        instruction.policy = None\n",
         "        instruction.state = DONE\n",
-        test_transitions.test_what_the_engine_holds_of_an_instruction_that_has_run,
+        test_transitions.test_the_engine_keeps_no_policy_of_an_instruction_that_has_run,
         in_programs=False,
     ),
     Mutation(
@@ -323,14 +323,14 @@ MUTATIONS = [
         "what has finished makes room",
         "        if stream.full and stream.outstanding < stream.policy.depth:\n",
         "        if False:\n",
-        test_ready.test_what_has_finished_makes_room,
+        test_ready.test_finished_work_lets_the_next_be_launched,
         in_programs=True,
     ),
     Mutation(
         "only what is running can be reported finished",
         "        if instruction.state != LAUNCHED:\n",
         "        if False:\n",
-        test_transitions.test_finishing_what_is_not_running_is_told_with_the_story,
+        test_transitions.test_finishing_an_instruction_that_is_not_running_raises_with_the_story,
         in_programs=False,
     ),
     Mutation(
@@ -372,7 +372,7 @@ MUTATIONS = [
         "what may wait for another stream is not fused with what comes before it",
         "                or _waits_elsewhere(instruction, stream)\n",
         "",
-        test_fuse.test_what_is_written_elsewhere_does_not_hold_up_those_before_it,
+        test_fuse.test_reading_a_storage_written_elsewhere_does_not_delay_earlier_members,
         in_programs=False,
     ),
     Mutation(
@@ -400,7 +400,7 @@ MUTATIONS = [
         "each member counts",
         "            self.total_erased += len(instruction.members)\n",
         "            self.total_erased += 1\n",
-        test_fuse.test_what_is_outstanding_counts_members,
+        test_fuse.test_outstanding_counts_members,
         in_programs=True,
     ),
 ]

@@ -71,7 +71,7 @@ def never(*arguments: Any) -> Any:
 # OpCall: one result
 
 
-def test_all_who_ask_a_storage_for_what_orders_it_get_the_same() -> None:
+def test_all_threads_get_the_same_dependence_of_a_storage() -> None:
     storages = [Storage() for _ in range(300)]
     begin = threading.Barrier(4)
 
@@ -90,7 +90,7 @@ def test_all_who_ask_a_storage_for_what_orders_it_get_the_same() -> None:
         assert all(other is each for other in others)
 
 
-def test_what_orders_a_storage_belongs_to_its_machine() -> None:
+def test_the_dependence_of_a_storage_belongs_to_its_machine() -> None:
     one, other = object(), object()
     storage = Storage(one)
     assert storage.dependence.machine is one
@@ -302,7 +302,7 @@ def test_a_poisoned_view_is_as_bad_as_the_whole() -> None:
     assert output.storage.failure is bad.storage.failure
 
 
-def test_an_in_place_op_does_not_mend_what_it_reads() -> None:
+def test_an_in_place_op_does_not_mend_its_failed_operand() -> None:
     x = failed(filled([1.0, 2.0]))
     failure = x.storage.failure
     op_call("add", never, (x, filled([1.0, 2.0])), (x,)).compute()
@@ -351,7 +351,7 @@ def test_fail_poisons_every_output() -> None:
     assert outputs[0].storage.failure is outputs[1].storage.failure is failure
 
 
-def test_a_part_of_what_was_never_written_is_a_contradiction() -> None:
+def test_a_part_of_a_storage_that_was_never_written_is_an_error() -> None:
     with pytest.raises(InternalError, match=r"float64\[1\].*part of a storage that was never written as a whole"):
         op_call("copy", np.positive, (filled([3.0]),), (part(fresh(2), (1,), (1,)),)).compute()
 
@@ -533,7 +533,7 @@ def test_a_build_that_raises_issues_nothing(machine: VirtualMachine) -> None:
     assert machine.engine.total_inserted - before == names.count("neg") + names.count("global_sync")
 
 
-def test_what_build_returns_is_returned(machine: VirtualMachine) -> None:
+def test_the_result_of_build_is_returned(machine: VirtualMachine) -> None:
     assert physical_run(machine, lambda builder: "anything") == "anything"
 
 
@@ -693,7 +693,7 @@ def test_a_failure_holds_lines_and_no_frames() -> None:
 
 
 @pytest.mark.usefixtures("_no_collection")
-def test_a_failed_op_gives_back_its_inputs_and_is_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_op_frees_its_inputs_and_is_reported_immediately(caplog: pytest.LogCaptureFixture) -> None:
     x = flow.ones(3)
     indices = flow.tensor([7])
     y = x[indices]
@@ -728,7 +728,7 @@ def test_a_failure_of_an_exception_that_was_never_raised() -> None:
         failure.throw()
 
 
-def test_a_failure_forgets_what_its_driver_was_handling() -> None:
+def test_a_failure_forgets_the_exception_that_its_driver_was_handling() -> None:
     """Whoever waits in an except block drives, and its exception has nothing to do with the kernel's."""
     outer = KeyError("the caller's own trouble")
     try:
@@ -742,7 +742,7 @@ def test_a_failure_forgets_what_its_driver_was_handling() -> None:
 
 
 @pytest.mark.usefixtures("_no_collection")
-def test_a_failure_keeps_what_it_was_raised_from() -> None:
+def test_a_failure_keeps_the_exception_that_it_was_raised_from() -> None:
     arrays: list[weakref.ref[Array]] = []
 
     def inner(array: Array) -> None:

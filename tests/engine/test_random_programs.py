@@ -20,7 +20,7 @@ def test_long_programs() -> None:
         simulate(seed, VirtualMachineEngine(), length=200)
 
 
-def test_the_programs_contain_what_they_are_to_test() -> None:
+def test_the_programs_contain_the_cases_to_test() -> None:
     """Otherwise the two tests above would prove less than they say."""
     kinds: set[str] = set()
     sequential = prescheduled = out_of_order = fused = 0

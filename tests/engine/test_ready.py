@@ -29,7 +29,7 @@ def test_following_one_stream_is_not_following_all(bench: Bench) -> None:
     assert bench.turn() == ["wait"]
 
 
-def test_one_that_follows_waits_for_what_is_not_launched(bench: Bench) -> None:
+def test_an_instruction_that_follows_waits_for_launches(bench: Bench) -> None:
     bench.issue("first", "c", writes="x")
     bench.issue("copy", "a", writes="x")
     bench.issue("wait", "b", writes="x", follows="a")
@@ -111,7 +111,7 @@ def test_depth_is_counted_in_estimated_work(bench: Bench) -> None:
     assert bench.turn() == ["light"]
 
 
-def test_what_has_finished_makes_room(bench: Bench) -> None:
+def test_finished_work_lets_the_next_be_launched(bench: Bench) -> None:
     bench.stream("a", depth=LAUNCH_COST)
     for name in ("one", "two", "three"):
         bench.issue(name, "a")
@@ -123,7 +123,7 @@ def test_what_has_finished_makes_room(bench: Bench) -> None:
     assert bench.turn() == ["three"]
 
 
-def test_an_end_out_of_order_makes_room_too(bench: Bench) -> None:
+def test_an_end_out_of_order_lets_the_next_be_launched_too(bench: Bench) -> None:
     bench.stream("a", depth=2 * LAUNCH_COST)
     for name in ("one", "two", "three"):
         bench.issue(name, "a")
@@ -133,7 +133,7 @@ def test_an_end_out_of_order_makes_room_too(bench: Bench) -> None:
     assert bench.state("two") == "DONE"
 
 
-def test_abandoning_empties_what_is_ready(bench: Bench) -> None:
+def test_abandoning_empties_the_ready_lists(bench: Bench) -> None:
     bench.stream("a", depth=1)
     bench.issue("running", "a")
     bench.turn()

@@ -95,7 +95,7 @@ def test_as_text() -> None:
     bench.drain()
 
 
-def test_what_was_abandoned_is_told() -> None:
+def test_abandoned_instructions_are_in_the_story() -> None:
     bench = Bench()
     bench.issue("running", "a", writes="x")
     waiting = bench.issue("waiting", "b", reads="x")
@@ -205,7 +205,7 @@ def test_the_replay_of_nothing() -> None:
     assert replay([]).idle()
 
 
-def test_what_the_machine_did_replays() -> None:
+def test_the_story_of_a_machine_can_be_replayed() -> None:
     engine = VirtualMachineEngine(story=1 << 16)
     machine = flow.VirtualMachine("recorded", cpu_worker="never", gather=32)
     machine.engine = engine
@@ -244,7 +244,7 @@ def test_a_script_whose_beginning_was_forgotten_is_refused() -> None:
     bench.drain()
 
 
-def test_a_replay_that_decides_otherwise_is_told() -> None:
+def test_a_replay_that_decides_otherwise_raises() -> None:
     bench = Bench()
     bench.issue("write", "a", writes="x")
     bench.issue("read", "b", reads="x")

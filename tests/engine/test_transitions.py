@@ -35,7 +35,7 @@ def test_ready_is_the_state_between_the_last_edge_and_the_launch(bench: Bench) -
     assert bench.state("it") == "LAUNCHED"
 
 
-def test_what_became_ready_later_goes_first_if_it_was_issued_first(bench: Bench) -> None:
+def test_an_instruction_that_became_ready_later_goes_first_if_it_was_issued_first(bench: Bench) -> None:
     """A chain is followed before another is begun: that is what a sequential program would do."""
     bench.issue("make", "a", writes="x")
     bench.issue("use", "a", reads="x")
@@ -57,7 +57,7 @@ def test_independent_instructions_are_launched_in_the_order_of_issue(bench: Benc
     assert bench.lively() == ["one", "two", "three", "four"]
 
 
-def test_what_becomes_ready_together_is_launched_in_the_order_of_issue(bench: Bench) -> None:
+def test_instructions_that_become_ready_together_are_launched_in_the_order_of_issue(bench: Bench) -> None:
     """In whatever order that is found out."""
     for number, (name, stream) in enumerate(zip("wvu", "abc", strict=True)):
         bench.issue(f"write {name}", stream, writes="uvw"[2 - number])
@@ -126,7 +126,7 @@ def test_active_streams_are_those_with_something_running(bench: Bench) -> None:
     assert list(bench.engine.active_streams) == [bench.stream("b")]
 
 
-def test_what_the_engine_holds_of_an_instruction_that_has_run(bench: Bench) -> None:
+def test_the_engine_keeps_no_policy_of_an_instruction_that_has_run(bench: Bench) -> None:
     instruction = bench.issue("it", writes="x")
     bench.turn()
     assert instruction.policy is not None
@@ -197,7 +197,7 @@ def test_a_failed_instruction_unlocks_its_successors_like_any_other(bench: Bench
 # Misuse
 
 
-def test_finishing_what_is_not_running_is_told_with_the_story(bench: Bench) -> None:
+def test_finishing_an_instruction_that_is_not_running_raises_with_the_story(bench: Bench) -> None:
     bench.issue("earlier")
     waiting = bench.issue("waiting", "b", reads="x")
     with pytest.raises(InternalError, match=r"waiting.*was reported finished but is not running"):
@@ -213,7 +213,7 @@ def test_finishing_what_is_not_running_is_told_with_the_story(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("when", ["in one window", "while running", "when done", "when erased"])
-def test_issuing_twice_is_told_with_the_story(when: str) -> None:
+def test_issuing_twice_raises_with_the_story(when: str) -> None:
     bench = Bench()
     bench.issue("earlier")
     bench.turn()
@@ -317,7 +317,7 @@ def test_abandon_forgets_all_that_has_not_begun() -> None:
     assert not bench.engine.active_streams
 
 
-def test_what_is_abandoned_is_told_to_fail_before_anybody_takes_it_for_ended() -> None:
+def test_an_abandoned_instruction_fails_before_its_state_says_that_it_has_ended() -> None:
     bench = Bench()
     bench.issue("write", "a", writes="x")
     bench.issue("waiting", "b", reads="x")
@@ -339,7 +339,7 @@ def test_abandon_leaves_streams_without_anything_running() -> None:
     assert bench.engine.idle()
 
 
-def test_abandoning_what_has_run_is_refused() -> None:
+def test_abandoning_an_instruction_that_has_run_is_refused() -> None:
     bench = Bench()
     bench.issue("first")
     bench.issue("done")

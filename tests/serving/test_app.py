@@ -137,7 +137,7 @@ async def test_nan_in_a_result_is_null() -> None:
         (GOOD, {"content_encoding": "gzip"}, 415),
     ],
 )
-async def test_what_is_refused(body: bytes, headers: dict[str, str], status: int) -> None:
+async def test_refused_requests(body: bytes, headers: dict[str, str], status: int) -> None:
     session = session_of()
     async with living(session) as application:
         answer = await post(application, body, **headers)
@@ -149,7 +149,7 @@ async def test_what_is_refused(body: bytes, headers: dict[str, str], status: int
     assert session.statistics.accepted == 0
 
 
-async def test_what_is_invalid_is_counted() -> None:
+async def test_invalid_requests_are_counted() -> None:
     session = session_of()
     async with living(session) as application:
         await post(application, b"{")
@@ -164,7 +164,7 @@ async def test_all_errors_are_json(method: str, path: str, status: int) -> None:
     assert (answer.status, json.loads(answer.body)["status"]) == (status, status)
 
 
-async def test_what_the_model_raises_is_500_and_says_nothing() -> None:
+async def test_an_error_of_the_model_is_500_without_details() -> None:
     def fails(x: Any) -> Any:
         if x.numpy().max() > 3:
             raise ZeroDivisionError("secret")
@@ -233,7 +233,7 @@ async def test_one_client_gets_half_of_the_queue_and_others_the_rest() -> None:
         assert {(await task).status for task in tasks} == {200}
 
 
-async def test_who_asks_is_for_the_program_to_say() -> None:
+async def test_the_program_identifies_clients() -> None:
     order: list[str] = []
     session = session_of(max_batch=1)
 
@@ -255,7 +255,7 @@ async def test_who_asks_is_for_the_program_to_say() -> None:
 
 
 @pytest.mark.parametrize("policy", ["cancel", "finish"])
-async def test_who_leaves_frees_the_place(policy: Any) -> None:
+async def test_a_client_that_leaves_frees_its_place(policy: Any) -> None:
     session = session_of()
     async with living(session, on_disconnect=policy) as application:
         async with busy(session) as batcher:
@@ -404,7 +404,7 @@ async def test_a_client_that_leaves_before_the_first_chunk_closes_the_stream() -
 # Looking at it
 
 
-async def test_live_at_once_and_ready_when_warm() -> None:
+async def test_live_immediately_and_ready_when_warm() -> None:
     warm = threading.Event()
 
     def slow(x: Any) -> Any:
@@ -453,7 +453,7 @@ async def test_it_can_be_a_part_of_another_application() -> None:
     assert session.state == "closed"
 
 
-async def test_a_session_that_cannot_be_started_is_told_of() -> None:
+async def test_a_session_that_cannot_be_started_is_reported() -> None:
     def broken(x: Any) -> Any:
         raise ZeroDivisionError("broken")
 
@@ -532,7 +532,7 @@ async def test_without_prometheus_client_the_rest_goes_on(monkeypatch: pytest.Mo
         assert (await post(application, GOOD)).status == 200
 
 
-def test_without_starlette_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_starlette_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [module for module in sys.modules if module.partition(".")[0] == "starlette"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "starlette", None)

@@ -131,7 +131,7 @@ async def test_messages_are_handed_on_and_no_more_than_one_is_read_ahead() -> No
     assert exchange.status == 200
 
 
-async def test_who_waits_for_permission_to_send_is_not_read_unasked() -> None:
+async def test_a_request_that_waits_for_permission_to_send_is_not_read_ahead() -> None:
     exchange = Exchange(b"large")
 
     async def refuses(scope: Any, receive: Any, send: Any) -> None:
@@ -169,7 +169,7 @@ async def test_a_handler_that_asks_is_told_again_and_again() -> None:
     assert exchange.sent == []
 
 
-async def test_what_follows_a_complete_answer_is_left_alone() -> None:
+async def test_tasks_after_a_complete_answer_are_left_alone() -> None:
     exchange = Exchange()
     done = False
 
@@ -229,7 +229,7 @@ async def test_a_mistake_of_the_handler_goes_on() -> None:
     assert task.cancelling() == 0
 
 
-async def test_what_reading_raises_is_raised_by_reading(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_of_reading_is_raised_by_the_handlers_receive(caplog: pytest.LogCaptureFixture) -> None:
     async def broken() -> Any:
         raise OSError("broken")
 

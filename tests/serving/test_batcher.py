@@ -98,7 +98,7 @@ async def test_one_request_waits_for_nobody() -> None:
 
 
 @timed
-async def test_what_comes_meanwhile_becomes_one_batch() -> None:
+async def test_requests_that_arrive_meanwhile_become_one_batch() -> None:
     device = Device()
     batcher = batcher_of(device.compute)
     first = asyncio.create_task(ask(batcher, 0))
@@ -109,7 +109,7 @@ async def test_what_comes_meanwhile_becomes_one_batch() -> None:
 
 
 @timed
-async def test_what_comes_in_the_same_turn_goes_along() -> None:
+async def test_requests_of_the_same_turn_join_the_batch() -> None:
     device, statistics = Device(), Statistics()
     batcher = batcher_of(device.compute, statistics)
     assert await asyncio.gather(*[ask(batcher, index) for index in range(6)]) == [0, 10, 20, 30, 40, 50]
@@ -119,7 +119,7 @@ async def test_what_comes_in_the_same_turn_goes_along() -> None:
 
 
 @timed
-async def test_only_what_may_be_in_a_batch_with_it_goes_along() -> None:
+async def test_only_requests_of_the_same_key_join_a_batch() -> None:
     device = Device()
     batcher = batcher_of(device.compute)
     keys = [(), "other", (), "other"]
@@ -144,7 +144,7 @@ class Quick:
 
 
 @timed
-async def test_who_comes_alone_has_the_result_when_the_call_returns() -> None:
+async def test_a_single_request_has_its_result_when_the_call_returns() -> None:
     device, statistics = Quick(), Statistics()
     batcher = batcher_of(device.compute, statistics, hurries=True)
     for number in range(3):
@@ -195,7 +195,7 @@ def test_closing_as_soon_as_may_be(turns: int, hurries: bool) -> None:
 
 
 @timed
-async def test_what_cancels_itself_in_a_call_cancels_nobody_else() -> None:
+async def test_a_computation_that_cancels_itself_in_the_call_cancels_nothing_else() -> None:
     async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
         raise asyncio.CancelledError
 
@@ -205,7 +205,7 @@ async def test_what_cancels_itself_in_a_call_cancels_nobody_else() -> None:
 
 
 @timed
-async def test_what_comes_while_a_call_computes_waits_for_the_place() -> None:
+async def test_a_request_that_arrives_while_a_call_computes_waits_for_the_place() -> None:
     device, meanwhile = Quick(slow=2), Request(2)
 
     async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
@@ -221,7 +221,7 @@ async def test_what_comes_while_a_call_computes_waits_for_the_place() -> None:
 
 
 @timed
-async def test_who_leaves_what_has_begun_in_a_call() -> None:
+async def test_cancelling_a_request_that_began_in_the_call() -> None:
     device, statistics = Device(), Statistics()
     batcher = batcher_of(device.compute, statistics, hurries=True)
     task = asyncio.create_task(ask(batcher, 1))
@@ -251,7 +251,7 @@ async def test_ctrl_c_in_a_call_leaves_nobody_waiting() -> None:
 
 
 @timed
-async def test_what_has_begun_in_a_call_and_waits_goes_on_by_itself() -> None:
+async def test_a_computation_that_began_in_the_call_and_waits_goes_on_by_itself() -> None:
     surroundings: ContextVar[str] = ContextVar("surroundings")
     seen: list[str | None] = []
     device = Quick(slow=2)
@@ -433,7 +433,7 @@ async def test_a_deadline_that_has_passed() -> None:
 
 
 @timed
-async def test_who_leaves_the_queue_frees_the_place_at_once() -> None:
+async def test_a_request_that_leaves_the_queue_frees_its_place_immediately() -> None:
     device = Device()
     batcher = batcher_of(device.compute, limit=1)
     busy = asyncio.create_task(ask(batcher, 0))
@@ -498,7 +498,7 @@ async def test_a_batch_that_does_not_fit_becomes_two() -> None:
 
 
 @timed
-async def test_who_is_refused_hears_when_to_come_again() -> None:
+async def test_a_refused_request_gets_a_time_to_try_again() -> None:
     device = Device()
     batcher = batcher_of(device.compute, most=1, limit=5)
     assert await ask(batcher, 0) == 0  # so that a second per batch is known
@@ -557,7 +557,7 @@ async def test_closing_leaves_nobody_waiting() -> None:
 
 
 @timed
-async def test_what_computes_has_not_the_surroundings_of_who_asked_first() -> None:
+async def test_a_batch_does_not_inherit_the_context_of_the_first_caller() -> None:
     variable: ContextVar[str] = ContextVar("variable", default="nobody's")
     seen = []
 
@@ -606,7 +606,7 @@ def test_an_exit_fails_the_batch_and_goes_on_to_the_loop() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_everything_at_once(seed: int) -> None:
+def test_everything_together(seed: int) -> None:
     """Whatever happens, everybody hears, the counts add up at each moment, and in the end nothing is left."""
     draw = random.Random(seed)
 

@@ -169,11 +169,11 @@ def test_safetensors_by_place(signature: Signature) -> None:
         b"\x00\x01\x02",
     ],
 )
-def test_what_json_is_refused(body: bytes) -> None:
+def test_refused_json(body: bytes) -> None:
     refused(body, bodies.JSON, SQUARE)
 
 
-def test_what_npy_is_refused() -> None:
+def test_refused_npy_files() -> None:
     good = npy(np.zeros((2, 2), np.float32))
     assert refused(npy(np.zeros((2, 3), np.float32)), bodies.NPY, SQUARE).status == 422
     assert refused(npy(np.zeros((2, 2), np.complex64)), bodies.NPY, SQUARE).status == 400
@@ -241,7 +241,7 @@ def _safetensors(header: Any, data: bytes = b"") -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-def test_what_safetensors_is_refused() -> None:
+def test_refused_safetensors_files() -> None:
     one = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
     zeros = bytes(16)
     assert decoded(_safetensors({"x": one}, zeros), bodies.SAFETENSORS, SQUARE)[0].shape == (2, 2)
@@ -397,7 +397,7 @@ def test_any_json_is_inputs_or_invalid(value: Any) -> None:
     st.lists(st.sampled_from([np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16]), max_size=4), st.data()
 )
 @settings(max_examples=100, deadline=None)
-def test_what_is_written_is_read(dtypes: list[Any], data: st.DataObject) -> None:
+def test_written_files_can_be_read(dtypes: list[Any], data: st.DataObject) -> None:
     arrays = {}
     for place, dtype in enumerate(dtypes):
         shape = data.draw(st.lists(st.integers(0, 3), max_size=3))
@@ -491,7 +491,7 @@ def test_kinds() -> None:
         (b"*/*;q=0", None),
     ],
 )
-def test_what_is_accepted(accept: bytes, kind: str | None) -> None:
+def test_the_accept_header_chooses_the_kind(accept: bytes, kind: str | None) -> None:
     if kind is None:
         with pytest.raises(bodies.NotAcceptable):
             bodies.accepted([(b"accept", accept)])

@@ -215,7 +215,7 @@ def test_limits_that_do_not_fit_are_refused(option: str, folder: Path, capsys: p
     assert option in capsys.readouterr().err
 
 
-async def test_a_lack_of_descriptors_is_told_once_and_survived(
+async def test_a_lack_of_descriptors_is_logged_once_and_survived(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Exhausted:

@@ -102,7 +102,7 @@ async def test_many_are_read_one_at_a_time(gate: Gate) -> None:
     assert (gate.most, len(gate.threads)) == (1, 20)
 
 
-async def test_what_is_wrong_with_a_large_body_is_told_and_counted() -> None:
+async def test_an_error_in_a_large_body_is_answered_and_counted() -> None:
     session = session_of()
     async with living(session) as application:
         for end, status in ((b"0.5]", 400), (b"null]}", 422), (b"1, 2]}", 422), (b"9e999]}", 422)):
@@ -112,7 +112,7 @@ async def test_what_is_wrong_with_a_large_body_is_told_and_counted() -> None:
     assert session.statistics.accepted == 0
 
 
-async def test_what_is_refused_is_not_kept_until_garbage_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_body_is_not_kept_until_garbage_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     errors: list[weakref.ref[BaseException]] = []
 
     def refuse(*args: Any) -> None:
@@ -134,7 +134,7 @@ async def test_what_is_refused_is_not_kept_until_garbage_is_collected(monkeypatc
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_who_leaves_gives_up_the_reading_or_the_place_in_the_queue(first: bool, gate: Gate) -> None:
+async def test_a_client_that_leaves_stops_the_reading_or_frees_the_place_in_the_queue(first: bool, gate: Gate) -> None:
     session = session_of()
     async with living(session) as application:
         exchanges = [Exchange(LARGE), Exchange(LARGE)]
@@ -166,7 +166,7 @@ async def test_a_deadline_holds_while_a_body_is_read(gate: Gate) -> None:
         assert (await post(application, LARGE)).status == 200
 
 
-async def test_a_drain_waits_until_what_is_read_is_answered(gate: Gate) -> None:
+async def test_a_drain_waits_until_bodies_that_are_read_are_answered(gate: Gate) -> None:
     session = session_of()
     async with living(session) as application:
         task = posting(application, Exchange(LARGE))

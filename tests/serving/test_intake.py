@@ -88,7 +88,7 @@ async def test_the_deadline_counts_from_when_the_request_begins() -> None:
         assert adds_up(session)
 
 
-async def test_what_a_client_asks_for_counts_from_there_too() -> None:
+async def test_the_timeout_of_a_client_counts_from_the_beginning_too() -> None:
     session = session_of()
     async with living(session) as application:
         scope = http_scope("POST", "/predict", {"X-Request-Timeout": "0.02"})
@@ -149,7 +149,7 @@ async def test_one_client_gets_half_of_the_places_for_bodies() -> None:
         await until(lambda: session.stats()["arriving"] == 4)
 
 
-async def test_what_has_a_place_is_let_in_when_its_body_has_come() -> None:
+async def test_a_request_with_a_place_is_accepted_when_its_body_has_arrived() -> None:
     session = session_of(max_queue=2, max_queue_per_client=2)
     async with living(session) as application:
         async with busy(session) as batcher:
@@ -165,7 +165,7 @@ async def test_what_has_a_place_is_let_in_when_its_body_has_come() -> None:
         assert [answer.status for answer in slow] == [200, 200]
 
 
-async def test_two_requests_at_once_are_served_though_one_may_wait() -> None:
+async def test_two_concurrent_requests_are_served_though_one_may_wait() -> None:
     async with living(session_of(max_queue=1)) as application:
         answers = await asyncio.gather(post(application, GOOD), post(application, GOOD))
         assert [answer.status for answer in answers] == [200, 200]
@@ -190,7 +190,7 @@ async def test_a_drain_waits_for_bodies_that_are_on_their_way() -> None:
 
 
 @pytest.mark.parametrize("policy", ["cancel", "finish"])
-async def test_who_leaves_before_the_end_of_a_body_is_counted(policy: Any) -> None:
+async def test_a_client_that_leaves_before_the_end_of_a_body_is_counted(policy: Any) -> None:
     session = session_of()
     async with living(session, on_disconnect=policy) as application:
         exchange = Slow(b"{")

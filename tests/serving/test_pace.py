@@ -50,7 +50,7 @@ def test_when_more_are_slow_than_quick_the_rest_is_computed_elsewhere() -> None:
     assert elsewhere_before_the_next_trial(pace) == TRIED_AFTER
 
 
-def test_what_the_machine_was_too_busy_for_comes_back() -> None:
+def test_a_size_that_was_slow_while_the_machine_was_busy_comes_back() -> None:
     pace = Pace(SLOW)
     assert elsewhere_before_the_next_trial(pace) == TRIED_AFTER
     assert not pace.here  # for now
@@ -75,13 +75,13 @@ def test_it_is_tried_less_and_less_often() -> None:
     assert elsewhere_before_the_next_trial(pace) == TRIED_AFTER  # it has been quick again in between
 
 
-def test_after_a_trial_of_which_nothing_is_told_it_is_not_tried_at_once() -> None:
+def test_after_a_trial_without_a_report_the_next_trial_waits() -> None:
     pace = Pace(SLOW)
     for _ in range(3):
         assert elsewhere_before_the_next_trial(pace) == TRIED_AFTER
 
 
 @pytest.mark.parametrize("seconds", [TRIED_BELOW, math.inf])
-def test_for_what_takes_long_the_loop_does_not_stand_still(seconds: float) -> None:
+def test_slow_batches_are_never_tried_on_the_loops_thread(seconds: float) -> None:
     pace = Pace(seconds)
     assert not any([pace.next_is_here() for _ in range(3 * TRIED_AFTER_MOST)])

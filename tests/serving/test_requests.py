@@ -38,7 +38,7 @@ def names(requests: list[Request]) -> list[str]:
 
 
 @inside_a_loop
-def test_who_comes_first_goes_first() -> None:
+def test_the_first_request_goes_first() -> None:
     queue = RequestQueue(10, 10)
     for name in "abcd":
         put(queue, name)
@@ -93,7 +93,7 @@ def test_a_higher_priority_goes_first_and_a_lower_one_has_its_turn() -> None:
 
 
 @inside_a_loop
-def test_who_finds_no_room_is_told_when_to_come_again() -> None:
+def test_a_request_for_a_full_queue_gets_a_time_to_try_again() -> None:
     queue = RequestQueue(2, 2)
     put(queue, "a")
     put(queue, "b")
@@ -107,7 +107,7 @@ def test_who_finds_no_room_is_told_when_to_come_again() -> None:
 
 
 @inside_a_loop
-def test_one_client_cannot_have_all_the_room() -> None:
+def test_one_client_cannot_fill_the_queue() -> None:
     queue = RequestQueue(10, 3)
     for number in range(3):
         put(queue, f"greedy {number}", client="greedy")
@@ -120,7 +120,7 @@ def test_one_client_cannot_have_all_the_room() -> None:
 
 
 @inside_a_loop
-def test_who_leaves_makes_room_and_is_not_kept() -> None:
+def test_a_request_that_leaves_frees_its_place_and_is_not_kept() -> None:
     queue = RequestQueue(4, 4)
     stays = put(queue, "stays", client="stays")
     for number in range(10_000):

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.timeout(300)]
 # Clients
 
 
-def test_who_leaves_frees_the_place(tmp_path: Path) -> None:
+def test_a_client_that_leaves_frees_its_place(tmp_path: Path) -> None:
     with served(tmp_path, "session") as server:
         until(server.ready, "ready")
         for turn in range(1, 4):
@@ -358,7 +358,7 @@ def _counts(server: Server) -> Any:
 
 @pytest.mark.parametrize(("framework", "middleware", "loop"), CELLS)
 @pytest.mark.parametrize("program", ["uvicorn", "hypercorn", "granian"])
-def test_who_leaves_is_noticed_everywhere(
+def test_a_client_that_leaves_is_noticed_by_every_server(
     program: str, framework: str, middleware: str, loop: str, tmp_path: Path
 ) -> None:
     _needs(program, framework, loop)
@@ -431,7 +431,7 @@ def test_the_command_listens_on_a_socket_in_the_file_system(folder: Path, logs: 
 @pytest.mark.parametrize(
     ("where", "says"), [("missing", "vmflow.save(graph, folder)"), (".", "vmflow.save(graph, folder)")]
 )
-def test_the_command_says_what_to_do(where: str, says: str, logs: Path) -> None:
+def test_the_command_gives_advice(where: str, says: str, logs: Path) -> None:
     with serving(logs, ["-m", "vmflow", "serve", str(logs / where), "--port", "0"], {}, 1) as server:
         assert server.ended() == 1
         assert says in server.log.read_text()

@@ -91,7 +91,7 @@ async def test_dimensions_that_differ_are_padded_and_cut_back() -> None:
 
 
 @pytest.mark.host
-async def test_a_saved_graph_tells_what_it_takes(tmp_path: Path) -> None:
+async def test_a_saved_graph_declares_its_inputs(tmp_path: Path) -> None:
     class Predict(nn.Graph):
         def __init__(self, net: nn.Module) -> None:
             super().__init__()
@@ -213,7 +213,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_stream_function_gets_the_inputs_of_one_request_as_they_were_given() -> None:
+async def test_a_stream_function_gets_the_inputs_of_one_request_unpadded() -> None:
     length = Dim("length", (4, 8))
     word = contextvars.ContextVar("word", default="")
     found: list[Any] = []
@@ -271,7 +271,7 @@ async def test_a_stream_function_hears_how_it_is_ended_and_may_await_then(place:
         assert session.statistics.ends["cancelled"] == 1
 
 
-async def test_a_stream_is_not_computed_far_ahead_of_who_reads_it() -> None:
+async def test_a_stream_is_not_computed_far_ahead_of_its_reader() -> None:
     net = Counter()
     async with InferenceSession(net, inputs=TensorSpec((1,)), stream=counting, look_ahead=2) as session:
         async with contextlib.aclosing(session.stream([100])) as chunks:
@@ -287,7 +287,7 @@ async def test_a_stream_is_not_computed_far_ahead_of_who_reads_it() -> None:
         assert session.stats()["running"] == 0
 
 
-async def test_a_stream_that_fails_says_so_after_what_it_had() -> None:
+async def test_a_stream_that_fails_raises_after_its_chunks() -> None:
     async def failing(net: Any, given: Any) -> AsyncIterator[int]:
         yield 1
         raise ValueError("no second chunk")
@@ -444,7 +444,7 @@ async def test_a_model_that_does_not_work_is_known_before_it_is_ready() -> None:
         await InferenceSession(lambda x: x, inputs=FIVE, outputs=[(5,), ()]).start()
 
 
-def test_what_cannot_be_made() -> None:
+def test_invalid_sessions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"training mode.*call model.eval\(\)"):
         InferenceSession(model().train(), inputs=FIVE)
     with pytest.raises(TypeError, match="inputs must be given"):
@@ -564,7 +564,7 @@ async def slow_session() -> AsyncIterator[tuple[InferenceSession, Slow]]:
 
 
 @pytest.mark.host
-async def test_what_nobody_waits_for_any_more_stops_after_the_op_that_runs() -> None:
+async def test_an_abandoned_batch_stops_after_the_running_op() -> None:
     async with slow_session() as (session, net):
         task = asyncio.create_task(session.run([1]))
         gate = await net.reached()
@@ -682,7 +682,7 @@ async def test_results_of_a_quick_graph_lie_in_memory_of_their_own(quick: Quick)
 
 
 @pytest.mark.host
-async def test_what_fails_is_tried_again_one_by_one(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_batch_is_tried_again_one_by_one(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     session, _, calls = quick
 
     def failing(inputs: Any) -> Any:

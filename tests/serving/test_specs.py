@@ -65,7 +65,7 @@ def test_arrays_tensors_lists_and_numbers() -> None:
         (TensorSpec((1,)), np.array([1 + 2j]), "expected numbers, got an array of complex128"),
     ],
 )
-def test_what_is_refused(spec: TensorSpec, value: Any, message: str) -> None:
+def test_refused_values(spec: TensorSpec, value: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         spec.array("x", value, {})
 
@@ -76,7 +76,7 @@ def test_large_values_are_finite_though_their_sum_is_not() -> None:
     assert TensorSpec((2,), flow.float16).array("x", np.full(2, 60000, np.float16), {}).tolist() == [60000, 60000]
 
 
-def test_what_is_not_finite_may_be_taken() -> None:
+def test_values_that_are_not_finite_may_be_accepted() -> None:
     assert np.isnan(TensorSpec((1,), finite=False).array("x", [float("nan")], {})).all()
 
 
@@ -113,7 +113,7 @@ def test_how_inputs_are_given() -> None:
         Signature([one, two]).arrays([[1], [1]])
 
 
-def test_what_cannot_be_declared() -> None:
+def test_invalid_declarations() -> None:
     with pytest.raises(ValueError, match="ascending"):
         Dim("length", (8, 4))
     with pytest.raises(ValueError, match="ascending"):

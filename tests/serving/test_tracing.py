@@ -114,7 +114,7 @@ NAMES = [
         [*NAMES],
     ],
 )
-def test_the_reader_sees_what_is_wrong(wrong: list[Chrome]) -> None:
+def test_the_reader_notices_errors(wrong: list[Chrome]) -> None:
     right = [{**SLICE, "ts": 11.0, "dur": 4.0}, {**ARROW, "ph": "s", "ts": 12.0}, {**ARROW, "ph": "f", "ts": 14.999}]
     drawing = Drawing({"otherData": {}, "traceEvents": [*NAMES, SLICE, *right]})
     assert [slice_.inside for slice_ in drawing.slices] == [None, drawing.slices[0]]
@@ -356,7 +356,7 @@ async def test_two_sessions_of_one_name(tmp_path: Path) -> None:
     assert {value.name for value in drawing.of("request")} == {"request 1", "request 2"}
 
 
-async def test_two_recordings_at_once(tmp_path: Path) -> None:
+async def test_two_concurrent_recordings(tmp_path: Path) -> None:
     """Both have the request; what ran for it is in that of its machine."""
     idle = current_machine()
     async with VirtualMachine("other") as other, session_of() as session:
@@ -419,7 +419,7 @@ async def test_requests_are_let_go_of_when_they_end(recorded: bool) -> None:
 
 @pytest.mark.host
 @pytest.mark.worker
-async def test_a_recording_that_has_ended_lets_go_of_what_goes_on() -> None:
+async def test_a_recording_that_has_ended_drops_running_requests() -> None:
     before, gate = _requests_alive(), Held()
     async with session_of(gate) as session:
         prof = profiler.profile()

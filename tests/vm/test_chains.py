@@ -62,7 +62,7 @@ def allocated(which: str) -> int:
     return flow.memory_stats("cpu")[f"allocated_bytes.all.{which}"]
 
 
-def test_what_goes_on_with_each_other_is_one_instruction(machine: VirtualMachine) -> None:
+def test_ops_that_read_each_others_results_are_one_instruction(machine: VirtualMachine) -> None:
     a, b = numbers(), numbers(1)
     x, y = flow.tensor(a), flow.tensor(b)
     z = ((x + y) * 1.5 - y).abs()
@@ -70,7 +70,7 @@ def test_what_goes_on_with_each_other_is_one_instruction(machine: VirtualMachine
     assert chains(machine) == ["add mul sub abs"]
 
 
-def test_what_is_passed_on_takes_no_memory(machine: VirtualMachine) -> None:
+def test_a_result_that_is_passed_on_takes_no_memory(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
     machine.drain()
     before = allocated("current")
@@ -81,7 +81,7 @@ def test_what_is_passed_on_takes_no_memory(machine: VirtualMachine) -> None:
     assert NBYTES <= allocated("peak") - before < 1.1 * NBYTES
 
 
-def test_memory_is_counted_with_what_waits_for_others(machine: VirtualMachine) -> None:
+def test_memory_is_counted_with_ops_that_wait_for_others(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
     before = flow.memory_allocated("cpu")
     y = x + 1
@@ -90,7 +90,7 @@ def test_memory_is_counted_with_what_waits_for_others(machine: VirtualMachine) -
     del y
 
 
-def test_what_is_still_held_is_there(machine: VirtualMachine) -> None:
+def test_a_result_that_is_still_held_exists(machine: VirtualMachine) -> None:
     a = numbers()
     x = flow.tensor(a)
     y = x + 1
@@ -101,7 +101,7 @@ def test_what_is_still_held_is_there(machine: VirtualMachine) -> None:
     assert chains(machine) == ["add mul sub"]
 
 
-def test_what_nobody_reads_is_computed_all_the_same(machine: VirtualMachine) -> None:
+def test_a_result_that_nobody_reads_is_computed_too(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
     machine.drain()
     before = allocated("current")
@@ -113,7 +113,7 @@ def test_what_nobody_reads_is_computed_all_the_same(machine: VirtualMachine) -> 
     assert allocated("peak") - before >= NBYTES
 
 
-def test_what_does_not_go_on_with_a_chain_ends_it(machine: VirtualMachine) -> None:
+def test_an_op_that_does_not_fit_a_chain_ends_it(machine: VirtualMachine) -> None:
     a = numbers()
     x = flow.tensor(a)
     small = flow.ones(3)
@@ -148,7 +148,7 @@ def test_chains_have_an_end(machine: VirtualMachine) -> None:
     assert [len(chain.split()) for chain in chains(machine)] == [LONGEST, 3]
 
 
-def test_what_is_mostly_alone_waits_for_others_only_now_and_then(machine: VirtualMachine) -> None:
+def test_an_op_without_successors_waits_only_now_and_then(machine: VirtualMachine) -> None:
     if machine.devices.cpu_worker == "always":
         pytest.skip("nothing runs at once where everything is for the worker")
     x = flow.tensor(numbers())
@@ -213,7 +213,7 @@ def test_a_dropped_scope_drops_its_chain_and_no_other(machine: VirtualMachine) -
     np.testing.assert_array_equal(kept.numpy(), x.numpy() * 3 + 1)
 
 
-def test_a_failed_operand_spoils_only_what_depends_on_it(machine: VirtualMachine) -> None:
+def test_a_failed_operand_spoils_only_dependent_results(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
     bad = flow.gather(x, 0, flow.full((SIDE, SIDE), SIDE + 7))
     good = x + 1
@@ -226,7 +226,7 @@ def test_a_failed_operand_spoils_only_what_depends_on_it(machine: VirtualMachine
 
 
 @pytest.mark.slow
-def test_out_of_memory_in_the_middle_leaves_what_came_before(machine: VirtualMachine) -> None:
+def test_out_of_memory_in_the_middle_leaves_earlier_results(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
     machine.drain()
     flow.empty_cache("cpu")
@@ -266,7 +266,7 @@ def test_a_chain_needs_no_more_memory_than_its_members_one_by_one(machine: Virtu
     np.testing.assert_array_equal(y.numpy(), wanted)
 
 
-def test_what_others_may_write_is_read_before_they_can(machine: VirtualMachine) -> None:
+def test_shared_memory_is_read_before_others_can_write_it(machine: VirtualMachine) -> None:
     if machine.devices.cpu_worker == "always":
         pytest.skip("what the worker has not begun must be waited for")
     buffer = numbers()
@@ -317,7 +317,7 @@ def test_a_kernel_that_fails_fails_all_and_says_which_line(
     assert chains(machine) == ["add mul"]
 
 
-def test_who_waits_on_another_thread_does_not_wait_for_ever(machine: VirtualMachine) -> None:
+def test_a_waiter_on_another_thread_does_not_wait_for_ever(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
     y = x + 1  # waits for what goes on with it, which never comes
     found: list[Any] = []
@@ -426,7 +426,7 @@ def _run(program: list[tuple[str, int, int, bool]], values: list[flow.Tensor]) -
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(program=programs(), worker=st.sampled_from(["never", "always"]))
-def test_random_programs_make_what_single_ops_make(program: list[tuple[str, int, int, bool]], worker: str) -> None:
+def test_random_programs_have_the_results_of_single_ops(program: list[tuple[str, int, int, bool]], worker: str) -> None:
     side = 512  # large enough for two ops out of three
     arrays = [numbers(seed)[:side, :side].copy() for seed in (0, 1)]
     found: list[list[Any]] = []

@@ -111,7 +111,7 @@ def test_a_callback_that_writes_a_result_without_memory_gets_some_of_the_device(
     )
 
 
-def test_what_is_written_over_something_dropped_is_in_memory_of_the_device() -> None:
+def test_a_result_written_over_a_dropped_one_is_in_memory_of_the_device() -> None:
     strictly(
         SCRIPT,
         Step("open", "s", (), ("cancelled",)),
@@ -133,7 +133,7 @@ def test_memory_of_something_dropped_is_given_back_in_order() -> None:
     )
 
 
-def test_what_a_worker_is_making_is_updated_and_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_a_worker_is_making_is_updated_and_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters that were being made when the optimizer's step was handed over became garbage."""
     allocate = BinAllocator.allocate
     with entered(eager()) as machine, gate(cost=0) as closed:
@@ -369,7 +369,7 @@ def test_a_mistake_is_found(plant: Plant, mode: str, monkeypatch: pytest.MonkeyP
     assert found, "the scripts among 400 programs ran as if nothing were wrong"
 
 
-def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_case_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     shields_do_not_shield(monkeypatch)
     cases = (make_case(seed, "cpu") for seed in range(400))
     failing = next(case for case in cases if case.setting.surroundings == "script" and fails(case) is not None)

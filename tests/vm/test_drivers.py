@@ -392,7 +392,7 @@ def test_synchronize_blocks_in_plain_code() -> None:
 
 
 @pytest.mark.host
-async def test_leaving_by_an_exception_drops_what_has_not_started() -> None:
+async def test_leaving_by_an_exception_drops_unstarted_work() -> None:
     release = threading.Event()
     started = threading.Event()
 
@@ -472,7 +472,7 @@ async def test_a_blocking_read_on_the_loop_whose_callback_would_be_woken() -> No
                 assert (x @ x)[0, 0].item() == 200.0**3
 
 
-async def test_a_blocking_read_of_what_another_machine_of_the_loop_computes() -> None:
+async def test_a_blocking_read_of_a_result_of_another_machine_of_the_loop() -> None:
     """The loop's callback could drive the other machine, but cannot run while the loop is blocked."""
     x = flow.ones(3) + 1
     with warnings.catch_warnings():
@@ -481,7 +481,7 @@ async def test_a_blocking_read_of_what_another_machine_of_the_loop_computes() ->
             assert (x + 1).tolist() == [3.0] * 3
 
 
-def test_what_is_appended_while_a_machine_closes_is_dropped_too() -> None:
+def test_instructions_appended_while_a_machine_closes_are_dropped_too() -> None:
     """Between dropping and the last turn another thread appends; its readers must hear of the end."""
     machine = VirtualMachine("closing")
     x = flow.ones(3)
@@ -553,7 +553,7 @@ def test_memory_of_dropped_tensors_goes_back(worker: str, make_default: MakeDefa
     machine.close()
 
 
-def test_who_came_while_a_fork_held_everything_up_is_woken() -> None:
+def test_a_thread_that_came_during_a_fork_is_woken() -> None:
     """The fork had the turn, and gave it back without a word."""
     results: list[Any] = []
     with entered(VirtualMachine("forks", cpu_worker="never")) as machine:
@@ -591,7 +591,7 @@ async def test_a_worker_goes_on_with_heavy_work_while_its_loop_is_busy() -> None
             assert (await x).tolist() == [3.0]
 
 
-async def test_a_worker_that_drives_also_does_what_is_small() -> None:
+async def test_a_worker_that_drives_also_runs_small_instructions() -> None:
     threads: set[int] = set()
     done = threading.Event()
 
@@ -614,7 +614,7 @@ async def test_a_worker_that_drives_also_does_what_is_small() -> None:
     assert threading.get_ident() not in threads
 
 
-def test_a_worker_that_waits_for_itself_runs_what_it_was_handed() -> None:
+def test_a_worker_that_waits_for_itself_runs_its_queue() -> None:
     """As it does when it drives and there is no memory left."""
     ran: list[str] = []
     over = threading.Event()
@@ -634,7 +634,7 @@ def test_a_worker_that_waits_for_itself_runs_what_it_was_handed() -> None:
     assert worker.stop() == []
 
 
-async def test_an_abort_while_a_worker_drives_drops_what_has_not_begun() -> None:
+async def test_an_abort_while_a_worker_drives_drops_unstarted_work() -> None:
     """The worker has the turn lock for a moment, in which an abort must not give up."""
     driving = threading.Event()
     ran: list[str] = []
@@ -661,7 +661,7 @@ async def test_an_abort_while_a_worker_drives_drops_what_has_not_begun() -> None
     assert ran == []
 
 
-async def test_a_worker_that_drives_and_finds_no_memory_runs_what_it_has_handed_to_itself() -> None:
+async def test_a_worker_that_drives_and_finds_no_memory_runs_its_own_queue() -> None:
     """Only then it is known that nothing more will be given back."""
     gc.collect()
     flow.empty_cache("cpu")

@@ -19,7 +19,7 @@ def failing() -> flow.Tensor:
 
 
 @pytest.mark.host
-def test_what_can_be_inferred_is_raised_at_the_call() -> None:
+def test_errors_that_inference_finds_are_raised_at_the_call() -> None:
     issued = default_machine().engine.total_inserted + len(default_machine().engine.pending)
     with pytest.raises(ValueError, match=r"add: shapes \[2\] and \[3\] do not broadcast"):
         flow.ones_like(flow.tensor([1.0, 2.0])) + flow.tensor([1.0, 2.0, 3.0])

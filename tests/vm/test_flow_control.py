@@ -134,7 +134,7 @@ def test_several_issuers_sleep_and_wake() -> None:
     machine.close()
 
 
-def test_what_a_kernel_issues_does_not_wait_for_itself() -> None:
+def test_an_instruction_issued_by_a_kernel_does_not_wait_for_itself() -> None:
     """A callback that issues above the mark would wait for its own end."""
     machine = VirtualMachine(cpu_worker="never", high_water=2)
     results: list[flow.Tensor] = []
@@ -149,7 +149,7 @@ def test_what_a_kernel_issues_does_not_wait_for_itself() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "abort"])
-def test_who_sleeps_for_room_is_woken_when_the_machine_ends(end: str) -> None:
+def test_a_producer_that_sleeps_is_woken_when_the_machine_ends(end: str) -> None:
     machine = eager(high_water=10, stall_after=0.01)
     with listening(STALL) as stalled, held(machine) as closed:
 
@@ -248,7 +248,7 @@ async def test_a_cancelled_checkpoint_waits_no_more() -> None:
         assert [(await result).item() for result in results] == [1.0] * 5
 
 
-async def test_awaiting_a_result_waits_for_room_too() -> None:
+async def test_awaiting_a_result_waits_for_the_low_mark_too() -> None:
     async with VirtualMachine(cpu_worker="always", high_water=10) as machine:
         with gate() as first:
             x = call(lambda: 2.0)
@@ -273,7 +273,7 @@ async def test_awaiting_a_result_waits_for_room_too() -> None:
         del results
 
 
-async def test_who_awaits_checkpoints_is_not_warned() -> None:
+async def test_a_coroutine_that_awaits_checkpoints_gets_no_warning() -> None:
     """Warnings are errors in these tests."""
     async with VirtualMachine(cpu_worker="always", high_water=10) as machine:
         with gate() as closed:
@@ -294,7 +294,7 @@ async def test_who_awaits_checkpoints_is_not_warned() -> None:
             assert await waiting == [100.0] * 2
 
 
-async def test_the_warning_names_the_users_line_and_says_what_to_do() -> None:
+async def test_the_warning_names_the_users_line_and_gives_advice() -> None:
     async with VirtualMachine("busy", cpu_worker="always", high_water=3):
         with gate() as closed:
             await closed.reached()
@@ -310,7 +310,7 @@ async def test_the_warning_names_the_users_line_and_says_what_to_do() -> None:
             assert "await vmflow.checkpoint()" in message
 
 
-async def test_many_coroutines_that_issue_a_lot_share_the_room() -> None:
+async def test_many_coroutines_that_issue_a_lot_stay_below_the_marks() -> None:
     async with VirtualMachine(high_water=50) as machine:
         highest = 0
 

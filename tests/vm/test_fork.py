@@ -290,7 +290,7 @@ print(*codes)
     )
 
 
-def test_what_this_thread_has_issued_is_finished_before() -> None:
+def test_instructions_of_this_thread_are_finished_before_a_fork() -> None:
     passes(
         """
 x = flow.ones(400, 400)

@@ -42,20 +42,20 @@ def launches(machine: VirtualMachine) -> list[list[str]]:
     ]
 
 
-def test_a_chain_is_launched_at_once(machine: VirtualMachine) -> None:
+def test_a_chain_is_launched_in_one_turn(machine: VirtualMachine) -> None:
     x = flow.ones(4)
     y = ((x + 1) * 2).sqrt() - 3
     assert y.tolist() == [-1.0] * 4
     assert ["fill", "add_scalar", "mul_scalar", "sqrt", "sub_scalar"] in launches(machine)
 
 
-def test_what_costs_more_is_launched_alone(machine: VirtualMachine) -> None:
+def test_an_expensive_instruction_is_launched_alone(machine: VirtualMachine) -> None:
     x = flow.ones(300, 300)
     (x + 1).sum().item()
     assert [len(launch) for launch in launches(machine) if "add_scalar" in launch] == [1]
 
 
-def test_a_failure_spoils_what_depends_on_it_and_names_its_own_line(machine: VirtualMachine) -> None:
+def test_a_failure_spoils_dependent_results_and_names_its_own_line(machine: VirtualMachine) -> None:
     x = flow.ones(3)
     bad = flow.gather(x, 0, flow.tensor([7]))  # this line
     worse = bad + 1
@@ -86,7 +86,7 @@ def test_members_keep_their_own_scopes(machine: VirtualMachine) -> None:
     assert any(launch.count("mul_scalar") == 2 for launch in launches(machine))
 
 
-def test_what_is_cancelled_in_the_middle_stops_in_the_middle(machine: VirtualMachine) -> None:
+def test_members_cancelled_in_the_middle_stop_in_the_middle(machine: VirtualMachine) -> None:
     """A member that has begun finishes; those behind it in the same launch do not begin."""
     x = flow.ones(3)
     with flow.scope() as scope:
@@ -124,7 +124,7 @@ def test_closing_drops_members_that_have_not_begun(machine: VirtualMachine) -> N
     assert machine.engine.outstanding() == 0
 
 
-def test_what_is_meant_to_end_the_program_does_so_behind_the_other_members(machine: VirtualMachine) -> None:
+def test_an_exception_that_ends_the_program_does_so_after_the_other_members(machine: VirtualMachine) -> None:
     def leave() -> None:
         raise SystemExit(3)
 

@@ -201,7 +201,7 @@ def test_a_handler_may_come_anywhere_in_a_coroutine(default: flow.VirtualMachine
 
 
 @pytest.mark.slow
-def test_what_cannot_be_had_in_a_handler_says_so(default: flow.VirtualMachine) -> None:
+def test_a_result_that_a_handler_cannot_wait_for_raises_an_error(default: flow.VirtualMachine) -> None:
     """What is computed by what was interrupted, and a graph's call: right, or an error at once; right afterwards."""
     refused: list[str] = []
 

@@ -80,7 +80,7 @@ def test_large_results_lie_in_memory_of_the_pool(machine: VirtualMachine) -> Non
     assert z.sum().item() == 3 * 300 * 300
 
 
-def test_what_fails_is_raised_where_it_is_looked_at_and_names_its_line(machine: VirtualMachine) -> None:
+def test_a_failure_is_raised_where_it_is_read_and_names_its_line(machine: VirtualMachine) -> None:
     bad = flow.gather(flow.ones(3), 0, flow.tensor([7]))  # this line
     later = bad + 1
     with pytest.raises(IndexError) as caught:
@@ -88,10 +88,10 @@ def test_what_fails_is_raised_where_it_is_looked_at_and_names_its_line(machine: 
     notes = "\n".join(caught.value.__notes__)
     assert "while running gather" in notes
     assert "test_inline.py" in notes
-    assert "in test_what_fails_is_raised_where_it_is_looked_at_and_names_its_line" in notes
+    assert "in test_a_failure_is_raised_where_it_is_read_and_names_its_line" in notes
 
 
-def test_what_is_behind_something_waits_its_turn() -> None:
+def test_a_call_behind_another_waits_its_turn() -> None:
     release = threading.Event()
     with entered(VirtualMachine("behind", cpu_worker="always", gather=1)):
         first = call(release.wait)
@@ -101,7 +101,7 @@ def test_what_is_behind_something_waits_its_turn() -> None:
         assert second.item() == 2.0
 
 
-def test_what_a_callback_issues_runs_in_it(machine: VirtualMachine) -> None:
+def test_a_call_issued_by_a_callback_runs_in_it(machine: VirtualMachine) -> None:
     x = flow.ones(3)
     issued: list[flow.Tensor] = []
     found: list[object] = []
@@ -150,7 +150,7 @@ async def test_on_a_loop_for_as_much_as_the_machine_may_take_of_a_turn(monkeypat
         assert machine.engine.total_inserted == there.count(False)
 
 
-async def test_who_awaits_nothing_but_small_ops_lets_the_loop_go_on() -> None:
+async def test_a_coroutine_of_small_ops_lets_the_loop_run() -> None:
     loop, turns = asyncio.get_running_loop(), 0
 
     def count() -> None:
@@ -168,7 +168,7 @@ async def test_who_awaits_nothing_but_small_ops_lets_the_loop_go_on() -> None:
         assert turns >= (time.perf_counter() - begin) / 0.01
 
 
-async def test_what_takes_long_is_not_done_on_a_loop() -> None:
+async def test_long_calls_are_not_run_on_a_loop() -> None:
     async with VirtualMachine("loop", race_check=False) as machine:
         x = await flow.ones(700, 700)
         await asyncio.sleep(0)
@@ -178,7 +178,7 @@ async def test_what_takes_long_is_not_done_on_a_loop() -> None:
         assert y[0, 0].item() == 700
 
 
-async def test_what_is_not_wanted_any_more_is_not_done_on_a_loop_either() -> None:
+async def test_dropped_long_calls_are_not_run_on_a_loop_either() -> None:
     async with VirtualMachine("loop", cpu_worker="never", race_check=False):
         x = await flow.ones(3)
         with flow.scope() as scope:
@@ -217,7 +217,7 @@ def test_loops_that_have_ended_are_forgotten() -> None:
     machine.close()
 
 
-def test_what_a_caller_has_made_is_there_at_once(machine: VirtualMachine) -> None:
+def test_an_array_of_the_caller_is_usable_immediately(machine: VirtualMachine) -> None:
     x = flow.from_numpy(np.ones(3, np.float32))
     assert (x + 1)._blob.storage.array is not None
     assert (flow.tensor([1.0, 2.0]) * x[0])._blob.storage.array is not None

@@ -133,7 +133,7 @@ async def test_decorated_async_generator() -> None:
     assert records()
 
 
-def test_a_generator_hears_what_is_sent_and_thrown() -> None:
+def test_a_generator_gets_sent_values_and_thrown_exceptions() -> None:
     heard: list[object] = []
 
     @flow.enable_grad()

@@ -49,7 +49,7 @@ def stats(name: str) -> int:
     return flow.memory_stats(DEVICE)[name]
 
 
-def test_a_chain_uses_what_a_sequential_program_would(machine: VirtualMachine) -> None:
+def test_a_chain_uses_as_much_memory_as_a_sequential_program(machine: VirtualMachine) -> None:
     """Hundreds of results of 8 MiB are issued before any is computed; at most three are there at a time."""
     x = mebibytes(8)
     for _ in range(200):
@@ -82,7 +82,7 @@ async def test_the_same_in_a_coroutine(machine: VirtualMachine) -> None:
     assert stats("num_ooms") == 0
 
 
-def test_what_cannot_fit_fails_alone_and_says_who_has_the_memory(machine: VirtualMachine) -> None:
+def test_a_tensor_that_cannot_fit_fails_alone_and_the_error_names_the_largest_tensors(machine: VirtualMachine) -> None:
     held = mebibytes(40)  # the line that is named
     doomed = mebibytes(30)
     dependent = doomed + 1
@@ -103,7 +103,7 @@ def test_what_cannot_fit_fails_alone_and_says_who_has_the_memory(machine: Virtua
     assert mebibytes(60)[0].item() == 0
 
 
-async def test_what_is_released_behind_the_one_that_is_stuck_is_found(machine: VirtualMachine) -> None:
+async def test_memory_released_behind_the_waiting_instruction_is_found(machine: VirtualMachine) -> None:
     """Issued in one go: the tensor that is in the way is given up after the request that needs its room."""
     first = mebibytes(40)
     seen = first[:1] + 1
@@ -113,7 +113,7 @@ async def test_what_is_released_behind_the_one_that_is_stuck_is_found(machine: V
     assert (await seen).item() == 1
 
 
-async def test_what_something_still_uses_is_not_taken(machine: VirtualMachine) -> None:
+async def test_memory_in_use_is_not_taken(machine: VirtualMachine) -> None:
     """It is released behind the one that is stuck, and used in between."""
     first = flow.full((40 * MIB // 4,), 3.0)
     stuck = mebibytes(40)

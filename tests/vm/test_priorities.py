@@ -60,7 +60,7 @@ async def test_a_small_urgent_forward_overtakes_all_that_was_not_handed_over() -
 
 
 @pytest.mark.parametrize("worker", WHERE)
-async def test_what_was_handed_over_is_less_than_a_streams_depth(worker: str) -> None:
+async def test_launched_work_is_less_than_a_streams_depth(worker: str) -> None:
     """Of ops that are less heavy a few cannot be overtaken any more."""
     record = Record()
     cost = 100_000
@@ -180,7 +180,7 @@ async def test_nothing_waits_for_ever(worker: str, steps: int) -> None:
     assert all(abs(value - steps * AGEING) <= 2 for value in between)
 
 
-def test_what_it_needs_comes_first() -> None:
+def test_its_operands_come_first() -> None:
     """An urgent op waits for ordinary ones that it needs, and these are not hurried."""
     record = Record()
     with held(VirtualMachine(cpu_worker="always", gather=1)) as closed:

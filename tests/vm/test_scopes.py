@@ -137,7 +137,7 @@ def test_each_entry_is_a_scope_of_its_own() -> None:
     assert flow.current_scope() is None
 
 
-async def test_one_object_may_be_entered_by_many_tasks_at_once() -> None:
+async def test_one_object_may_be_entered_by_many_tasks_concurrently() -> None:
     """As ``scope = flow.scope(timeout=1)`` at the top of a server's module would be."""
     shared = flow.scope(name="shared")
     both, go = asyncio.Barrier(2), asyncio.Event()
@@ -374,7 +374,7 @@ async def awaited(tensor: flow.Tensor) -> list[float]:
     return values
 
 
-async def test_what_has_begun_finishes_and_the_rest_is_dropped() -> None:
+async def test_running_work_finishes_and_the_rest_is_dropped() -> None:
     ran: list[str] = []
     async with VirtualMachine(cpu_worker="always"):
         x = flow.ones(1)
@@ -482,7 +482,7 @@ def test_a_shield_is_not_ended_from_outside() -> None:
         assert within.cancelled()
 
 
-async def test_waiting_coroutines_are_told_at_once() -> None:
+async def test_waiting_coroutines_raise_immediately() -> None:
     """Although the device is busy, and whoever cancels."""
     async with VirtualMachine(cpu_worker="always"):
         with gate() as closed:
@@ -524,7 +524,7 @@ async def cancel_in_task(scope: Scope) -> None:
     scope.cancel()
 
 
-def test_a_waiting_thread_is_told_at_once() -> None:
+def test_a_waiting_thread_raises_immediately() -> None:
     """It has fallen asleep by the time: it has reported a stall."""
     with listening("nothing has ended") as stalled, held(eager(stall_after=0.01)) as closed:
         with flow.scope() as scope:
@@ -626,9 +626,7 @@ async def test_a_cancelled_decorated_coroutine_cancels_its_scope() -> None:
 
 
 @pytest.mark.parametrize("worker", WHERE)
-async def test_what_was_dropped_is_not_logged_and_its_memory_is_free(
-    worker: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_dropped_work_is_not_logged_and_its_memory_is_free(worker: str, caplog: pytest.LogCaptureFixture) -> None:
     async def handle() -> list[weakref.ref[Any]]:
         with flow.scope() as scope:
             parts = list(itertools.accumulate(range(50), lambda so_far, _: so_far + x, initial=x))[1:]
@@ -651,7 +649,7 @@ async def test_what_was_dropped_is_not_logged_and_its_memory_is_free(
     assert caplog.records == []
 
 
-async def test_a_scope_that_is_kept_keeps_nothing_of_what_was_waited_for() -> None:
+async def test_a_scope_that_is_kept_keeps_no_awaited_tensors() -> None:
     async def handle() -> weakref.ref[Any]:
         y = call(lambda: 1.0)
         with pytest.raises(flow.Cancelled):
@@ -666,7 +664,7 @@ async def test_a_scope_that_is_kept_keeps_nothing_of_what_was_waited_for() -> No
         assert storage() is None
 
 
-async def test_what_was_dropped_holds_no_memory() -> None:
+async def test_dropped_results_hold_no_memory() -> None:
     """What was handed over to the worker, and given memory, before the scope was cancelled, holds it while it lives."""
     async with VirtualMachine(cpu_worker="always") as machine:
         x = await flow.ones(LARGE)
@@ -884,7 +882,7 @@ async def test_results_from_before_the_deadline_stay_good() -> None:
         assert await awaited(y * 2) == [4.0] * 3
 
 
-async def test_what_runs_when_the_deadline_passes_keeps_its_result() -> None:
+async def test_an_instruction_that_runs_when_the_deadline_passes_keeps_its_result() -> None:
     async with VirtualMachine(cpu_worker="always"):
         with flow.scope(timeout=0.05), gate() as closed:
             await closed.reached()
@@ -894,7 +892,7 @@ async def test_what_runs_when_the_deadline_passes_keeps_its_result() -> None:
         assert await awaited(closed.tensor) == [1.0]
 
 
-def test_a_thread_without_a_loop_is_told_at_the_deadline() -> None:
+def test_a_thread_without_a_loop_raises_at_the_deadline() -> None:
     with held(eager()) as closed:
         with flow.scope(timeout=0.02):
             y = call(lambda: 1.0)
@@ -903,7 +901,7 @@ def test_a_thread_without_a_loop_is_told_at_the_deadline() -> None:
         assert not closed.opened.is_set()
 
 
-def test_a_thread_is_told_at_the_deadline_although_another_one_computes_inline() -> None:
+def test_a_thread_raises_at_the_deadline_although_another_one_computes_inline() -> None:
     """The other thread drives, and runs the kernel that this one is queued behind."""
     with entered(VirtualMachine(cpu_worker="never", gather=1)) as machine:
         busy, open_it = threading.Event(), threading.Event()
@@ -1155,7 +1153,7 @@ def test_running_statistics_survive_a_batch_that_was_dropped() -> None:
         assert norm(flow.randn(4, 3)).isfinite().all().item()
 
 
-def test_what_is_changed_in_place_and_dropped_has_no_value() -> None:
+def test_a_tensor_changed_in_place_by_a_dropped_op_has_no_value() -> None:
     """Half of the changes would be worse, for nobody could see it; an op that has begun is not undone."""
     x, y, z = flow.ones(3), flow.ones(3), flow.ones(3)
     with flow.scope() as scope:

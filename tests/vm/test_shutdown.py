@@ -117,7 +117,7 @@ async def test_an_in_place_op_that_was_refused_changes_nothing() -> None:
     assert x.tolist() == [1.0, 1.0]
 
 
-async def test_an_in_place_op_that_was_refused_does_not_hide_what_computes_its_target() -> None:
+async def test_a_refused_in_place_op_does_not_hide_the_writer_of_its_target() -> None:
     machine = VirtualMachine("m", cpu_worker="always")
     async with machine:
         with gate() as closed:
@@ -172,7 +172,7 @@ async def test_shutting_down_an_unused_machine() -> None:
 # Not finishing
 
 
-async def test_when_the_grace_is_over_what_has_not_begun_is_dropped() -> None:
+async def test_when_the_grace_is_over_unstarted_work_is_dropped() -> None:
     machine = VirtualMachine("m", cpu_worker="always")
     ran: list[str] = []
     async with machine:
@@ -277,7 +277,7 @@ async def test_aborting_waits_for_nothing() -> None:
             await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_who_waits_for_what_is_running_is_told_of_the_abort_at_once() -> None:
+async def test_a_coroutine_that_waits_for_a_running_instruction_raises_at_an_abort() -> None:
     machine = VirtualMachine("m", cpu_worker="always")
     async with machine:
         with gate() as closed:
@@ -292,7 +292,7 @@ async def test_who_waits_for_what_is_running_is_told_of_the_abort_at_once() -> N
                 await waiting
 
 
-def test_a_thread_that_waits_is_told_of_the_abort_at_once() -> None:
+def test_a_thread_that_waits_raises_at_an_abort() -> None:
     machine = eager(name="m", stall_after=0.01)
     with listening("nothing has ended") as stalled, held(machine) as closed:
         y = closed.tensor + 1
@@ -349,7 +349,7 @@ async def test_entering_a_machine_that_has_ended() -> None:
     assert current_machine() is not machine
 
 
-async def test_what_is_dropped_at_the_end_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_work_dropped_at_the_end_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "vmflow"):
         machine = VirtualMachine(cpu_worker="always")
         async with machine:
@@ -462,7 +462,7 @@ def test_it_is_the_exception_that_the_kernel_raised() -> None:
     assert len(error.__notes__) == 2
 
 
-def test_what_it_was_raised_from_is_told_too() -> None:
+def test_the_exceptions_that_it_was_raised_from_are_kept() -> None:
     def fail() -> None:
         try:
             int("missing")
@@ -515,7 +515,7 @@ class Stop(BaseException):
     """As SystemExit, which pytest would take for its own."""
 
 
-def test_what_is_no_exception_reaches_whoever_drives() -> None:
+def test_a_base_exception_reaches_the_driving_thread() -> None:
     def stop() -> None:
         raise Stop("on purpose")
 
@@ -532,7 +532,7 @@ def test_what_is_no_exception_reaches_whoever_drives() -> None:
         machine.engine.check_invariants()
 
 
-def test_what_is_no_exception_on_a_worker_reaches_whoever_waits() -> None:
+def test_a_base_exception_on_a_worker_reaches_the_waiting_thread() -> None:
     def stop() -> None:
         raise Stop("on purpose")
 
@@ -545,7 +545,7 @@ def test_what_is_no_exception_on_a_worker_reaches_whoever_waits() -> None:
         assert machine.engine.idle()
 
 
-def test_what_is_no_exception_ends_the_loop_that_drives() -> None:
+def test_a_base_exception_ends_the_loop_that_drives() -> None:
     def stop() -> None:
         raise Stop("on purpose")
 

@@ -103,7 +103,7 @@ def failing_generator(*given: Any) -> Any:
         (failing_generator, "the line of a generator", "given[9]"),
     ],
 )
-def test_the_columns_are_those_of_what_failed(function: Callable[..., Any], mark: str, marked: str) -> None:
+def test_the_columns_are_those_of_the_failed_call(function: Callable[..., Any], mark: str, marked: str) -> None:
     error = raised_by(lambda: call(function).item())
     *_, entry = entries(error)
     code = entry.tb_frame.f_code
@@ -157,7 +157,7 @@ def test_more_cells_than_one_byte_counts() -> None:
     assert entry.tb_lasti == 0
 
 
-def test_what_a_frame_held_is_not_kept() -> None:
+def test_the_locals_of_a_frame_are_not_kept() -> None:
     error = raised_by(a_kernel_with_a_cause)
     kept = [entry for entry in entries(error) if entry.tb_frame.f_code.co_name in ("kernel", "inner")]
     assert len(kept) == 4  # one is the op's own, around the function

@@ -46,12 +46,12 @@ def test_it_is_not_given_twice_to_one_thread() -> None:
     assert not lock.locked()
 
 
-def test_nobody_gives_back_what_nobody_has() -> None:
+def test_a_free_lock_cannot_be_released() -> None:
     with pytest.raises(RuntimeError, match="nobody has"):
         TurnLock().release()
 
 
-def test_who_waits_gets_it_when_it_is_given_back() -> None:
+def test_a_waiting_thread_gets_the_lock_when_it_is_released() -> None:
     lock = TurnLock()
     waiting = threading.Event()
     order: list[str] = []

@@ -110,7 +110,7 @@ def _launched(tensor: Tensor) -> tuple[DeviceArray, CudaEvent]:
     storage = tensor._blob.storage
     shared = SharedEvent(stream)
     instruction = physical_run(
-        machine, lambda builder: builder.record_event(shared, (), machine.bring(storage, stream))
+        machine, lambda builder: builder.record_event(shared, (), machine.access(storage, stream))
     )
     machine.driver.drive()
     if shared.event is None:

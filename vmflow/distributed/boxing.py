@@ -161,7 +161,7 @@ def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
         if axis not in changed and any([outer < axis and dims[outer] & dims[axis] for outer in changed])
     ]
     concerned = sorted(changed + inner)
-    shared = any([dims[one] & dims[other] for one in concerned for other in concerned if one < other])
+    shared = any([dims[outer] & dims[axis] for outer in concerned for axis in concerned if outer < axis])
     return (concerned, True) if shared else (changed, False)
 
 

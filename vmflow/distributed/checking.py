@@ -27,12 +27,12 @@ def compared(
     Returns:
         A tensor without elements, which fails with `CollectiveMismatch` if they differ.
     """
-    asked = [each for each in attributes if isinstance(each, TensorMeta)]
-    spreads = [each.spread for each in (*metas, *asked) if each.spread is not None]
+    asked = [value for value in attributes if isinstance(value, TensorMeta)]
+    spreads = [meta.spread for meta in (*metas, *asked) if meta.spread is not None]
     group = spreads[0].placement.group
     if len(group) < 2 or current_process().rank not in group:
         return None
-    operands = ", ".join([f"{each!r} {each.spread!r}" for each in metas])
+    operands = ", ".join([f"{meta!r} {meta.spread!r}" for meta in metas])
     return exchange(Operation("barrier", group, note=f"{op.name}({operands}) with {(*attributes, *scalars)}"), None)
 
 

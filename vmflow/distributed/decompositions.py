@@ -143,7 +143,7 @@ def _mean_loss(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes,
 
 
 def _splits_batch(attributes: Attributes, metas: Metas) -> bool:
-    return any([_split_dims(each) - {1} for each in metas if len(each.shape) > 1])
+    return any([_split_dims(meta) - {1} for meta in metas if len(meta.shape) > 1])
 
 
 class _Channels:

@@ -128,7 +128,7 @@ class CallByParts(GlobalCall):
         ]
         self._several = several
         self._like = like
-        self._has_metas = any([isinstance(each, TensorMeta) for each in attributes])
+        self._has_metas = any([isinstance(value, TensorMeta) for value in attributes])
         self._final = final
 
     def results(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -182,9 +182,9 @@ class CallInSteps(GlobalCall):
 
 def with_metas(attributes: Attributes, replaced: Callable[[TensorMeta], TensorMeta]) -> Attributes:
     """The attributes with other metas; the same object if there are none."""
-    if not any([isinstance(each, TensorMeta) for each in attributes]):
+    if not any([isinstance(value, TensorMeta) for value in attributes]):
         return attributes
-    return tuple([replaced(each) if isinstance(each, TensorMeta) else each for each in attributes])
+    return tuple([replaced(value) if isinstance(value, TensorMeta) else value for value in attributes])
 
 
 def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
@@ -194,7 +194,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
         RuntimeError: if some operands are local, or have other placements.
     """
     spreads = [each.spread for each in metas]
-    asked = [each.spread for each in attributes if isinstance(each, TensorMeta) and each.spread is not None]
+    asked = [value.spread for value in attributes if isinstance(value, TensorMeta) and value.spread is not None]
     if None in spreads:
         raise mixed(op.name, metas)
     placement = (spreads + asked)[0].placement
@@ -213,10 +213,10 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     if steps is not None:
         # The steps give the results their spreads.
         outputs = tuple(
-            [global_meta(tuple(each.shape), each.dtype, spreads[0].everywhere()) for each in inferred.outputs]
+            [global_meta(tuple(output.shape), output.dtype, spreads[0].everywhere()) for output in inferred.outputs]
         )
         return _planned(op, inferred, outputs, CallInSteps(op, steps))
-    if metas and not has_rule(op) and any([sbp != broadcast for each in spreads for sbp in each.sbp]):
+    if metas and not has_rule(op) and any([sbp != broadcast for spread in spreads for sbp in spread.sbp]):
         _tell_of_broadcast(op)
     chosen = _cheapest(
         placement,

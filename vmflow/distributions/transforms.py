@@ -344,7 +344,7 @@ class TransformedDistribution(Distribution):
                 raise TypeError(f"TransformedDistribution: expected transforms, got {type(part).__name__}")
         self.transforms = parts
         shape = own = (*base_distribution.batch_shape, *base_distribution.event_shape)
-        events = max([len(base_distribution.event_shape), *[value.event_dim for value in parts]])
+        events = max([len(base_distribution.event_shape), *[part.event_dim for part in parts]])
         if events > len(shape):
             raise ValueError(
                 f"TransformedDistribution: a transform takes {events} dimensions as a whole, and samples have the "

@@ -86,7 +86,7 @@ class _Builder:
         return made
 
     def _deferred(self) -> list[Event]:
-        finishes = {(value.machine, value.serial): value for value in self.trace.finishes}
+        finishes = {(finish.machine, finish.serial): finish for finish in self.trace.finishes}
         made: list[Event] = []
         for run in self.trace.runs:
             if run.state != DEFERRED:

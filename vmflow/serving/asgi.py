@@ -113,8 +113,8 @@ class DisconnectScope:
 
     def _policy_of(self, scope: ASGIScope) -> Policy:
         path = scope["path"].removeprefix(scope.get("root_path", ""))  # where it is mounted
-        for value, policy in self._paths.items():
-            if path == value or (value.endswith("/") and path.startswith(value)):
+        for prefix, policy in self._paths.items():
+            if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
                 return policy
         return self._policy
 
@@ -328,7 +328,7 @@ class RequestScope:
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 span.answered(message["status"])
-                others = [value for value in message.get("headers", ()) if value[0].lower() != b"x-request-id"]
+                others = [header for header in message.get("headers", ()) if header[0].lower() != b"x-request-id"]
                 message = {**message, "headers": [*others, raw]}
             await send(message)
 

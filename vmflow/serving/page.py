@@ -189,7 +189,7 @@ def page(session: InferenceSession) -> str:
     if signature.single and signature.specs[0].dtype.category == FLOATING:
         shape = signature.specs[0].shape
         setup = {
-            "image": _IMAGES.get(tuple([value if isinstance(value, int) else 0 for value in shape])),
+            "image": _IMAGES.get(tuple([size if isinstance(size, int) else 0 for size in shape])),
             "rank": len(shape),
         }
     return _PAGE % {

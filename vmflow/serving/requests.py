@@ -246,7 +246,7 @@ class RequestQueue:
         # The limit of waiting requests bounds memory, so ended ones must not pile up.
         if self._stale > self._waiting + 64:
             for key, heap in list(self._heaps.items()):
-                heap[:] = [value for value in heap if value[2].state == QUEUED]
+                heap[:] = [entry for entry in heap if entry[2].state == QUEUED]
                 heapify(heap)
                 if not heap:
                     del self._heaps[key]
@@ -254,7 +254,7 @@ class RequestQueue:
 
     def waiting(self) -> list[Request]:
         """All waiting requests, in no order."""
-        return [value[2] for heap in self._heaps.values() for value in heap if value[2].state == QUEUED]
+        return [request for heap in self._heaps.values() for _, _, request in heap if request.state == QUEUED]
 
     def _left(self, request: Request) -> None:
         self._waiting -= 1

@@ -111,7 +111,7 @@ def _npy_header(header: str) -> tuple[str, bool, tuple[int, ...]]:
         place += 1
     if text[:1] != "{" or text[-1:] != "}" or found.keys() != _KINDS.keys() or inside[place:].strip():
         raise BadBytes("npy: the header is not that of an array of numbers")
-    sizes = tuple([int(value) for value in found["shape"].split(",") if value.strip()])
+    sizes = tuple([int(size) for size in found["shape"].split(",") if size.strip()])
     return found["descr"][1:-1], found["fortran_order"] == "True", sizes
 
 

@@ -158,8 +158,7 @@ class VirtualMachineEngine:
     def schedule(self) -> list[Instruction]:
         """Take a turn: return the instructions to launch now, in order.
 
-        Each of them must be reported by `completed` or `failed`, in any order.  Those of one stream are erased in
-        order.
+        Each of them must be reported by `completed` or `failed`, in any order; a stream's are erased in order.
         """
         launches: list[Instruction] = []
         erased: list[Instruction] = []
@@ -558,8 +557,8 @@ class VirtualMachineEngine:
         for instruction in self.lively:
             for successor in (instruction.on_launch or []) + (instruction.on_finish or []):
                 edges[successor] = edges.get(successor, 0) + 1
-        ready = {entry for instruction in self.lively for entry in _ready_on(instruction.stream)}
-        running = {entry for stream in self.active_streams for entry in stream.running}
+        ready = {waiting for instruction in self.lively for waiting in _ready_on(instruction.stream)}
+        running = {instruction for stream in self.active_streams for instruction in stream.running}
         barriers = set(self.barriers)
         lively = len(members_of(self.lively))
         if self.total_inserted - self.total_erased != lively:

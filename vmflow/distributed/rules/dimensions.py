@@ -26,7 +26,7 @@ def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Si
 
 def _linear(call: Call) -> list[Signature]:
     """Partial sums give partial sums, unless numbers are rounded to another dtype."""
-    if any([each.dtype.category < FLOATING for each in (*call.inputs, *call.outputs)]):
+    if any([meta.dtype.category < FLOATING for meta in (*call.inputs, *call.outputs)]):
         return []
     return [Signature((partial_sum,) * len(call.inputs), (partial_sum,) * len(call.outputs))]
 
@@ -158,7 +158,7 @@ def _scatter_diagonal(call: Call) -> list[Signature]:
 
 
 def _keeps_dtype(call: Call) -> bool:
-    return all([each.dtype is call.outputs[0].dtype for each in call.inputs])
+    return all([operand.dtype is call.outputs[0].dtype for operand in call.inputs])
 
 
 # Ops on batches of matrices or images
@@ -202,7 +202,8 @@ def _solve(call: Call) -> list[Signature]:
     columns = len(call.inputs[1].shape) - 1
     found = [
         Signature(
-            tuple([aligned(dim, len(leading), tuple(each.shape[:-2]), size) for each in call.inputs]), (split(dim),)
+            tuple([aligned(dim, len(leading), tuple(operand.shape[:-2]), size) for operand in call.inputs]),
+            (split(dim),),
         )
         for dim, size in enumerate(leading)
     ]

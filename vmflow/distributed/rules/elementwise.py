@@ -50,7 +50,7 @@ def _elementwise(call: Call) -> list[Signature]:
         return []
     found = [
         Signature(
-            tuple([aligned(dim, len(shape), tuple(each.shape), size) for each in call.inputs]),
+            tuple([aligned(dim, len(shape), tuple(operand.shape), size) for operand in call.inputs]),
             (split(dim),) * len(call.outputs),
         )
         for dim, size in enumerate(shape)

@@ -129,7 +129,7 @@ def _attention(call: Call) -> list[Signature]:
 def _leading(operands: tuple[TensorMeta, ...], dim: int, leading: int, size: int) -> tuple[Sbp, ...]:
     """The sbps of query, key, value and mask if one of the dimensions before the last two is split."""
     query, key, value, *masks = operands
-    three = [aligned(dim, leading, tuple(each.shape[:-2]), size) for each in (query, key, value)]
+    three = [aligned(dim, leading, tuple(operand.shape[:-2]), size) for operand in (query, key, value)]
     return (*three, *[aligned(dim, leading + 2, tuple(mask.shape), size) for mask in masks])
 
 
