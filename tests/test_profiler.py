@@ -1,4 +1,4 @@
-"""The profiler: what a trace contains, that it is well-formed, and which steps are recorded."""
+"""The profiler: the contents of a trace, its format, and the recorded steps."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def exported(prof: profiler.profile, folder: Path) -> Chrome:
 
 
 def check(trace: Chrome) -> None:
-    """Every rule that the format, and those who draw it, have."""
+    """Every rule of the format and of its viewers."""
     events = trace["traceEvents"]
     for event in events:
         assert event["ph"] in "XbesftCMi"
@@ -80,7 +80,7 @@ def check_slices(trace: Chrome) -> None:
 
 
 def check_spans(events: list[Chrome]) -> None:
-    """What begins ends, once and not before."""
+    """Every begin has one end, not before it."""
     open_spans: dict[tuple[str, str], Chrome] = {}
     for event in events:
         if event["ph"] == "b":
@@ -127,7 +127,7 @@ def slice_at(trace: Chrome, event: Chrome) -> Chrome:
 
 
 def chains(trace: Chrome) -> list[list[str]]:
-    """Of every arrow, the kinds of the slices that it connects."""
+    """The kinds of the slices that each arrow connects."""
     return [[slice_at(trace, end)["cat"] for end in chain] for chain in arrows(trace)]
 
 
@@ -174,7 +174,7 @@ def test_the_check_notices_errors(wrong: list[Chrome]) -> None:
         check({"traceEvents": [*names, *wrong]})
 
 
-# What is in it
+# Contents
 
 
 def test_names_lines_and_bytes(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_every_awaited_tensor_has_its_chain(tmp_path: Path) -> None:
     ours = Counter(names[wait["pid"], wait["tid"]] for wait in waits)
     assert ours == {"task worker 0": 4, "task worker 1": 4, "task worker 2": 4}
     for chain in awaited:
-        # Whoever awaits is who issued, and the thread in between is the stream's.
+        # The issuing thread awaits, and the thread in between is the stream's.
         assert chain[0]["tid"] == chain[2]["tid"] != chain[1]["tid"]
 
 
@@ -263,7 +263,7 @@ async def test_several_tasks_await_one_tensor(tmp_path: Path) -> None:
 
 
 async def test_awaits_inside_one_another_get_tracks_of_their_own(tmp_path: Path) -> None:
-    """A coroutine driven by hand may be inside two awaits at once, begun in one order and ended in the same."""
+    """A coroutine driven by hand may be inside two awaits together, begun in one order and ended in the same."""
     async with VirtualMachine(cpu_worker="always"), profiler.profile() as prof:
         first, second = flow.ones(4).exp(), flow.ones(4).log()
         waits = [first.__await__(), second.__await__()]
@@ -817,7 +817,7 @@ def test_arguments_are_checked(arguments: dict[str, Any], error: type[Exception]
         profiler.profile(**arguments)
 
 
-# What it costs
+# Costs
 
 
 def test_no_more_than_max_events_are_kept(tmp_path: Path) -> None:
@@ -891,7 +891,7 @@ DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits.py"
 @pytest.mark.slow
 @pytest.mark.host
 async def test_the_training_of_the_digits(tmp_path: Path) -> None:
-    """The trace of a real program is as it should be, and every step's loss can be followed to whoever awaited it."""
+    """The trace of a real program is as it should be, and every step's loss can be followed to its await."""
     for needed in ("sklearn", "matplotlib", "tqdm", "safetensors"):
         pytest.importorskip(needed, reason=f"{needed} comes with the examples extra")
     spec = importlib.util.spec_from_file_location("digits_example", DIGITS)

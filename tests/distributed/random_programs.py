@@ -288,7 +288,7 @@ def run_with_fault(seed: int) -> None:
                 dist.all_reduce(flow.ones(3)).tolist()
         for number in range(3):
             Program(seed + number, ranks).run()
-            # What a rank has only issued, others may still wait for.
+            # Other ranks may still wait for operations that a rank has only issued.
             flow.distributed.barrier().tolist()
 
     results = dist.simulate(program, ranks, seed, faults=faults, return_exceptions=True, timeout=60)

@@ -181,7 +181,7 @@ def test_a_file_of_whole_tensors_is_written_by_one_rank_and_read_by_one(tmp_path
             other.load_state_dict(state)
             for one, another in zip(other.parameters(), model.parameters(), strict=True):
                 np.testing.assert_array_equal(one.detach().numpy(), another.detach().numpy())
-        # Local tensors are the whole, alike on all ranks.
+        # Local tensors are whole, and the same on all ranks.
         other.load_state_dict(flow.load(path))
         np.testing.assert_array_equal(
             next(other.parameters()).detach().numpy(), next(model.parameters()).detach().numpy()

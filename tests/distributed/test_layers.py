@@ -1,4 +1,4 @@
-"""Layers of global parameters, called with a batch that is split, give what they give on one rank; gradients, too."""
+"""Layers of global parameters have the same results and gradients with a split batch as on one rank."""
 
 from __future__ import annotations
 

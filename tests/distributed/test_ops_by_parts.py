@@ -24,7 +24,7 @@ pytestmark = pytest.mark.host
 
 
 class Case(NamedTuple):
-    """A function and what it is called with.
+    """A function and its arguments.
 
     Attributes:
         call: from tensors to a tensor.

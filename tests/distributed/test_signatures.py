@@ -167,7 +167,7 @@ def _whole(number: int, name: str) -> list[Array]:
 
 
 def wrong(call: Recorded, whole: list[Array], signature: Signature, ranks: int) -> str:
-    """Why computing part by part does not give the parts of what the whole gives; empty if it does."""
+    """How computing part by part differs from computing the whole; empty if it does not."""
     spread = zip(call.operands, signature.inputs, strict=True)
     given = [parts(each, sbp, ranks, place) for place, (each, sbp) in enumerate(spread)]
     results = []

@@ -221,7 +221,7 @@ def test_each_rank_has_numbers_and_modes_of_its_own() -> None:
     assert two != third
 
 
-# What goes wrong
+# Faults and errors
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -433,7 +433,7 @@ def test_env_has_oneflows_names() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_ranks_share_local_tensors(seed: int) -> None:
-    """One rank waits for what another's machine has to do, and it is the first that stands still."""
+    """A rank waits for another's machine, and is the first to freeze."""
     shared = flow.arange(6.0)
     made: list[flow.Tensor] = []
 

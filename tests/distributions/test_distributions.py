@@ -127,10 +127,10 @@ def test_densities_and_entropies_as_in_pytorch(name: str) -> None:
         _agree(name, lambda d, v: d.perplexity(), value)
 
 
-@pytest.mark.parametrize("what", ["mean", "variance", "stddev", "mode"])
+@pytest.mark.parametrize("moment", ["mean", "variance", "stddev", "mode"])
 @pytest.mark.parametrize("name", WITH_MOMENTS)
-def test_moments_as_in_pytorch(name: str, what: str) -> None:
-    _agree(name, lambda d, v: getattr(d, what), 0.0, differentiable=what != "mode")
+def test_moments_as_in_pytorch(name: str, moment: str) -> None:
+    _agree(name, lambda d, v: getattr(d, moment), 0.0, differentiable=moment != "mode")
 
 
 @pytest.mark.parametrize("name", WITH_CDF)

@@ -55,8 +55,8 @@ class Step(InstructionPolicy):
 class Bench:
     """An engine whose instructions, streams and storages have names.
 
-    Storages are single letters: ``reads="xy"`` reads two.  Each name of an instruction is used once.  What is fused is
-    named after its members, as in ``"one+two"``.
+    Storages are single letters: ``reads="xy"`` reads two.  Each name of an instruction is used once.  Fused
+    instructions are named after their members, as in ``"one+two"``.
     """
 
     def __init__(self, engine: Any = None) -> None:
@@ -125,7 +125,7 @@ class Bench:
     # Decisions
 
     def turn(self) -> list[str]:
-        """The names of what one turn launches, in order."""
+        """The names of the instructions that one turn launches, in order."""
         launched: list[Instruction] = self.engine.schedule()
         self.engine.check_invariants()
         for instruction in launched:
@@ -134,7 +134,7 @@ class Bench:
         return [_name(value) for value in launched]
 
     def erased(self) -> list[str]:
-        """What the last turn erased."""
+        """The names of the instructions that the last turn erased."""
         return [value.name for value in self.engine.erased]
 
     def state(self, name: str) -> str:

@@ -1,6 +1,6 @@
 """Random programs on simulated in-order streams, under a seed, compared with running them one after the other.
 
-A simulated stream takes what is launched in order and lets one at a time read its inputs, and some steps later write
+A simulated stream takes launched operations in order and lets one at a time read its inputs, and some steps later write
 its outputs; ends are reported later still, in any order.  If the engine launches anything too early, a value is read
 before it is written, or overwritten before it is read.
 """
@@ -22,7 +22,7 @@ from .bench import InOrder, Step
 # How an operation behaves once it is launched:
 # a step reads and later writes when its stream comes to it;
 STEP: Final = "step"
-# a host operation, not preschedulable, does both at once when it is launched, without waiting for its stream;
+# a host operation, not preschedulable, does both when it is launched, without waiting for its stream;
 HOST: Final = "host"
 # a dropped one does nothing, and its end may be reported before those ahead of it on its stream;
 DROPPED: Final = "dropped"
@@ -44,7 +44,7 @@ class Operation(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What is issued, and which streams keep program order."""
+    """The issued operations, and the streams that keep program order."""
 
     operations: list[Operation]
     sequential: list[bool]
@@ -80,12 +80,12 @@ Values = dict[Cell, int]
 
 
 def result(number: int, read: list[int]) -> int:
-    """What operation `number` makes of what it has read: different for anything else it might have read."""
+    """The value that operation `number` computes from its inputs: different for any other inputs."""
     return hash((number, *read))
 
 
 def one_after_the_other(program: Program) -> tuple[list[list[int]], Values]:
-    """What each operation reads, and what is there in the end."""
+    """The values that each operation reads, and the final ones."""
     values: Values = {}
     observed: list[list[int]] = []
     for number, operation in enumerate(program.operations):
@@ -97,7 +97,7 @@ def one_after_the_other(program: Program) -> tuple[list[list[int]], Values]:
 
 
 class Simulation:
-    """An engine, its streams, and a driver that does whatever is possible in a random order."""
+    """An engine, its streams, and a driver that does the possible steps in a random order."""
 
     def __init__(self, program: Program, engine: Any, choose: random.Random) -> None:
         self.program = program
@@ -139,7 +139,7 @@ class Simulation:
             for number, operation in enumerate(program.operations)
         ]
         self.numbers = {instruction: number for number, instruction in enumerate(self.instructions)}
-        # What is reported when an operation has ended: itself, or what stands for it if it is the last of those.
+        # The instruction to report when an operation has ended: itself, or the fused one if it is the last member.
         self.reported: list[Instruction | None] = list(self.instructions)
         self.fused = 0
 
@@ -160,7 +160,7 @@ class Simulation:
             assert possible, f"nothing can go on, and these are lively: {list(self.engine.lively)}"
             self.choose.choice(possible)()
             if not self.engine.has_work():
-                self.turn_in_vain()
+                self.turn_without_effect()
             self.engine.check_invariants()
         self.check()
 
@@ -192,7 +192,7 @@ class Simulation:
             if kind != STEP:
                 self.reportable.append(number)
 
-    def turn_in_vain(self) -> None:
+    def turn_without_effect(self) -> None:
         """`has_work` has said that a turn would change nothing."""
         if self.choose.random() < 0.2:
             assert self.engine.schedule() == []

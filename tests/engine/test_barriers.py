@@ -175,7 +175,7 @@ def test_a_global_sync_drains_every_stream_before_its_callback() -> None:
         Instruction(control, GlobalSync(lambda: streams, lambda: seen.append(one.finished + other.finished)))
     )
     _run(engine)
-    assert seen == [[], ["first", "second"]], "a barrier knows what is launched, a global sync what is finished"
+    assert seen == [[], ["first", "second"]], "a barrier waits for launches, a global sync for the ends"
     assert engine.idle()
 
 

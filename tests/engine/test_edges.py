@@ -8,7 +8,7 @@ from vmflow.errors import InternalError
 
 from .bench import Bench
 
-# Across streams: who waits for whom.  Each needs its predecessor to be finished.
+# Across streams, each instruction needs its predecessor to be finished.
 
 
 def test_a_read_waits_for_the_write(bench: Bench) -> None:
@@ -102,7 +102,7 @@ def test_a_chain_across_streams_goes_one_link_at_a_time(bench: Bench) -> None:
     assert bench.turn() == ["third"]
 
 
-# What a dependence remembers: at most one write, then the reads since
+# A dependence remembers at most one write, and the reads since then
 
 
 def test_a_write_drops_older_accesses(bench: Bench) -> None:

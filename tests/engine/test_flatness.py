@@ -1,4 +1,4 @@
-"""What the engine remembers is proportional to what is lively, not to what has been."""
+"""The engine's memory is proportional to the lively instructions, not to the past ones."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_many_lively_readers_leave_nothing_behind() -> None:
     engine.schedule()
     assert _holdings(engine) == EMPTY
     assert not parameter.readers
-    # A table keeps the room of its entries when they are removed one by one, and gives it back at the next write.
+    # A dict keeps the memory of removed entries until the next write.
     engine.receive(Instruction(bench.stream("a"), policy, (), (parameter,)))
     for instruction in engine.schedule():
         engine.completed(instruction)

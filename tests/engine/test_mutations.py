@@ -1,6 +1,6 @@
 """Break one rule of the engine at a time, in a copy of its source, and see that a test notices.
 
-A rule that could be broken unnoticed would not be tested, whatever the tests' names say.
+A rule that can be broken unnoticed is not tested, even if a test has its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .simulation import simulate
 
 Script = Callable[[Bench], None]
 
-# What a test raises that fails; `InternalError` is the engine's own check, run after each turn.
+# The exceptions of failing tests; `InternalError` is the engine's own check, run after each turn.
 FAILS = (AssertionError, InternalError, pytest.fail.Exception)
 
 # Seeds that the random programs have to notice a broken rule.
@@ -26,7 +26,7 @@ SEEDS = range(100)
 
 
 class Mutation(NamedTuple):
-    """A rule, how to break it in the engine's source, and what must fail then."""
+    """A rule, how to break it in the engine's source, and the tests that must fail then."""
 
     rule: str
     old: str
@@ -142,7 +142,7 @@ MUTATIONS = [
                 instruction = running.popleft()
 """,
         """\
-            for instruction in [it for it in running if it.state == DONE]:
+            for instruction in [member for member in running if member.state == DONE]:
                 running.remove(instruction)
 """,
         test_edges.test_an_access_dropped_by_a_write_is_still_waited_for_through_it,
@@ -163,7 +163,7 @@ MUTATIONS = [
         in_programs=True,
     ),
     Mutation(
-        "what is not preschedulable needs its source finished on the same stream too",
+        "instructions that are not preschedulable need their source finished on the same stream too",
         "        if preschedulable and (source.stream is target.stream or source.stream is follows):\n",
         "        if source.stream is target.stream or source.stream is follows:\n",
         test_edges.test_an_instruction_that_is_not_preschedulable_needs_its_predecessor_finished,
@@ -194,7 +194,7 @@ MUTATIONS = [
         in_programs=True,
     ),
     Mutation(
-        "what is ready is launched in program order",
+        "ready instructions are launched in program order",
         "            stream.ready.push(instruction)\n",
         "            stream.ready.row.append(instruction)\n",
         test_transitions.test_instructions_that_become_ready_together_are_launched_in_the_order_of_issue,
@@ -243,7 +243,7 @@ MUTATIONS = [
         in_programs=True,
     ),
     Mutation(
-        "what the story has been told does not change afterwards",
+        "a turn in the story does not change afterwards",
         "            self._failures = []\n",
         "",
         test_story.test_events_are_told_in_the_order_in_which_a_turn_happens,
@@ -299,7 +299,7 @@ MUTATIONS = [
         in_programs=False,
     ),
     Mutation(
-        "what is passed over becomes more urgent",
+        "an instruction that is passed over becomes more urgent",
         "        rank.passed_over += 1\n",
         "        pass\n",
         test_ready.test_nothing_waits_for_ever,
@@ -320,14 +320,14 @@ MUTATIONS = [
         in_programs=False,
     ),
     Mutation(
-        "what has finished makes room",
+        "finished work lets the next be launched",
         "        if stream.full and stream.outstanding < stream.policy.depth:\n",
         "        if False:\n",
         test_ready.test_finished_work_lets_the_next_be_launched,
         in_programs=True,
     ),
     Mutation(
-        "only what is running can be reported finished",
+        "only running instructions can be reported finished",
         "        if instruction.state != LAUNCHED:\n",
         "        if False:\n",
         test_transitions.test_finishing_an_instruction_that_is_not_running_raises_with_the_story,
@@ -348,14 +348,14 @@ MUTATIONS = [
         in_programs=True,
     ),
     Mutation(
-        "only what is of one priority is fused",
+        "only instructions of one priority are fused",
         "                or (instruction.mode is not mode and priority_of(instruction) != priority_of(first))\n",
         "",
         test_fuse.test_priorities_are_not_mixed,
         in_programs=False,
     ),
     Mutation(
-        "what is not fusable is not fused",
+        "instructions that are not fusable are not fused",
         "                or not policy.fusable\n",
         "",
         test_fuse.test_one_alone_stays_alone,
@@ -369,28 +369,28 @@ MUTATIONS = [
         in_programs=False,
     ),
     Mutation(
-        "what may wait for another stream is not fused with what comes before it",
+        "an instruction that may wait for another stream is not fused with earlier ones",
         "                or _waits_elsewhere(instruction, stream)\n",
         "",
         test_fuse.test_reading_a_storage_written_elsewhere_does_not_delay_earlier_members,
         in_programs=False,
     ),
     Mutation(
-        "what is fused reads what its members read",
+        "a fused instruction reads the inputs of its members",
         "            reads += member.reads\n",
         "",
         test_fuse.test_others_wait_for_all_of_it,
         in_programs=True,
     ),
     Mutation(
-        "what is fused writes what its members write",
+        "a fused instruction writes the outputs of its members",
         "            writes += member.writes\n",
         "",
         test_fuse.test_neighbours_on_one_stream_are_fused,
         in_programs=True,
     ),
     Mutation(
-        "members end when what stands for them ends",
+        "members end with their fused instruction",
         "                member.state = ERASED\n",
         "                pass\n",
         test_fuse.test_neighbours_on_one_stream_are_fused,

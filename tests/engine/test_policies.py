@@ -1,4 +1,4 @@
-"""What instructions do when they run: arrays in and out, failures handed on, memory given back, whole builds."""
+"""Running instructions: arrays in and out, failures passed on, memory given back, whole builds."""
 
 from __future__ import annotations
 
@@ -573,7 +573,7 @@ def test_a_closed_machine_refuses_all_and_nothing_waits_for_ever() -> None:
 
 
 class Recorder:
-    """A machine that only notes what it is given, and is interrupted as it accepts the first."""
+    """A machine that only notes its instructions, and is interrupted as it accepts the first."""
 
     def __init__(self) -> None:
         self.issued: list[Instruction] = []
@@ -630,7 +630,7 @@ def _failure(error: BaseException) -> Failure:
 
 @pytest.fixture
 def _no_collection() -> Iterator[None]:
-    """What happens must happen by reference counting, at once."""
+    """Objects must be freed by reference counting, immediately."""
     gc.collect()
     gc.disable()
     yield
@@ -686,7 +686,7 @@ def test_a_failure_holds_lines_and_no_frames() -> None:
         assert trace.tb_frame.f_locals == {}
         assert trace.tb_frame.f_back is None
         trace = trace.tb_next
-    assert names == ["compute", "kernel"], "without the lines of whoever drove"
+    assert names == ["compute", "kernel"], "without the lines of the driver"
     gone = weakref.ref(failure)
     del failure, trace
     assert gone() is None
@@ -700,7 +700,7 @@ def test_a_failed_op_frees_its_inputs_and_is_reported_immediately(caplog: pytest
     flow.synchronize()
     memory = weak_storage(x)
     del x
-    assert memory() is None, "the failure in y does not keep what the op had read"
+    assert memory() is None, "the failure in y does not keep the op's inputs"
     assert caplog.records == []
     del y
     assert len(caplog.records) == 1
@@ -729,7 +729,7 @@ def test_a_failure_of_an_exception_that_was_never_raised() -> None:
 
 
 def test_a_failure_forgets_the_exception_that_its_driver_was_handling() -> None:
-    """Whoever waits in an except block drives, and its exception has nothing to do with the kernel's."""
+    """A waiter in an except block drives, and its exception is unrelated to the kernel's."""
     outer = KeyError("the caller's own trouble")
     try:
         raise outer

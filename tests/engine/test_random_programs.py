@@ -1,4 +1,4 @@
-"""Random programs in random interleavings: whatever the order of events, values are those of sequential execution."""
+"""Random programs in random interleavings: in every order of events, values are those of sequential execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs of tensors, views and in-place ops, run in every way, against numpy on memory shared alike."""
+"""Random programs of tensors, views and in-place ops, run in every way, against numpy with the same shared memory."""
 
 from __future__ import annotations
 

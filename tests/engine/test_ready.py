@@ -1,4 +1,4 @@
-"""What is ready goes out by urgency, as far as its stream has room, and a device may keep order between two streams."""
+"""Ready instructions are launched by urgency until their stream is full; a device may order two of its streams."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_abandoning_empties_the_ready_lists(bench: Bench) -> None:
 
 
 def one_at_a_time(bench: Bench, running: str) -> list[str]:
-    """What is launched on a stream that takes one at a time, each after the one before has finished."""
+    """The launches on a stream that takes one at a time, each after the one before has finished."""
     order: list[str] = []
     while True:
         bench.finish(running)

@@ -1,4 +1,4 @@
-"""The story tells what happened, can be replayed, and keeps nothing alive."""
+"""The story has all events, can be replayed, and keeps nothing alive."""
 
 from __future__ import annotations
 
@@ -256,18 +256,18 @@ def test_a_replay_that_decides_otherwise_raises() -> None:
     bench.drain()
 
 
-# What it keeps
+# Objects that it keeps
 
 
 @pytest.fixture
 def turning() -> Iterator[VirtualMachine]:
-    """A machine that runs nothing without a turn: there is no story of what needs none."""
+    """A machine that runs nothing inline: inline calls are in no story."""
     with entered(VirtualMachine(gather=32)) as machine:
         yield machine
 
 
 def test_the_story_keeps_no_array_alive(turning: VirtualMachine) -> None:
-    gc.disable()  # what reference counting does not free is kept by something
+    gc.disable()  # objects that reference counting does not free are kept by something
     try:
         arrays: list[weakref.ref[object]] = []
         x = flow.tensor(np.arange(6.0))

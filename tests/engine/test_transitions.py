@@ -24,7 +24,7 @@ def test_the_six_states(bench: Bench) -> None:
 
 
 def test_ready_is_the_state_between_the_last_edge_and_the_launch(bench: Bench) -> None:
-    """Nobody is READY between turns, except where the stream has no room."""
+    """No instruction is READY between turns, except on a full stream."""
     bench.stream("a", depth=1)
     bench.issue("first", "a")
     bench.issue("it", "a")
@@ -36,7 +36,7 @@ def test_ready_is_the_state_between_the_last_edge_and_the_launch(bench: Bench) -
 
 
 def test_an_instruction_that_became_ready_later_goes_first_if_it_was_issued_first(bench: Bench) -> None:
-    """A chain is followed before another is begun: that is what a sequential program would do."""
+    """A chain is followed before another is begun, as in a sequential program."""
     bench.issue("make", "a", writes="x")
     bench.issue("use", "a", reads="x")
     bench.issue("other", "a", writes="y")
@@ -58,7 +58,7 @@ def test_independent_instructions_are_launched_in_the_order_of_issue(bench: Benc
 
 
 def test_instructions_that_become_ready_together_are_launched_in_the_order_of_issue(bench: Bench) -> None:
-    """In whatever order that is found out."""
+    """In any order of reports."""
     for number, (name, stream) in enumerate(zip("wvu", "abc", strict=True)):
         bench.issue(f"write {name}", stream, writes="uvw"[2 - number])
     for name in "uvw":

@@ -1,4 +1,4 @@
-"""Servers and clients of ASGI, written by hand: what an application is called with, and what it sends."""
+"""Servers and clients of ASGI, written by hand: the arguments of an application, and the messages that it sends."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Exchange:
 
     @property
     def status(self) -> int:
-        """Of the answer."""
+        """The status of the answer."""
         return int(self.sent[0]["status"])
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the answer."""
+        """The headers of the answer."""
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.sent[0]["headers"]}
 
     @property
     def body(self) -> bytes:
-        """Of the answer, as far as it was sent."""
+        """The part of the body that was sent."""
         return b"".join([value.get("body", b"") for value in self.sent[1:]])

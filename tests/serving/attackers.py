@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from tests.serving.processes import PATIENCE, Server, answer, head, request, serving, until
 
-# Addresses of those who watch, of honest clients, and of attackers.
+# Addresses of watchers, of honest clients, and of attackers.
 WATCHER: Final = "127.0.0.2"
 HONEST: Final = "127.0.0.3"
 ATTACKER: Final = "127.0.0.1"
@@ -38,12 +38,12 @@ def asked(server: Server, raw: bytes, source: str, timeout: float = PATIENCE) ->
 
 
 def stats(server: Server) -> Any:
-    """What the server says of itself."""
+    """The server's statistics."""
     return json.loads(asked(server, request("GET", "/stats", b"", "Connection: close"), WATCHER)[1])
 
 
 def lost(found: Any) -> int:
-    """How many requests have come to none of the ends, judging by what the server says of itself."""
+    """How many requests have not ended in any state, by the server's statistics."""
     ended = sum([found[end] for end in ("done", "failed", "cancelled", "expired")])
     now = found["queued"] + found["running"]
     not_let_in = sum(found["rejected"].values()) + found["arriving"]
@@ -52,7 +52,7 @@ def lost(found: Any) -> int:
 
 
 def at_rest(server: Server) -> Any:
-    """What the server says of itself if nothing is under way."""
+    """The server's statistics once nothing is under way."""
     found = stats(server)
     return found if not (found["arriving"] or found["queued"] or found["running"]) else None
 
@@ -69,7 +69,7 @@ def descriptors(server: Server) -> int:
 
 
 class Beside:
-    """Asks a server again and again on a thread, until the block ends; subclasses say what by `ask`.
+    """Asks a server again and again on a thread, until the block ends; subclasses define the request by `ask`.
 
     Args:
         server: which.
@@ -230,7 +230,7 @@ def command(folder: Path, logs: Path, *options: str, limit: int | None = None) -
 
     Args:
         folder: of the graph.
-        logs: a folder for what it prints.
+        logs: a folder for its output.
         options: of the command.
         limit: of its descriptors; None for that of this process.
     """

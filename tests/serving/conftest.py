@@ -1,4 +1,4 @@
-"""A saved graph to serve, and a folder for what servers print."""
+"""A saved graph to serve, and a folder for the output of servers."""
 
 from __future__ import annotations
 

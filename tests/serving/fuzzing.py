@@ -1,4 +1,4 @@
-"""Sending requests that make no sense to a server, and judging what comes back and what the server has counted."""
+"""Sends senseless requests to a server, and checks the answers and the server's counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.serving.processes import Server, until
 # Seconds in which every request has an answer, or the end of its connection.
 HANGS: Final = 5.0
 
-# What the sessions count as invalid, by the titles of the answers.
+# The errors that sessions count as invalid, by the titles of the answers.
 _INVALID: Final = ("InvalidInput", "BadBody", "BadBytes", "TooLarge", "UnknownKind", "NotAcceptable")
 
 _PATHS: Final = (ONE, NAMED, WIDE)
@@ -27,7 +27,7 @@ _PATHS: Final = (ONE, NAMED, WIDE)
 
 @attrs.define
 class Tally:
-    """What was sent and came back.
+    """A request and its answer.
 
     Attributes:
         families: how many requests there were of each.
@@ -35,7 +35,7 @@ class Tally:
         served, invalid: answers that a session must have counted so.
         unsure: requests of which nobody can say whether a session has seen all of them.
         slowest: seconds.
-        wrong: what must not be, in words.
+        wrong: the violated rule, in words.
     """
 
     families: Counter[str] = attrs.field(factory=Counter)
@@ -65,7 +65,7 @@ class Tally:
             self.wrong.append(f"no answer to {request.raw[:500]!r}")
 
     def differs(self, counts: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[str]:
-        """What the sessions have counted differently.
+        """The differences of the sessions' counts.
 
         Args:
             counts: of the sessions.
@@ -99,7 +99,7 @@ def _title(body: bytes) -> str:
 
 
 def counts(server: Server) -> list[dict[str, Any]]:
-    """What the sessions have counted, when nothing is under way."""
+    """The sessions' counts, when nothing is under way."""
 
     def quiet() -> Any:
         found = [server.json(path + "/stats") for path in _PATHS]
@@ -118,7 +118,7 @@ async def fired(port: int, requests: Iterable[Hostile], tally: Tally, connection
     Args:
         port: of the server.
         requests: in order.
-        tally: what to count in.
+        tally: the counter.
         connections: how many at a time.
     """
     waiting = iter(requests)

@@ -28,7 +28,7 @@ class Hostile:
     """A request as it goes over the wire.
 
     Attributes:
-        family: what kind of mischief it is, for the count.
+        family: the kind of attack, for the count.
         raw: all of it.
         leaves: whether the client closes its side behind that, since the request has no end.
         alone: whether the connection cannot be used again, since nobody knows where the request ends.

@@ -22,16 +22,16 @@ PAUSE: Final = 0.005
 GOOD: Final = b'{"inputs": [1, 2, 3]}'
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """What a condition comes to when it is true."""
+def until(condition: Callable[[], Any], goal: str) -> Any:
+    """Wait until a condition is true, and return its value."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         found = condition()
         if found:
             return found
-        # Who asks without a pause takes the processor from whom he waits for.
+        # Polling without a pause would take the processor from the other process.
         time.sleep(PAUSE)
-    raise AssertionError(f"not within {PATIENCE} s: {what}")
+    raise AssertionError(f"not within {PATIENCE} s: {goal}")
 
 
 class Server:
@@ -40,7 +40,7 @@ class Server:
     Args:
         process: that.
         port: on which it does.
-        log: what it prints.
+        log: its output.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -129,7 +129,7 @@ def serving(
     """A server, until the block ends.
 
     Args:
-        folder: for what it prints.
+        folder: for its output.
         command: behind that of Python.
         environment: beside that of this process.
         port: on which it will be; None if it prints that.
@@ -149,14 +149,14 @@ def serving(
         server = Server(process, port or _printed_port(process, log), log)
         yield server
     finally:
-        # With the processes that it has started: some servers work in these, and they outlive who started them.
+        # With the processes that it has started: some servers work in these, and they outlive their parent.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def _hear_interrupts() -> None:
-    # What is started in the background of a shell ignores Ctrl-C, and so would the server.
+    # Background processes of a shell ignore Ctrl-C, and so would the server.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

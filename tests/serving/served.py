@@ -1,4 +1,4 @@
-"""Applications that tests serve in processes of their own: `application` is what ``VMFLOW_SERVED`` names.
+"""Applications that tests serve in processes of their own; ``VMFLOW_SERVED`` names `application`.
 
 ``python -m tests.serving.served`` serves it with uvicorn on a port that the kernel chooses, and prints that; on the
 kind of event loop that ``VMFLOW_SERVED_LOOP`` names, and with the limits of the command if there is
@@ -20,13 +20,13 @@ from tests.serving import hostile
 from vmflow import serving
 from vmflow.serving.connections import Limits, server
 
-# What has been done so far.
+# The events so far.
 counts = {"begun": 0, "cancelled": 0, "done": 0, "made": 0, "closed": 0}
 
 # The state of the server, if it is uvicorn.
 running: list[Any] = []
 
-# What `until_told` is told, by ``POST /tell/more`` and ``POST /tell/end``.
+# The messages to `until_told`, by ``POST /tell/more`` and ``POST /tell/end``.
 told: asyncio.Queue[str] = asyncio.Queue()
 
 
@@ -78,10 +78,10 @@ def _with_counts(made: Any) -> Any:
         return JSONResponse({**counts, "loop": loop, "connections": len(running[0].connections) if running else None})
 
     async def tell(request: Any) -> Any:
-        told.put_nowait(request.path_params["what"])
+        told.put_nowait(request.path_params["message"])
         return JSONResponse(None)
 
-    made.router.routes += [Route("/counts", counted), Route("/tell/{what}", tell, methods=["POST"])]
+    made.router.routes += [Route("/counts", counted), Route("/tell/{message}", tell, methods=["POST"])]
     return made
 
 
@@ -116,7 +116,7 @@ def _hostile() -> Any:
 
 
 async def work(receive: Any = None) -> None:
-    """What a handler does that waits for something that does not come."""
+    """A handler that waits for an event that never happens."""
     counts["begun"] += 1
     try:
         await asyncio.Event().wait()
@@ -127,7 +127,7 @@ async def work(receive: Any = None) -> None:
 
 
 async def chunks() -> AsyncIterator[bytes]:
-    """What a handler sends that never ends."""
+    """The endless answer of a handler."""
     counts["begun"] += 1
     try:
         while True:

@@ -1,4 +1,4 @@
-"""A session as an application: every answer, every error, and what those who run it look at."""
+"""A session as an application: every answer, every error, and the pages for operators."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def events_of(body: bytes) -> list[tuple[str, Any]]:
 
 @asynccontextmanager
 async def busy(session: InferenceSession) -> AsyncIterator[Any]:
-    """What holds the session up until it is left: every batch waits."""
+    """A block in which every batch of the session waits."""
     batcher = session._batches
     assert batcher is not None
     batcher.hold()
@@ -95,7 +95,7 @@ async def busy(session: InferenceSession) -> AsyncIterator[Any]:
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 (whatever it is, it happens on this loop)
+        while not condition():  # noqa: ASYNC110 (the condition changes on this loop)
             await asyncio.sleep(0)
 
 
@@ -372,7 +372,7 @@ async def test_a_stream_stops_when_its_client_reads_no_more(look_ahead: int) -> 
         await exchange.full.wait()
         for _ in range(100):
             await asyncio.sleep(0)
-        # Four were read; one is on its way, `look_ahead` wait, and one was made before there was room for it.
+        # Four were read; one is being sent, `look_ahead` wait, and one was computed before the channel had a place.
         assert endless.made <= 4 + 1 + look_ahead + 1
         exchange.leave()
         await task

@@ -1,4 +1,4 @@
-"""The middleware: who leaves is noticed, errors become answers, requests have deadlines and names."""
+"""The middleware: clients that leave are noticed, errors become answers, requests have deadlines and names."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_messages_are_handed_on_and_no_more_than_one_is_read_ahead() -> No
         await answer(send)
 
     await called(DisconnectScope(reads), exchange, http_scope())
-    assert asked == [1, 2, 3, 5]  # behind the body, what may come is that the client leaves
+    assert asked == [1, 2, 3, 5]  # after the body, only a disconnect may come
     assert exchange.status == 200
 
 
@@ -456,5 +456,5 @@ async def test_a_mistake_is_told_though_the_answer_cannot_be_sent(
 
     with pytest.raises(ZeroDivisionError if others else OSError):
         await called(ErrorResponses(fails, others=others), Unreachable(), http_scope())
-    # What goes on is for the server to log.
+    # The server logs exceptions that are raised further.
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == ([] if others else [error])

@@ -1,4 +1,4 @@
-"""Batches: when they begin, what each request comes to, and that nobody is left waiting.  In virtual time."""
+"""Batches: when they begin, how each request ends, and that nobody is left waiting.  In virtual time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Device:
 
     Args:
         poison: of these it cannot.
-        room: how many fit into its memory.
+        capacity: how many samples fit into its memory.
     """
 
-    def __init__(self, poison: Sequence[int] = (), room: int = 1000) -> None:
+    def __init__(self, poison: Sequence[int] = (), capacity: int = 1000) -> None:
         self.poison = set(poison)
-        self.room = room
+        self.capacity = capacity
         self.batches: list[tuple[float, list[int]]] = []
         self.abandoned = 0
 
@@ -43,8 +43,8 @@ class Device:
             raise RuntimeError("given up")
         except TimeoutError:
             pass
-        if len(numbers) > self.room:
-            raise OutOfMemory("too many", requested=len(numbers), limit=self.room, used=0)
+        if len(numbers) > self.capacity:
+            raise OutOfMemory("too many", requested=len(numbers), limit=self.capacity, used=0)
         for number in numbers:
             if number in self.poison:
                 raise ValueError(f"cannot compute {number}")
@@ -128,7 +128,7 @@ async def test_only_requests_of_the_same_key_join_a_batch() -> None:
 
 
 class Quick:
-    """Computes ten times each number at once, and the first `slow` batches in a second; keeps account of them."""
+    """Computes ten times each number immediately, but takes a second for the first `slow` batches; counts them."""
 
     def __init__(self, slow: int = 0) -> None:
         self.slow = slow
@@ -263,13 +263,13 @@ async def test_a_computation_that_began_in_the_call_and_waits_goes_on_by_itself(
         return results
 
     batcher = batcher_of(compute, hurries=True)
-    surroundings.set("of who asks")
+    surroundings.set("of the caller")
     assert await ask(batcher, 1) == 10
     assert asyncio.get_running_loop().time() == 1.0
     assert seen == [None, None]
     task = asyncio.create_task(ask(batcher, 2))
     await asyncio.sleep(0.5)
-    await batcher.close()  # which cancels what is computed
+    await batcher.close()  # which cancels running batches
     with pytest.raises(NotReady, match="in the middle"):
         await task
 
@@ -403,7 +403,7 @@ async def test_a_deadline_in_the_queue_holds_while_the_device_is_busy() -> None:
     assert [type(result) for result in results] == [Expired] * 5
     assert "while the request waited" in str(results[0])
     assert await busy == 0
-    assert device.batches == [(0.0, [0])]  # what has expired is never computed
+    assert device.batches == [(0.0, [0])]  # expired requests are never computed
     assert statistics.ends == {"done": 1, "failed": 0, "cancelled": 0, "expired": 5}
     assert statistics.never_ran == 5
 
@@ -488,7 +488,7 @@ async def test_one_that_cannot_be_computed_fails_alone() -> None:
 
 @timed
 async def test_a_batch_that_does_not_fit_becomes_two() -> None:
-    device = Device(room=2)
+    device = Device(capacity=2)
     batcher = batcher_of(device.compute)
     busy = asyncio.create_task(ask(batcher, 0))
     await asyncio.sleep(0)
@@ -607,11 +607,11 @@ def test_an_exit_fails_the_batch_and_goes_on_to_the_loop() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_everything_together(seed: int) -> None:
-    """Whatever happens, everybody hears, the counts add up at each moment, and in the end nothing is left."""
+    """In every case, all callers get an outcome, the counts always add up, and in the end nothing is left."""
     draw = random.Random(seed)
 
     async def main() -> None:
-        device = Device(poison=[7, 77], room=3)
+        device = Device(poison=[7, 77], capacity=3)
         statistics = Statistics()
         batcher = batcher_of(
             device.compute, statistics, most=draw.choice([1, 4]), places=draw.choice([1, 3]), wait=draw.choice([0, 0.4])
@@ -634,7 +634,7 @@ def test_everything_together(seed: int) -> None:
             else:
                 assert isinstance(result, (Expired, Overloaded, asyncio.CancelledError))
         await batcher.until_idle()
-        # Who is cancelled in the very moment in which the result is there does not get to see it.
+        # A caller that is cancelled in the moment of the result does not get it.
         late = statistics.ends["done"] - sum([isinstance(value, int) for value in results])
         assert 0 <= late <= sum([isinstance(value, asyncio.CancelledError) for value in results])
         assert statistics.accepted == sum(statistics.ends.values())

@@ -1,4 +1,4 @@
-"""Bodies are read as what they are, or refused; whatever they are, in little time and memory."""
+"""Bodies are read in their own format, or refused; hostile ones, too, in little time and memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refused(body: bytes, kind: str, signature: Signature) -> InvalidInput:
     return caught.value
 
 
-# What is taken
+# Accepted bodies
 
 
 def test_json() -> None:
@@ -130,7 +130,7 @@ def test_safetensors_by_place(signature: Signature) -> None:
     assert [tensor.tolist() for tensor in found] == [tensor.tolist() for tensor in given]
 
 
-# What is not
+# Refused bodies
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_refused_npy_files() -> None:
         good.replace(b"<f4", b"|V4"),
         good.replace(b"'descr'", b"'shape'"),
         good.replace(b"False", b"open("),
-        # Of no bytes, as another size is 0, and yet of sizes that no array can have.
+        # Without bytes, since one size is 0, but with sizes that no array can have.
         _npy_of_shape("(0, 999999999999999999, 999999999999999999)"),
         _npy_of_shape("(999999999999999999, 0, 999999999999999999)"),
         _npy_of_shape("(0, 999999999999999999, 9)"),
@@ -330,7 +330,7 @@ def _refused_cheaply(body: bytes, kind: str, signature: Signature) -> None:
     assert most < 12 * SIZE
 
 
-# Whatever they are
+# Any bytes
 
 
 def _mutated(whole: bytes, changes: Iterable[tuple[int, int]]) -> bytes:

@@ -156,7 +156,7 @@ def test_large_answers_that_nobody_reads_end_with_their_connections(tmp_path: Pa
             for connection in crowd.connections:
                 connection.settimeout(PATIENCE)
             # Not a byte of them is read until the server has given them up.
-            until(lambda: _there(server) <= 1, "only who asks is connected")
+            until(lambda: _there(server) <= 1, "only the asking client is connected")
         assert stats(server)["done"] == 3
 
 
@@ -173,7 +173,7 @@ def test_a_socket_in_the_file_system_is_its_users_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with pytest.raises(ValueError, match="another process listens"):
             listen_in_file_system(str(path))
-    with listen_in_file_system(str(path)), socket.socket(socket.AF_UNIX) as client:  # what was left there is replaced
+    with listen_in_file_system(str(path)), socket.socket(socket.AF_UNIX) as client:  # the old socket is replaced
         client.connect(str(path))
 
 

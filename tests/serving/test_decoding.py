@@ -26,11 +26,11 @@ LARGE = b'{"inputs": [' + b"0.25," * (COUNT - 1) + b"0.5]}"
 
 
 class Gate:
-    """Holds up who reads large bodies.
+    """Holds up the reading of large bodies.
 
     Attributes:
         open: lets all of them go on.
-        out: lets those who have given up go.
+        out: lets cancelled readers end.
         inside: how many read at this moment; `most` at any.
         threads: on which they did.
     """
@@ -116,7 +116,7 @@ async def test_a_refused_body_is_not_kept_until_garbage_is_collected(monkeypatch
     errors: list[weakref.ref[BaseException]] = []
 
     def refuse(*args: Any) -> None:
-        error = bodies.BadBody("whatever it is")
+        error = bodies.BadBody("any error")
         errors.append(weakref.ref(error))
         try:
             raise error

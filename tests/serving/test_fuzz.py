@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def _survives(server: Server, requests: list[hostile.Hostile]) -> Tally:
-    """Whatever is asked, every answer is one, the counts add up, and a valid request is served behind it."""
+    """Every answer is well-formed, the counts add up, and a valid request is served after each."""
     tally, before = Tally(), counts(server)
     asyncio.run(fired(server.port, [*requests, GOOD], tally))
     assert tally.wrong + tally.differs(counts(server), before) == []
@@ -54,7 +54,7 @@ def test_requests_made_from_the_description(server: Server) -> None:
 @pytest.mark.parametrize("fits", [True, False])
 @pytest.mark.parametrize("path", ["/predict", "/stream"])
 def test_the_description_is_true(path: str, fits: bool, server: Server) -> None:
-    """What it says is taken is taken, what it says is not is refused, and answers are what it says."""
+    """Requests that the description permits are accepted, others refused, and answers match it."""
     schemathesis = pytest.importorskip("schemathesis", reason="schemathesis comes with the dev extra")
     where = f"http://127.0.0.1:{server.port}{hostile.ONE}"
     mode = schemathesis.GenerationMode.POSITIVE if fits else schemathesis.GenerationMode.NEGATIVE

@@ -1,4 +1,4 @@
-"""Requests on their way in: what they hold, for how long, and that each of them is counted, whatever becomes of it."""
+"""Arriving requests: the memory that they hold, for how long, and that each is counted, with any outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.host
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Times pass at once, and exactly."""
+    """Time passes immediately, and exactly."""
 
     @wraps(test)
     def called_so(*args: Any, **named: Any) -> None:
@@ -109,7 +109,7 @@ async def test_a_body_has_a_time_to_come_in() -> None:
         await task
         assert asyncio.get_running_loop().time() - begin == pytest.approx(5.0)
         assert exchange.status == 408
-        assert exchange.headers["connection"] == "close"  # what is still to come would be waited for
+        assert exchange.headers["connection"] == "close"  # else the server would wait for the rest
         assert session.statistics.rejected["slow"] == 1
         assert adds_up(session)
 

@@ -1,4 +1,4 @@
-"""Pages in browsers: what they cannot ask of a server, and where it does not send them."""
+"""Pages in browsers: requests that a server refuses, and redirects that it does not make."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
 
 
 def text(browser: Any, place: str) -> str:
-    """What stands there."""
+    """The text of the page."""
     found: str = browser.find_element("css selector", place).text
     return found
 

@@ -1,4 +1,4 @@
-"""The queue: who goes first, who is turned away, and that nobody is forgotten or kept."""
+"""The queue: which request goes first, which is refused, and that none is forgotten or kept."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_one_client_cannot_fill_the_queue() -> None:
         queue.put(Request("greedy 3", client="greedy"), lambda: 1.0)
     put(queue, "modest", client="modest")
     for number in range(5):
-        put(queue, f"unknown {number}")  # of whom nobody knows whether they are one
+        put(queue, f"unknown {number}")  # which may be the same client or not
     assert len(queue) == 9
 
 
@@ -172,12 +172,12 @@ def test_everybody_comes_out_once_unless_they_leave(actions: list[tuple[Any, ...
                 first = queue.peek()
                 best = min(inside, key=lambda x: (x.rank, x.payload), default=None)
                 assert (first[0] if first is not None else None) is best
-                alike = sorted(
+                same_key = sorted(
                     [value for value in inside if best is not None and value.key == best.key],
                     key=lambda x: (x.rank, x.payload),
                 )
-                assert queue.take(about[0]) == alike[: about[0]]
-                inside = [value for value in inside if value not in alike[: about[0]]]
+                assert queue.take(about[0]) == same_key[: about[0]]
+                inside = [value for value in inside if value not in same_key[: about[0]]]
             assert len(queue) == len(inside)
             assert sorted([value.payload for value in queue.waiting()]) == sorted([value.payload for value in inside])
 
@@ -202,10 +202,10 @@ def test_places_are_reserved_and_released() -> None:
     queue.reserve("b", lambda: 1.0, lambda: 0)
     with pytest.raises(Overloaded, match="3 requests are waiting"):
         queue.reserve(None, lambda: 1.0, lambda: 0)
-    queue.reserve(None, lambda: 1.0, lambda: 1)  # it would be taken at once
+    queue.reserve(None, lambda: 1.0, lambda: 1)  # it would be computed without waiting
     queue.release(None)
     queue.release("a")
-    assert len(queue) == 1  # what is reserved does not wait
+    assert len(queue) == 1  # a reserved place does not wait
     put(queue, "second", client="a")
     assert names(queue.take(10)) == ["first", "second"]
 

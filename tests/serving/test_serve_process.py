@@ -46,7 +46,7 @@ def test_a_client_that_leaves_frees_its_place(tmp_path: Path) -> None:
             with server.connect() as connection:
                 connection.sendall(request("POST", "/predict", b'{"inputs": [2000, 0, 0]}'))
                 until(lambda: server.json("/stats")["running"] == 1, "it is computed")
-            # What is computed would take half a minute.
+            # The computation would take half a minute.
             assert _given_up(server) == turn
             assert server.ask("POST", "/predict", GOOD)[0] == 200
         stats = server.json("/stats")
@@ -97,7 +97,7 @@ def test_a_client_that_reads_no_more_stops_its_stream(tmp_path: Path) -> None:
             file = connection.makefile("rb")
             assert head(file)[0] == 200
             made = _steady(server)
-            assert made * 65_536 < 32 << 20  # what is on its way in buffers of sockets
+            assert made * 65_536 < 32 << 20  # the buffers of sockets
             reading = chunks(file)
             until(lambda: next(reading) and server.json("/counts")["made"] > made, "it goes on when it is read on")
             file.close()
@@ -189,7 +189,7 @@ class Proxy:
         self._looked = asyncio.Event()
 
     async def look(self) -> None:
-        """Keep asking who is ready."""
+        """Keep asking whether the server is ready."""
         while True:
             found = []
             for server in list(self.servers):

@@ -34,7 +34,7 @@ def samples(count: int) -> np.ndarray[Any, Any]:
 
 
 async def expected(of: nn.Module, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What the model says by itself."""
+    """The model's own result."""
     device = next(iter(of.parameters())).device
     with flow.no_grad():
         result: Any = (await of(flow.from_numpy(rows).to(device)).cpu()).numpy()
@@ -148,7 +148,7 @@ async def test_every_response_is_of_one_version() -> None:
         clients = [asyncio.create_task(client()) for _ in range(6)]
         for version in range(1, 11):
             assert await session.swap(constant(version)) == version
-            # What is asked for from now on is of the new version.
+            # Requests from now on are of the new version.
             assert round(float((await session.run(ones))[0]), 3) == version
         swapped.set()
         await asyncio.gather(*clients)
@@ -178,7 +178,7 @@ async def test_a_function_has_no_weights() -> None:
 
 
 async def counting(net: Any, given: np.ndarray[Any, Any]) -> AsyncIterator[int]:
-    """As many numbers as the first of the sample says; what it has come to is noted."""
+    """Yields as many numbers as the first element of the sample; notes how it ends."""
     try:
         for number in range(int(given[0])):
             net.computed.append(number)
@@ -571,7 +571,7 @@ async def test_an_abandoned_batch_stops_after_the_running_op() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert session.stats()["running"] == 0  # at once, although the op has not ended
+        assert session.stats()["running"] == 0  # immediately, although the op has not ended
         gate.open()
         await session.drain()
         assert net.ran == []
@@ -690,7 +690,7 @@ async def test_a_failed_batch_is_tried_again_one_by_one(quick: Quick, monkeypatc
         raise ArithmeticError("not today")
 
     monkeypatch.setattr(session._runner, "_call", failing)
-    # One alone, and four who come together.
+    # A single request, and four that come together.
     for together in (1, 4):
         calls.clear()
         for outcome in await asyncio.gather(

@@ -1,4 +1,4 @@
-"""Inputs: what is taken, what is refused with which words, and that nothing is shared with the caller."""
+"""Inputs: accepted values, refused ones with their messages, and that nothing is shared with the caller."""
 
 from __future__ import annotations
 

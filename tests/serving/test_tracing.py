@@ -1,4 +1,4 @@
-"""What a trace says of sessions: every request, what became of it, and what was computed for it."""
+"""Sessions in traces: every request, its outcome, and the instructions computed for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tenfold(x: flow.Tensor) -> flow.Tensor:
 
 
 class Held:
-    """Gives back what it gets, at a gate that may be closed; cannot compute what is negative."""
+    """Returns its input, at a gate that may be closed; cannot compute negative numbers."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -123,11 +123,11 @@ def test_the_reader_notices_errors(wrong: list[Chrome]) -> None:
         Drawing({"otherData": {}, "traceEvents": [*NAMES, SLICE, *wrong]})
 
 
-# What is in it
+# Contents
 
 
 def test_times_are_not_those_of_the_loop(tmp_path: Path) -> None:
-    """A batch takes a second of virtual time; and what is given up before its batch is computed has no arrow."""
+    """A batch takes a second of virtual time; a request cancelled before its batch is computed has no arrow."""
     prof = profiler.profile()
 
     async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
@@ -251,7 +251,7 @@ async def test_under_load(tmp_path: Path) -> None:
             assert drawing.parts(request) == ["waiting"]
             assert not request.arrows
     check_batches(drawing)
-    # What was given up in the middle.
+    # A request cancelled in the middle.
     for number, state in ((1, "cancelled"), (2, "expired")):
         assert drawing.request(number).args["state"] == state
         assert drawing.parts(drawing.request(number)) == ["waiting", "computing"]
@@ -357,7 +357,7 @@ async def test_two_sessions_of_one_name(tmp_path: Path) -> None:
 
 
 async def test_two_concurrent_recordings(tmp_path: Path) -> None:
-    """Both have the request; what ran for it is in that of its machine."""
+    """Both have the request; its instructions are in the trace of its machine."""
     idle = current_machine()
     async with VirtualMachine("other") as other, session_of() as session:
         one, two = profiler.profile(machines=[other]), profiler.profile(machines=[idle])

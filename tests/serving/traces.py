@@ -35,7 +35,7 @@ class Slice:
 
 
 class Drawing:
-    """What somebody sees who opens a trace.
+    """The contents of a trace, as a viewer shows them.
 
     Attributes:
         slices: in order of their beginnings.
@@ -112,7 +112,7 @@ class Drawing:
         return found
 
     def parts(self, outer: Slice) -> list[str]:
-        """What happened inside a slice."""
+        """The slices inside a slice."""
         return [slice_.name for slice_ in self.slices if slice_.inside is outer]
 
     def way(self, request: Slice) -> list[Slice]:
@@ -130,7 +130,7 @@ def drawn(prof: profiler.profile, folder: Path) -> Drawing:
 
 
 def check_requests(drawing: Drawing) -> None:
-    """What holds of every complete trace, whatever was recorded."""
+    """Check the rules of every complete trace."""
     batches = {(value.process, value.name): value for value in drawing.of("batch")}
     for request in drawing.of("request"):
         parts = [slice_ for slice_ in drawing.slices if slice_.inside is request]
@@ -147,7 +147,7 @@ def check_requests(drawing: Drawing) -> None:
 
 
 def check_way(request: Slice, way: list[Slice], batches: dict[tuple[str, str], Slice]) -> None:
-    """From the waiting of a request to its batch, to what ran for that, to its end."""
+    """From the waiting of a request to its batch, to the batch's instructions, to the request's end."""
     assert way[-1].inside is request
     assert way[-1].name == "computing"
     middle = way[:-1]
@@ -164,7 +164,7 @@ def check_way(request: Slice, way: list[Slice], batches: dict[tuple[str, str], S
 
 
 def check_counters(drawing: Drawing, process: str) -> None:
-    """They say what the slices say."""
+    """The counters agree with the slices."""
     for name, part in (("waiting requests", "waiting"), ("computed requests", "computing")):
         slices = drawing.of(part, process)
         for moment, value in drawing.counters[process, name]:

@@ -1,4 +1,4 @@
-"""An event loop whose clock stands still while anything can be done, and then jumps to what is due next."""
+"""An event loop whose clock stands still while anything can be done, and then jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """For tests of deadlines: they take no time and are exact.  Not for what waits for threads or sockets."""
+    """For tests of deadlines: they take no time and are exact.  Not for code that waits for threads or sockets."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,14 +1,13 @@
-"""Chaos: random programs on several devices in which things go wrong, and an oracle that knows what must come of them.
+"""Chaos: random programs on several devices in which things go wrong, and an oracle that predicts their results.
 
 A program is a list of steps over a pool of tensors: ops, views, writes in place, copies between devices, releases,
 barriers, kernels that fail, devices that fail, requests for more memory than there is, scopes that end.  `run` plays it
 on virtual machines as its setting says; then the oracle goes through the same steps one after the other, with numpy
-arrays that share memory as the tensors do, and says of each read what it must have found: these very values, or this
+arrays that share memory as the tensors do, and predicts the result of each read: these very values, or this
 very error.
 
-What races by nature, whether an instruction began before its scope ended, is not guessed: a `Trace` notes it of every
-instruction, and the oracle takes it from there.  That what had not begun by then was dropped is checked when a scope
-ends.
+Races are not guessed, such as whether an instruction began before its scope ended: a `Trace` notes it of every
+instruction, and the oracle takes it from there.  The end of a scope must drop the instructions that have not begun.
 
     python -m tests.vm.chaos --programs 10000 --first-seed 0 --mode random
 
@@ -61,13 +60,13 @@ Array = NDArray[Any]
 MODES: Final = ("lazy", "random", "eager", "cpu")
 SIMULATED: Final = ("sim:8", "sim:9")  # nobody else's
 
-# What a device has, what is always too much, and what fits as often as it likes if it is given back each time.
+# A device's memory, a size that is always too large, and one that always fits if it is given back each time.
 LIMIT: Final = 8 << 20
 HUGE: Final = 9 << 18  # elements of float32; the number of the step is added, so that the error tells which it was
 CHURN: Final = 5 << 18
 
 SHAPES: Final[tuple[tuple[int, ...], ...]] = ((), (3,), (4, 3), (3, 4), (3, 3), (1, 3), (2, 3, 3), (0, 3))
-# Above 64 KiB in float32 and int64 alike: the allocator has a part in it on every device.
+# Above 64 KiB in both float32 and int64, so that the allocator is used on every device.
 BIG: Final = (130, 130)
 DTYPES: Final = (flow.float32, flow.int64)
 
@@ -86,7 +85,7 @@ BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
 }
 
 
-# What the machine is known to do wrong, and is not held against it; the tests say when that can go.
+# Known mistakes of the machine, which are ignored; tests say when they are gone.
 KNOWN: Final[frozenset[str]] = frozenset()
 
 # Far longer than anything here takes, in seconds.
@@ -98,7 +97,7 @@ class Planted(ArithmeticError):
 
 
 class DeviceFault(OSError):
-    """What a simulated device was told to fail with."""
+    """The error with which a simulated device fails."""
 
 
 class Contradiction(AssertionError):
@@ -112,10 +111,10 @@ class Step(NamedTuple):
     """One line of a program.
 
     Attributes:
-        kind: what is done; see `Player`.
+        kind: the action; see `Player`.
         out: the name of the result, or of the scope.
         args: the names of operands; a step whose operands are not there is left out.
-        detail: whatever else it takes.
+        detail: further arguments.
     """
 
     kind: str
@@ -149,7 +148,7 @@ class Setting(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is run together: a setting, and programs that share its machines and no tensor."""
+    """A setting, and programs that run together and share its machines but no tensor."""
 
     setting: Setting
     programs: tuple[tuple[Step, ...], ...]
@@ -168,7 +167,7 @@ def _step(step: Step) -> str:
 
 
 class Known(NamedTuple):
-    """What the generator knows of a tensor."""
+    """The generator's knowledge of a tensor."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -275,7 +274,7 @@ class Writer:
         found = [name for name, known in self.pool.items() if not known.huge and fits(known)]
         if not found:
             return None
-        # Often what shares memory with the last: most of what can go wrong takes several steps with one storage.
+        # Often a tensor that shares memory with the last: most errors need several steps with one storage.
         focused = [name for name in found if self.pool[name].root == self.focus]
         name = self.choose.choice(focused if focused and self.choose.random() < 0.5 else found)
         self.focus = self.pool[name].root
@@ -406,7 +405,7 @@ class Writer:
             self.add("poke", None, (name,), (self.choose.randrange(9),))
 
     def update(self) -> None:
-        """Of one or two tensors, for which another is needed."""
+        """An op on one or two tensors, with another operand."""
         names = [self.pick()]
         device = self.pool[names[0]].device if names[0] is not None else ""
         for _ in range(self.choose.randint(1, 2)):
@@ -512,7 +511,7 @@ def values(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
     return np.random.default_rng(seed).integers(-9, 9, shape).astype(dtype)
 
 
-# What happened
+# Events
 
 
 class Record:
@@ -520,7 +519,7 @@ class Record:
 
     Attributes:
         began, ended: whether it has.
-        error: what it failed with, or why it was dropped.
+        error: its failure, or why it was dropped.
         dropped: whether it was.
         must_drop: whether its scope ended before it began.
     """
@@ -581,7 +580,7 @@ class Trace:
             record.ended = True
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
-        """Of deferred ones only, which no step issues."""
+        """Only for deferred instructions, which no step issues."""
 
     def computed(self, instruction: Instruction, begin: int, end: int) -> None:
         pass
@@ -596,7 +595,7 @@ class Trace:
         """Nothing was noted of it."""
 
     def scope_ended(self, program: int) -> None:
-        """What has not begun by now must be dropped if its scope has ended."""
+        """Instructions that have not begun by now must be dropped if their scope has ended."""
         for (of, _), records in list(self.steps.items()):
             for record in records if of == program else ():
                 if record.droppable and not record.began and record.scope_is_dead():
@@ -617,7 +616,7 @@ class Clock:
 
 
 class Found(NamedTuple):
-    """What a read found."""
+    """The result of a read."""
 
     array: Array | None
     error: BaseException | None
@@ -637,7 +636,7 @@ class World:
     def __init__(self, setting: Setting, forgiven: frozenset[str]) -> None:
         self.setting = setting
         self.forgiven = forgiven
-        # Whoever is left asleep wakes up by himself.
+        # Waiters that were never woken wake up by themselves.
         self.naps = setting.surroundings == "threads" and "threads left asleep" in forgiven
         self.clock = Clock()
         self.trace = Trace() if setting.traced else None
@@ -645,7 +644,7 @@ class World:
         for number, name in enumerate(SIMULATED if setting.mode != "cpu" else ()):
             made = SimulatedDevice(name, setting.mode, seed=setting.seed + number)
             self.devices[name] = stream_table._simulated[Device(name)] = made
-            # New too, so that nothing is short because of what came before.
+            # New too, so that no memory is taken by earlier cases.
             stream_table._memories[Device(name)] = DeviceMemory(name, garbage=GARBAGE)
             flow.set_memory_limit(LIMIT, name)
         self.machines = [self.make_machine(number) for number in range(setting.machines)]
@@ -676,7 +675,7 @@ class Player:
     """Plays one program on the machines.
 
     Attributes:
-        found: by step, what a read or a peek found.
+        found: by step, the result of a read or a peek.
         called: the steps whose callbacks were called.
         steps: those of the program, and the reads of all that is left in the end.
     """
@@ -692,7 +691,7 @@ class Player:
         self.open: list[tuple[str, Any]] = []
 
     def play(self) -> Generator[tuple[str, Any], Found | None, None]:
-        """Yields what has to be waited for: ("read", tensor), ("sync", what `synchronize` gave) or ("pause", None)."""
+        """Yields the waits: ("read", tensor), ("sync", the result of `synchronize`) or ("pause", None)."""
         world = self.world
         self.switch(0)
         for index, step in enumerate(self.steps):
@@ -770,7 +769,7 @@ class Player:
         machine = world.machines[number]
         before = len(world.log.errors)
         machine.close()
-        # A machine that closes reports what nobody has looked at so far.
+        # A machine that closes reports failures that nobody has seen so far.
         world.reported_early |= {id(error) for error in world.log.errors[before:]}
         check(machine.state == "closed", f"{machine!r} was closed")
         world.retired.append(machine)
@@ -941,15 +940,15 @@ def play_script(player: Player) -> None:
     found: Found | None = None
     try:
         while True:
-            what, of = playing.send(found)
+            action, target = playing.send(found)
             found = None
-            if what == "read":
+            if action == "read":
                 try:
-                    found = Found(of.numpy(), None)
+                    found = Found(target.numpy(), None)
                 except Exception as error:
                     # Its lines hold the tensor, and it is held by others that share it.
                     found = Found(None, error.with_traceback(None))
-            of = None
+            target = None
     except StopIteration:
         return
 
@@ -959,29 +958,29 @@ async def play_coroutine(player: Player) -> None:
     found: Found | None = None
     try:
         while True:
-            what, of = playing.send(found)
+            action, target = playing.send(found)
             found = None
-            if what == "read":
+            if action == "read":
                 try:
-                    read = await of.to("cpu")
+                    read = await target.to("cpu")
                     found = Found(read.numpy(), None)
                 except Exception as error:
                     # Its lines hold the tensor, and it is held by others that share it.
                     found = Found(None, error.with_traceback(None))
                 read = None
-            elif what == "sync":
-                await of
-            elif what == "glance":
-                found = await glance(of)
+            elif action == "sync":
+                await target
+            elif action == "glance":
+                found = await glance(target)
             else:
                 await asyncio.sleep(0)
-            of = None
+            target = None
     except StopIteration:
         return
 
 
 async def glance(tensor: flow.Tensor) -> Found | None:
-    """Begin to wait, and give up at once."""
+    """Begin to wait, and give up immediately."""
 
     async def wait() -> None:
         await tensor
@@ -1014,27 +1013,27 @@ class Reason(NamedTuple):
     Attributes:
         kind: "exact", for an error that a trace has noted; "dropped", the same for one of which copies are raised;
             "planted", "oom" or "dead".
-        what: the error; its type and text; which kernel; how many bytes; the names of the scopes that may have ended.
+        detail: the error; its type and text; the kernel; the bytes; the names of the scopes that may have ended.
     """
 
     kind: str
-    what: Any
+    detail: Any
 
     def is_dropping(self) -> bool:
         return self.kind in ("dead", "dropped")
 
     def explains(self, error: BaseException) -> bool:
         if self.kind == "exact":
-            return error is self.what
+            return error is self.detail
         if self.kind == "dropped":
-            return bool((type(error), str(error)) == self.what)
+            return bool((type(error), str(error)) == self.detail)
         if self.kind == "planted":
-            return isinstance(error, Planted) and error.args[0] == self.what
+            return isinstance(error, Planted) and error.args[0] == self.detail
         if self.kind == "oom":
-            return isinstance(error, OutOfMemory) and error.requested == self.what
+            return isinstance(error, OutOfMemory) and error.requested == self.detail
         assert self.kind == "dead"
         return isinstance(error, (Cancelled, DeadlineExceeded)) and any(
-            f"'{value}'" in str(error) for value in self.what
+            f"'{value}'" in str(error) for value in self.detail
         )
 
 
@@ -1052,11 +1051,11 @@ class Span:
         self.shield = shield
         self.deadline = deadline
         self.cancelled = False
-        # It will be, sooner or later.
-        self.doomed = False
+        # A step cancels it sooner or later.
+        self.will_be_cancelled = False
 
     def chain(self) -> list[Span]:
-        """Those whose end ends this one, itself included."""
+        """The scopes whose end ends this one, including itself."""
         found = [self]
         while found[-1].outer is not None and not found[-1].shield:
             found.append(found[-1].outer)
@@ -1066,7 +1065,7 @@ class Span:
         return any(value.cancelled or (value.deadline is not None and value.deadline <= now) for value in self.chain())
 
     def may_be_dead(self, now: float) -> bool:
-        return self.dead(now) or any(value.doomed for value in self.chain())
+        return self.dead(now) or any(span.will_be_cancelled for span in self.chain())
 
     def reason(self) -> Reason:
         return Reason("dead", tuple([value.name for value in self.chain()]))
@@ -1093,7 +1092,7 @@ class Seen(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """How an instruction came out, other than by what it does.
+    """The outcome of an instruction, apart from its results.
 
     Attributes:
         reason: why it was dropped, or failed by its device.
@@ -1105,7 +1104,7 @@ class Fate(NamedTuple):
 
 
 class Oracle:
-    """Goes through the steps that were played, and checks what was found.
+    """Goes through the steps that were played, and checks their results.
 
     Attributes:
         early: how many reads were told that the scope of the last write had ended, and the value was there later.
@@ -1120,7 +1119,7 @@ class Oracle:
         self.spans: dict[str, Span] = {}
         self.stack: list[Span] = []
         self.now = 1000.0
-        # What was, and in which scope.
+        # The instruction, and its scope.
         self.dropped: list[tuple[Span | None, Record]] = []
         self.index = 0
         self.taken = 0
@@ -1160,7 +1159,7 @@ class Oracle:
                 check(record.dropped or not record.must_drop or isinstance(record.error, DeviceFault), where)
 
     def fate(self) -> Fate:
-        """Of the next instruction of this step."""
+        """The record of the next instruction of this step."""
         ordinal, self.taken = self.taken, self.taken + 1
         span = self.span
         over = span is not None and span.dead(self.now)
@@ -1188,7 +1187,7 @@ class Oracle:
         return Seen(Memory(array, self.span), array, True, device)
 
     def call(self, out: Seen, inputs: list[Seen], compute: Callable[[], Any]) -> Seen:
-        """An `OpCall`: `compute` gives what is written into `out`, or None if it raises `Planted`."""
+        """An `OpCall`: `compute` returns the value to write into `out`, or None if it raises `Planted`."""
         memory = out.memory
         fate = self.fate()
         memory.writer = self.span
@@ -1196,7 +1195,7 @@ class Oracle:
         own: Poison = frozenset({Reason("oom", memory.array.nbytes)}) if huge else SOUND
         if fate.reason is not None:
             self.poison(memory, frozenset({fate.reason}))
-            # A device may fail at what was to fail for want of memory.
+            # A device may fail at an instruction that would have failed for want of memory.
             self.assigned |= own if not fate.dropped else SOUND
             return out
         for source in inputs:
@@ -1241,7 +1240,7 @@ class Oracle:
         elif step.kind == "peek":
             self.do_peek(args[0])
         elif step.kind == "barrier":
-            # Others rely on it, whatever has become of the scope.
+            # Others rely on it, even if the scope has ended.
             called, self.taken = self.player.called.count(self.index), 1
             check(called == 1, f"a barrier was called {called} times")
         elif step.kind == "free":
@@ -1373,7 +1372,7 @@ class Oracle:
         elif step.kind in ("cancel", "cancel soon"):
             if step.out in self.spans:
                 span = self.spans[step.out]
-                span.doomed = True
+                span.will_be_cancelled = True
                 span.cancelled = span.cancelled or step.kind == "cancel"
         else:
             self.now += 1.0
@@ -1389,7 +1388,7 @@ class Oracle:
         writer = wanted.memory.writer
         over = not final and writer is not None and writer.may_be_dead(self.now)
         if over and writer is not None and found.error is not None and writer.reason().explains(found.error):
-            # Who waits for an instruction whose scope has ended is told at once.
+            # A waiter for an instruction whose scope has ended raises immediately.
             self.early += not wanted.memory.poison
             return
         self.compare(found, wanted)
@@ -1418,7 +1417,7 @@ class Oracle:
 
 
 class Log(logging.Handler):
-    """The errors that were reported for want of anybody who had looked at them."""
+    """The errors that were logged because nobody had seen them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1450,15 +1449,15 @@ def surroundings(world: World, log: Log) -> Iterator[None]:
 
 
 def run(case: Case, forgiven: frozenset[str] = KNOWN) -> Counter[str]:
-    """Play the case and check everything; some figures about what happened.
+    """Play the case and check everything; returns some figures.
 
     Args:
-        case: what to play.
+        case: the case.
         forgiven: which of `KNOWN` is not to be looked at.
 
     Raises:
         Contradiction: if the machine did something else than the oracle says.
-        Exception: whatever the machine raised where it should not have.
+        Exception: an unexpected exception of the machine.
     """
     world = World(case.setting, forgiven)
     log = world.log
@@ -1525,7 +1524,7 @@ def play_threads(players: list[Player]) -> None:
 
 
 class Reported:
-    """What may be reported because nobody looked at it, and what must be.
+    """The failures that may be logged because nobody has seen them, and those that must be.
 
     Attributes:
         raised: the errors that were seen.
@@ -1547,8 +1546,8 @@ class Reported:
         for error in errors:
             check(id(error) not in seen, f"{error!r} was looked at, and reported as not looked at")
             reasons = [value for value in self.assigned if value.explains(error)]
-            # A device may fail at what has no result, too: giving memory back, for instance.  And there may have been
-            # no memory for an upload before it was dropped.
+            # A device may fail at work without a result, too: giving memory back, for instance.  And an upload may have
+            # had no memory before it was dropped.
             blameless = isinstance(error, DeviceFault) or (
                 isinstance(error, OutOfMemory)
                 and _upload(error)
@@ -1714,7 +1713,7 @@ def main() -> int:
     faulthandler.cancel_dump_traceback_later()
     seconds = time.perf_counter() - began
     print(f"{programs} programs in {cases} cases, seeds {options.first_seed} to {seed - 1}, {seconds:.0f} s: ", end="")
-    print(f"{len(failed)} failed; " + ", ".join(f"{count} {what}" for what, count in sorted(figures.items())))
+    print(f"{len(failed)} failed; " + ", ".join(f"{count} {name}" for name, count in sorted(figures.items())))
     for line in failed:
         print(line)
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""Ops made on the spot, and gates: to hold a machine in the middle of its work, and to see what it ran."""
+"""Ops made for a test, and gates: hold a machine in the middle of its work, and show the work that it ran."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 
 
 _PLANTED = OpExpr("planted", _infer)
-del OPS["planted"]  # the table is of what vmflow offers
+del OPS["planted"]  # the table has only vmflow's own ops
 
 
 def call(
@@ -59,8 +59,8 @@ def call(
     """A float32 tensor that ``function(*arrays of the inputs)`` computes, issued and run as the result of any op is.
 
     Args:
-        function: called when the op's turn comes; its result, if not None, is what the tensor holds.
-        inputs: what it is handed.
+        function: called when the op's turn comes; its result, if not None, becomes the tensor's value.
+        inputs: its operands.
         shape: of the result.
         cost: the estimate, in nanoseconds.
         device: where the result is.
@@ -69,7 +69,7 @@ def call(
     try:
         return dispatch(_PLANTED, inputs, (function, output, cost))
     finally:
-        _PLANTED.forget()  # it would keep the function, and what that refers to
+        _PLANTED.forget()  # it would keep the function, and the objects that it refers to
 
 
 class Gate:
@@ -132,7 +132,7 @@ def entered(machine: VirtualMachine) -> Iterator[VirtualMachine]:
 
 
 def eager(**options: Any) -> VirtualMachine:
-    """A machine with a worker that hands over whatever plain code issues at once."""
+    """A machine with a worker, on which plain code's instructions are launched immediately."""
     return VirtualMachine(**{"cpu_worker": "always", "gather": 1, **options})
 
 
@@ -189,7 +189,7 @@ def line_of(mark: str, path: str) -> int:
 
 
 def in_thread(function: Callable[[], object]) -> Any:
-    """What `function` returns on a thread of its own; an exception there is raised here."""
+    """Call `function` on a thread of its own; its result or exception becomes this call's."""
     results: list[Any] = []
     errors: list[BaseException] = []
 

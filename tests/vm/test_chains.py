@@ -28,13 +28,13 @@ NBYTES = SIDE * SIDE * 4
 
 @pytest.fixture(params=["never", "always"])
 def machine(request: pytest.FixtureRequest) -> Iterator[VirtualMachine]:
-    """One that remembers what it has launched."""
+    """A stream that remembers its launches."""
     machine = VirtualMachine("chaining", cpu_worker=request.param, race_check=False)
     machine.engine = VirtualMachineEngine(story=1 << 10)
     before = MODE.get()
     MODE.set(before.replace(machine=machine, device=flow.device("cpu")))
     for op in OPS.values():
-        op.forget()  # and with it, how often others have waited in vain
+        op.forget()  # and with it, how often calls have waited without a successor
     yield machine
     flow.set_memory_limit(None)
     MODE.set(before)
@@ -150,7 +150,7 @@ def test_chains_have_an_end(machine: VirtualMachine) -> None:
 
 def test_an_op_without_successors_waits_only_now_and_then(machine: VirtualMachine) -> None:
     if machine.devices.cpu_worker == "always":
-        pytest.skip("nothing runs at once where everything is for the worker")
+        pytest.skip("nothing runs inline if everything is for the worker")
     x = flow.tensor(numbers())
     waited = []
     for _ in range(60):
@@ -230,8 +230,8 @@ def test_out_of_memory_in_the_middle_leaves_earlier_results(machine: VirtualMach
     x = flow.tensor(numbers())
     machine.drain()
     flow.empty_cache("cpu")
-    room = flow.memory_stats("cpu")["reserved_bytes.all.current"]
-    flow.set_memory_limit(room + 3 * NBYTES, "cpu")
+    reserved = flow.memory_stats("cpu")["reserved_bytes.all.current"]
+    flow.set_memory_limit(reserved + 3 * NBYTES, "cpu")
     made = [x]
     for number in range(24):
         made.append(made[-1] + number)
@@ -245,7 +245,7 @@ def test_out_of_memory_in_the_middle_leaves_earlier_results(machine: VirtualMach
             told += error.__notes__
             continue
         np.testing.assert_array_equal(found, wanted)
-        assert there == number, "what comes behind a failure cannot be there"
+        assert there == number, "results after a failure cannot exist"
         there += 1
     assert 1 <= there < 24
     assert all(["add_scalar" in value or __file__ in value for value in told])
@@ -261,20 +261,20 @@ def test_a_chain_needs_no_more_memory_than_its_members_one_by_one(machine: Virtu
     flow.set_memory_limit(flow.memory_stats("cpu")["reserved_bytes.all.current"] + NBYTES, "cpu")
     y = x * 2
     del x
-    z = y + 1  # both are kept, and there is room for two arrays and no third
+    z = y + 1  # both are kept, and memory suffices for two arrays, not for a third
     np.testing.assert_array_equal(z.numpy(), wanted + 1)
     np.testing.assert_array_equal(y.numpy(), wanted)
 
 
 def test_shared_memory_is_read_before_others_can_write_it(machine: VirtualMachine) -> None:
     if machine.devices.cpu_worker == "always":
-        pytest.skip("what the worker has not begun must be waited for")
+        pytest.skip("instructions that the worker has not begun must be waited for")
     buffer = numbers()
     before = buffer.copy()
     for x in (flow.from_numpy(buffer), flow.from_dlpack(buffer), flow.from_numpy(buffer)[1:]):
         y = x * 2
         z = flow.ones(*x.shape) * 1
-        z = z + x  # goes on with what waits for others
+        z = z + x  # joins the waiting chain
         buffer[:] = 100
         np.testing.assert_array_equal(y.numpy(), before[: len(y)] * 2 if len(y) == SIDE else before[1:] * 2)
         np.testing.assert_array_equal(z.numpy(), 1 + before[SIDE - len(z) :])
@@ -290,7 +290,7 @@ def test_a_kernel_that_cannot_be_made_leaves_it_to_the_members(
     machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made(*arguments: object) -> None:
-        raise MemoryError("no room for a kernel")
+        raise MemoryError("no memory for a kernel")
 
     x = flow.tensor(numbers())
     machine.drain()
@@ -303,7 +303,7 @@ def test_a_kernel_that_fails_fails_all_and_says_which_line(
     machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*arguments: object) -> None:
-        raise MemoryError("no room for a tile")
+        raise MemoryError("no memory for a tile")
 
     x = flow.tensor(numbers())
     machine.drain()
@@ -311,7 +311,7 @@ def test_a_kernel_that_fails_fails_all_and_says_which_line(
     y = x + 1
     z = y * 2
     for tensor in (y, z):
-        with pytest.raises(MemoryError, match="no room for a tile") as caught:
+        with pytest.raises(MemoryError, match="no memory for a tile") as caught:
             tensor.numpy()
     assert any([__file__ in note for note in caught.value.__notes__])
     assert chains(machine) == ["add mul"]
@@ -319,7 +319,7 @@ def test_a_kernel_that_fails_fails_all_and_says_which_line(
 
 def test_a_waiter_on_another_thread_does_not_wait_for_ever(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
-    y = x + 1  # waits for what goes on with it, which never comes
+    y = x + 1  # waits for a successor, which never comes
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(y.numpy()))
     thread.start()

@@ -1,4 +1,4 @@
-"""Chaos: random programs in which things go wrong, against an oracle; what they have brought to light; and mistakes."""
+"""Chaos: random programs in which things go wrong, against an oracle; bugs that they have found; and mistakes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MANY: Final = {"lazy": 50, "random": 50, "eager": 50, "cpu": 200}
 
 @pytest.fixture(autouse=True, scope="module")
 def _collections_look_at_programs_only() -> None:
-    """A program that finds no memory collects garbage: let it look at what the programs have made only."""
+    """A program without memory collects garbage: let it visit only the programs' own objects."""
     gc.collect()
     gc.freeze()
 
@@ -78,7 +78,7 @@ def test_a_seed_is_a_case() -> None:
     assert eval(str(make_case(7, "random")), namespace) == make_case(7, "random")
 
 
-# What random programs have brought to light.
+# Bugs that random programs have found.
 
 SCRIPT: Final = Setting("lazy", 0, "never", "script", 1, True, False, 32, 64, 40_000)
 WATCHED: Final = SCRIPT._replace(race_check=True)
@@ -139,7 +139,7 @@ def test_a_result_that_a_worker_is_making_is_updated_and_not_replaced(monkeypatc
     with entered(eager()) as machine, gate(cost=0) as closed:
 
         def late(self: BinAllocator, nbytes: int, owner: object = None) -> Allocation:
-            """What was being made when it was found missing is there by now."""
+            """An object that was missing while another thread made it exists by now."""
             closed.open()
             worker = machine.stream(closed.tensor.device).worker
             assert worker is not None
@@ -156,7 +156,7 @@ def test_a_result_that_a_worker_is_making_is_updated_and_not_replaced(monkeypatc
 
 
 def test_nobody_is_left_asleep_while_a_device_has_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread drives and goes its way; the other, which could not drive, waits for what that one handed over."""
+    """One thread drives and leaves; the other, which could not drive, waits for the work that the first launched."""
     asleep = threading.Event()
     woken: list[bool] = []
 
@@ -365,7 +365,7 @@ def test_a_mistake_is_found(plant: Plant, mode: str, monkeypatch: pytest.MonkeyP
     found = any(fails(case) is not None for case in cases)
     for machine in live_machines():
         if machine.races is not None:
-            machine.races.detector.races.clear()  # also what it was to find
+            machine.races.detector.races.clear()  # also the planted ones
     assert found, "the scripts among 400 programs ran as if nothing were wrong"
 
 

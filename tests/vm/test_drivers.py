@@ -140,7 +140,7 @@ async def test_one_callback_per_loop_turn() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loop, "call_soon", counting)
             x, issued = flow.zeros(4), 0
-            while not calls:  # what the present turn of the loop has time for, runs at once
+            while not calls:  # calls that fit into the loop's present turn run inline
                 x, issued = x + 1, issued + 1
             for _ in range(500):
                 x = x + 1
@@ -194,7 +194,7 @@ def assert_true(value: bool) -> None:
 
 @pytest.mark.parametrize("worker", WORKERS)
 def test_threads_share_the_default_machine(worker: str, make_default: MakeDefault) -> None:
-    """Threads issue and wait at the same time; each reads its own values, whoever happens to drive."""
+    """Threads issue and wait at the same time; each reads its own values, whichever thread drives."""
     machine = VirtualMachine("shared", cpu_worker=worker)
     make_default(machine)
     errors: list[BaseException] = []
@@ -304,7 +304,7 @@ def test_a_tensor_bounces_between_loops_in_threads() -> None:
 
 
 def test_an_arrival_ends_exactly_once() -> None:
-    """At its launch if the departure has run by then, else by the departure's report; never both."""
+    """At its launch if the `HandoverOut` has run by then, else by a report; never both."""
     reports: list[str] = []
     early, between, late = HandoverIn(), HandoverIn(), HandoverIn()
 
@@ -315,7 +315,7 @@ def test_an_arrival_ends_exactly_once() -> None:
     early.compute()
     assert not early.ends_later(report)
     between.compute()
-    between.end()  # on another thread, before whoever launched it has looked
+    between.end()  # on another thread, before the launching thread has looked
     assert not between.ends_later(report)
     late.compute()
     assert late.ends_later(report)
@@ -417,9 +417,9 @@ async def test_leaving_by_an_exception_drops_unstarted_work() -> None:
 
 
 async def test_a_closed_machine_refuses_work() -> None:
-    async with VirtualMachine("brief") as machine:
+    async with VirtualMachine("short") as machine:
         x = flow.ones(3)
-    with pytest.raises(flow.VirtualMachineClosed, match="'brief'"):
+    with pytest.raises(flow.VirtualMachineClosed, match="'short'"):
         issue_call(machine, lambda: None)
     assert (await (x + 1)).tolist() == [2.0] * 3  # on the default machine
 
@@ -460,7 +460,7 @@ async def test_blocking_reads_on_the_loop_warn_once_per_line() -> None:
 
 
 async def test_a_blocking_read_on_the_loop_whose_callback_would_be_woken() -> None:
-    """The loop has enlisted to drive when the worker reports; its thread then blocks, and must be woken itself."""
+    """The loop has added its waker when the worker reports; its thread then blocks, and must be woken itself."""
     async with VirtualMachine(cpu_worker="always"):
         for _ in range(20):
             x = flow.ones(200, 200)
@@ -500,7 +500,7 @@ def test_instructions_appended_while_a_machine_closes_are_dropped_too() -> None:
 
 
 def test_a_stopped_loop_does_not_swallow_the_wake() -> None:
-    """A loop enlisted to drive and was then stopped, not closed; a plain wait must not depend on it."""
+    """A loop added its waker and was then stopped, not closed; a plain wait must not depend on it."""
     machine = VirtualMachine(cpu_worker="always")
     loop = asyncio.new_event_loop()
     release = threading.Event()
@@ -527,8 +527,8 @@ def test_blocking_reads_in_plain_code_do_not_warn() -> None:
 
 @pytest.mark.parametrize("worker", WORKERS)
 def test_memory_of_dropped_tensors_goes_back(worker: str, make_default: MakeDefault) -> None:
-    """A tensor large enough to be leased gives its memory back when the last view of it goes: at once if nothing is
-    issued, else behind what still uses it."""
+    """A tensor large enough to be leased gives its memory back when the last view of it goes: immediately if nothing
+    is issued, else after the instructions that still use it."""
     machine = VirtualMachine("releasing", cpu_worker=worker, gather=1000)
     make_default(machine)
     x = flow.ones(130, 130)
@@ -649,7 +649,7 @@ async def test_an_abort_while_a_worker_drives_drops_unstarted_work() -> None:
     machine = VirtualMachine(cpu_worker="auto")
     async with machine:
         with gate() as closed:
-            x = call(hold, closed.tensor)  # small, hence run by whoever drives
+            x = call(hold, closed.tensor)  # small, hence run by the driving thread
             y = call(lambda array: ran.append("heavy"), x, cost=HEAVY)
             await closed.reached()
             closed.open()

@@ -1,4 +1,4 @@
-"""Memory after many instructions is what it was before."""
+"""Memory after many instructions is the same as before."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def settle() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("work", [chain, reads_of_one, training, failures])
 def test_memory_is_flat(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    # The story is bounded, but its size goes up and down with what the last turns happened to hold.
+    # The story is bounded, but its size varies with the last turns.
     monkeypatch.setattr(current_machine().engine, "story", Story(0))
     tracemalloc.start()
     try:
@@ -76,7 +76,7 @@ def test_memory_is_flat(work: Callable[[], None], monkeypatch: pytest.MonkeyPatc
         tracemalloc.stop()
     grown = [later - earlier for earlier, later in pairwise(sizes)]
     # One more kilobyte for each of the five rounds would be one byte for each instruction.  On another device than the
-    # host, a table may grow now and then; what is kept of each instruction would make it grow each time.
+    # host, a table may grow now and then; a leak of each instruction would make it grow each time.
     worst = max(grown) if on_host else min(grown)
     assert worst < 5_000, f"{grown} bytes more after each five rounds"
     assert current_machine().engine.idle()

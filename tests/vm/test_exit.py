@@ -1,6 +1,6 @@
-"""A program that ends, however it ends, ends at once and cleanly, with work pending or not.
+"""A program ends immediately and cleanly in every way, with or without pending work.
 
-Each case is a program of its own, run as a subprocess: what it prints, its exit code, and that it ends long before the
+Each case is a program of its own, run as a subprocess: its output, its exit code, and that it ends long before the
 time limit, are the test.
 """
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 30.0  # generous: the import alone takes most of a second on a busy machine
 PRELUDE = """\
 import asyncio, os, signal, sys, threading
-# A shell has its background jobs ignore the interrupt, and they hand that on to what they start.
+# A shell has its background jobs ignore the interrupt, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
 import vmflow as flow
@@ -54,7 +54,7 @@ def run(program: str) -> tuple[int, str, str]:
 
 
 def interrupted(process: subprocess.Popen[str]) -> str:
-    """What a program prints to its standard error after Ctrl-C, sent when it says that it is ready."""
+    """The standard error of a program after Ctrl-C, sent when it is ready."""
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
@@ -196,7 +196,7 @@ def test_an_interrupt_leaves_the_machine_usable(handler: str) -> None:
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         interrupted = 0
         x = flow.ones(64, 64)
-        x.copy_(x @ x * (1 / 64)).numpy()  # the first ones import kernels, and look up what processor this is
+        x.copy_(x @ x * (1 / 64)).numpy()  # the first ones import kernels, and look up the kind of processor
         for delay in range(100):
             try:
                 # Inside the block: on a busy machine the first alarm is there before the next line is.
@@ -258,7 +258,7 @@ def interrupting(cost=0):
 """
 
 CTRL_C = {
-    "at once": "interrupting()  # HERE",
+    "inline": "interrupting()  # HERE",
     "in a turn": "current_machine().observers.inline = False\nx = interrupting()\nx.tolist()  # HERE",
     "on a worker": """
 machine_fields.DEFAULT[:] = [flow.VirtualMachine("default", cpu_worker="always")]
@@ -309,9 +309,9 @@ while True:
 def test_ctrl_c_ends_the_process_by_the_signal(where: str) -> None:
     """With the user's line in the traceback, wherever it comes; a shell stops its own loop for nothing else."""
     if where == "in a graph" and not isinstance(Program.run, FunctionType):
-        pytest.skip("what is compiled cannot be replaced by what interrupts")
-    if where == "at once" and settings.race_check(None):
-        pytest.skip("what is watched is run in its turn")
+        pytest.skip("compiled functions cannot be replaced by interrupting ones")
+    if where == "inline" and settings.race_check(None):
+        pytest.skip("with the race check, nothing runs inline")
     program = KERNEL + CTRL_C[where]
     code, output, errors = run(program)
     assert (code, output) == (-signal.SIGINT, ""), errors

@@ -1,4 +1,4 @@
-"""Errors: which are raised at the call, what a failed kernel spoils, and what its exception tells."""
+"""Errors: those raised at the call, the results that a failed kernel spoils, and the notes of its exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a program from running away or standing still unseen: high-water marks, checkpoints, reports of stalls."""
+"""High-water marks, checkpoints and reports of stalls: nothing runs away, or stands still unnoticed."""
 
 from __future__ import annotations
 

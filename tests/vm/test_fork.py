@@ -97,7 +97,7 @@ def slowly(target, machine):
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_while_another_thread_runs_a_kernel(at_once: bool) -> None:
-    """In place, at once or in a drive: what it was changing says so in the child, and is right in the parent."""
+    """In place, inline or in a drive: the changed tensor raises in the child, and is right in the parent."""
     passes(
         SLOW_OP
         + f"""
@@ -130,7 +130,7 @@ print(code)
 
 
 def test_while_a_worker_runs_a_kernel() -> None:
-    """What others have put behind it is given up in the child; what is there can be read."""
+    """Work that others have queued behind it is dropped in the child; finished results can be read."""
     passes(
         SLOW_OP
         + """
@@ -165,9 +165,9 @@ print(code)
     )
 
 
-@pytest.mark.skipif(not isinstance(Program.run, FunctionType), reason="what is compiled cannot be replaced")
+@pytest.mark.skipif(not isinstance(Program.run, FunctionType), reason="compiled functions cannot be replaced")
 def test_while_another_thread_runs_a_graph() -> None:
-    """Of a graph that trains, the child can read neither result nor weights, and calls it anew with other ones."""
+    """The child can read neither result nor weights of a graph that trains, and calls it again with other weights."""
     passes(
         """
 weight = flow.zeros(2, requires_grad=True)
@@ -304,7 +304,7 @@ print(fork(check))
 
 
 def test_an_instruction_forks() -> None:
-    """The child goes on in the middle of a turn; what a worker was doing has ended there."""
+    """The child goes on in the middle of a turn; the work of a worker has ended there."""
     passes(
         """
 codes = []

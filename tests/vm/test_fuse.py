@@ -34,7 +34,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[VirtualMachine]:
 
 
 def launches(machine: VirtualMachine) -> list[list[str]]:
-    """The names of what was launched together."""
+    """The names of the instructions that were launched together."""
     return [
         [member.name for member in instruction.members or (instruction,)]
         for turn in machine.engine.story.turns
@@ -139,7 +139,7 @@ def test_an_exception_that_ends_the_program_does_so_after_the_other_members(mach
 
 
 def test_results_that_nobody_wants_are_given_back(machine: VirtualMachine) -> None:
-    """Nothing of a member outlives what it was launched with."""
+    """Nothing of a member outlives its fused instruction."""
     x = flow.ones(3)
     y = x + 1
     gone = weak_storage(y * 2)

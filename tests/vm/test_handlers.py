@@ -1,4 +1,4 @@
-"""Signal handlers that compute: whatever they interrupt, what they compute is there at once.
+"""Signal handlers that compute: their results are usable immediately, at any point of interruption.
 
 A handler runs where Python looks for signals: as a function is entered, and after a call of one that is written in C.
 `sys.setprofile` tells of the same points, so that a test can call one at each of them in turn.
@@ -28,7 +28,7 @@ from vmflow.vm.virtual_machine import default_machine
 # Nothing runs in the middle of something else on a device, or where every access is to be watched.
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.skipif(settings.race_check(None), reason="what is watched is run in its turn"),
+    pytest.mark.skipif(settings.race_check(None), reason="with the race check, nothing runs inline"),
 ]
 
 Handler = Callable[[], object]
@@ -202,7 +202,7 @@ def test_a_handler_may_come_anywhere_in_a_coroutine(default: flow.VirtualMachine
 
 @pytest.mark.slow
 def test_a_result_that_a_handler_cannot_wait_for_raises_an_error(default: flow.VirtualMachine) -> None:
-    """What is computed by what was interrupted, and a graph's call: right, or an error at once; right afterwards."""
+    """A read of the interrupted result, and a graph's call: right, or an immediate error; right afterwards."""
     refused: list[str] = []
 
     def make() -> tuple[Callable[[], object], Handler]:
@@ -257,7 +257,7 @@ def issue_raising(source: flow.Tensor) -> flow.Tensor:
 
 @pytest.fixture
 def handled() -> Iterator[list[float]]:
-    """What a handler of SIGUSR1 has computed."""
+    """The results of a handler of SIGUSR1."""
     found: list[float] = []
     known = flow.ones(3)
     count = flow.zeros(1)
@@ -273,14 +273,14 @@ def handled() -> Iterator[list[float]]:
 
 @pytest.mark.parametrize("hurries", [True, False])
 def test_a_signal_in_a_kernel(default: flow.VirtualMachine, handled: list[float], hurries: bool) -> None:
-    """At once, and in a turn."""
+    """Inline, and in a turn."""
     default.observers.inline = hurries
     results = [issue_raising(flow.ones(2)) for _ in range(2)]
     assert [result.tolist() for result in results] == [[2.0, 2.0]] * 2
     assert handled == [7.0, 8.0]
 
 
-@pytest.mark.skipif(not isinstance(Program.run, FunctionType), reason="what is compiled cannot be replaced")
+@pytest.mark.skipif(not isinstance(Program.run, FunctionType), reason="compiled functions cannot be replaced")
 def test_a_signal_in_a_graph_call(
     default: flow.VirtualMachine, handled: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

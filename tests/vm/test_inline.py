@@ -28,7 +28,7 @@ pytestmark = pytest.mark.host
 
 @pytest.fixture
 def machine() -> Iterator[VirtualMachine]:
-    with entered(VirtualMachine("at once", cpu_worker="never", race_check=False)) as machine:
+    with entered(VirtualMachine("inline", cpu_worker="never", race_check=False)) as machine:
         yield machine
         assert machine.engine.idle()
         assert not machine.driver.turn_lock.locked()
@@ -76,7 +76,7 @@ def test_large_results_lie_in_memory_of_the_pool(machine: VirtualMachine) -> Non
     address = y._blob.storage.array.ctypes.data
     del y, allocation
     z = x + 2
-    assert z._blob.storage.array.ctypes.data == address, "what is free again is used again"
+    assert z._blob.storage.array.ctypes.data == address, "released memory is used again"
     assert z.sum().item() == 3 * 300 * 300
 
 
@@ -164,7 +164,7 @@ async def test_a_coroutine_of_small_ops_lets_the_loop_run() -> None:
         begin = time.perf_counter()
         for _ in range(3000):
             x = await (x * 1).t().contiguous()
-        # Each turn takes the budget, one op, and what is done for the turn itself.
+        # Each turn takes the budget, one op, and the turn's own time.
         assert turns >= (time.perf_counter() - begin) / 0.01
 
 
@@ -247,7 +247,7 @@ def test_threads_that_issue_at_the_same_time(machine: VirtualMachine) -> None:
 
 @pytest.fixture
 def heeded() -> Iterator[None]:
-    """Ctrl-C is what it is at a terminal: shells let programs in the background ignore it."""
+    """Restore Ctrl-C, which shells let programs in the background ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

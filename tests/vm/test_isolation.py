@@ -15,7 +15,7 @@ import vmflow as flow
 
 
 def records() -> bool:
-    """Whether an op issued here is recorded; what the mode says and what really happens."""
+    """Whether an op issued here is recorded: by the mode, and in fact."""
     happens = (flow.ones(1, requires_grad=True) * 2).requires_grad
     assert happens == flow.is_grad_enabled()
     return happens
@@ -223,7 +223,7 @@ def test_random_interleavings(script: list[tuple[int, str]]) -> None:
 
 
 def work(number: int, pause: Callable[[], object]) -> list[float]:
-    """Something that uses every mode at once; the same numbers whoever else is running."""
+    """Code that uses every mode together; its numbers do not depend on other tasks."""
     generator = flow.Generator().manual_seed(number)
     values: list[float] = []
     with flow.random.fork_rng():

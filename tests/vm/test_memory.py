@@ -1,4 +1,4 @@
-"""Memory of a device: found and given back in stream order, reused, limited, and what is done when it is short."""
+"""Memory of a device: allocated and given back in stream order, reused, limited, and reclaimed when it is short."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_chain_uses_as_much_memory_as_a_sequential_program(machine: VirtualMac
     for _ in range(200):
         x = x + 1
     assert x[0].item() == 200
-    # Pieces may be larger than what was asked for, by less than half.
+    # Allocations may be larger than requested, by less than half.
     assert stats("allocated_bytes.all.peak") < 4 * 8 * MIB
     assert stats("num_alloc_retries") == 0
 
@@ -84,8 +84,8 @@ async def test_the_same_in_a_coroutine(machine: VirtualMachine) -> None:
 
 def test_a_tensor_that_cannot_fit_fails_alone_and_the_error_names_the_largest_tensors(machine: VirtualMachine) -> None:
     held = mebibytes(40)  # the line that is named
-    doomed = mebibytes(30)
-    dependent = doomed + 1
+    failing = mebibytes(30)
+    dependent = failing + 1
     other = held[:5] + 1
     with pytest.raises(flow.OutOfMemory) as caught:
         dependent.numpy()
@@ -98,13 +98,13 @@ def test_a_tensor_that_cannot_fit_fails_alone_and_the_error_names_the_largest_te
     assert (caught.value.requested, caught.value.limit) == (30 * MIB, 64 * MIB)
     assert other.tolist() == [1.0] * 5
     assert stats("num_ooms") == 1
-    del held, doomed, dependent, caught
+    del held, failing, dependent, caught
     gc.collect()
     assert mebibytes(60)[0].item() == 0
 
 
 async def test_memory_released_behind_the_waiting_instruction_is_found(machine: VirtualMachine) -> None:
-    """Issued in one go: the tensor that is in the way is given up after the request that needs its room."""
+    """Issued together: the tensor that is in the way is released after the request that needs its memory."""
     first = mebibytes(40)
     seen = first[:1] + 1
     second = mebibytes(40)

@@ -41,7 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualMachine]:
     yield machine
     MODE.set(before)
     device.mode = before_mode
-    machine.races.detector.races.clear()  # they are what the tests are about
+    machine.races.detector.races.clear()  # the tests provoke them
     machine.close()
 
 
@@ -78,7 +78,7 @@ def copies_and_uses(choose: random.Random) -> None:
 
 
 def copies_and_changes(choose: random.Random) -> None:
-    """What is copied up is changed on the host right behind."""
+    """An array is changed on the host right after its copy to the device was issued."""
     filler(choose)
     x = flow.ones(choose.choice((5, 40_000)), device="cpu")
     up = x.to(DEVICE)
@@ -90,7 +90,7 @@ def copies_and_changes(choose: random.Random) -> None:
 
 
 def releases_and_reuses(choose: random.Random) -> None:
-    """What is copied down is dropped at once, and its memory wanted by the next."""
+    """A tensor copied to the host is dropped immediately, and the next one needs its memory."""
     size = choose.choice((70_000, 90_000))  # nothing else that has become free would do
     filler(choose)
     x = flow.full((size,), 3.0)
@@ -105,7 +105,7 @@ def releases_and_reuses(choose: random.Random) -> None:
 
 
 def releases_in_the_middle(choose: random.Random) -> None:
-    """What is dropped has uses that have not even been launched."""
+    """A dropped tensor has uses that have not even been launched."""
     size = choose.choice((30_000, 50_000))
     x = flow.full((size,), 3.0)
     down = x.cpu()
@@ -130,7 +130,7 @@ def no_event_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_held_until_finished(patch: pytest.MonkeyPatch) -> None:
-    """Memory goes back when the last tensor goes, whatever still uses it."""
+    """Memory goes back when the last tensor goes, even if instructions still use it."""
 
     def release(self: VirtualMachine, storage: Any) -> None:
         if storage.allocation is not None:

@@ -1,4 +1,4 @@
-"""Priorities: what overtakes what, that nothing waits for ever, and that what needs something still comes after it."""
+"""Priorities: which instructions overtake others, that nothing waits for ever, and that dependences still hold."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ async def test_a_small_urgent_forward_overtakes_all_that_was_not_handed_over() -
             closed.open()
             assert (await urgent).tolist() == [5.0]
         assert (await slow).tolist() == [50.0]
-    # The gate alone is as much as is handed over at once.
+    # The gate alone fills the stream.
     assert record.ran == [f"urgent{index}" for index in range(5)] + [f"slow{index}" for index in range(50)]
 
 
 @pytest.mark.parametrize("worker", WHERE)
 async def test_launched_work_is_less_than_a_streams_depth(worker: str) -> None:
-    """Of ops that are less heavy a few cannot be overtaken any more."""
+    """A few ops that are less heavy cannot be overtaken any more."""
     record = Record()
     cost = 100_000
     handed_over = -(-DEPTH_NANOSECONDS // (cost + LAUNCH_COST))
@@ -238,7 +238,7 @@ async def test_each_stream_has_its_own_order() -> None:
 
 
 def test_an_urgent_op_that_needs_another_stream() -> None:
-    """What it needs on the other stream was issued with no priority, and it gets there all the same."""
+    """Its operand on the other stream was issued without priority, and it runs nevertheless."""
     record = Record()
     with entered(VirtualMachine(cpu_worker="always", gather=1)):
         x = record.chain("slow", 20)

@@ -1,4 +1,4 @@
-"""Scopes: who is in them, what is dropped when they end, who is told and when, and that nothing is left half done."""
+"""Scopes: their instructions, the ones dropped at the end, the waiters woken, and that nothing is left half done."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def allocated(machine: VirtualMachine) -> int:
     return machine.memory.allocator(flow.device("cpu")).statistics()["allocated_bytes.all.current"]
 
 
-# Who is in a scope
+# The instructions of a scope
 
 
 def test_outside_there_is_none() -> None:
@@ -221,7 +221,7 @@ async def test_a_task_outlives_the_block_it_was_started_in_and_stays_in_the_scop
 def test_a_decorated_function() -> None:
     @flow.scope(name="work", priority=4)
     def work(value: int, *, more: int = 0) -> tuple[Scope | None, int]:
-        """Says what it does."""
+        """Describes itself."""
         return flow.current_scope(), value + more
 
     (first, total), (second, _) = work(1, more=2), work(5)
@@ -230,7 +230,7 @@ def test_a_decorated_function() -> None:
     assert (first.name, first.priority) == ("work", 4)
     assert second is not first
     assert name_around() is None
-    assert (work.__name__, work.__doc__) == ("work", "Says what it does.")
+    assert (work.__name__, work.__doc__) == ("work", "Describes itself.")
 
 
 async def test_a_decorated_coroutine() -> None:
@@ -483,7 +483,7 @@ def test_a_shield_is_not_ended_from_outside() -> None:
 
 
 async def test_waiting_coroutines_raise_immediately() -> None:
-    """Although the device is busy, and whoever cancels."""
+    """Although the device is busy, and from any thread that cancels."""
     async with VirtualMachine(cpu_worker="always"):
         with gate() as closed:
             with flow.scope() as outer, flow.scope():
@@ -665,7 +665,7 @@ async def test_a_scope_that_is_kept_keeps_no_awaited_tensors() -> None:
 
 
 async def test_dropped_results_hold_no_memory() -> None:
-    """What was handed over to the worker, and given memory, before the scope was cancelled, holds it while it lives."""
+    """An instruction that was launched on the worker before the scope was cancelled keeps its memory while it lives."""
     async with VirtualMachine(cpu_worker="always") as machine:
         x = await flow.ones(LARGE)
         await flow.synchronize()
@@ -685,14 +685,14 @@ async def test_dropped_results_hold_no_memory() -> None:
             late.cancel()
             more = [x + 1 for _ in range(20)]
         await flow.synchronize()
-        assert allocated(machine) == handed_over, "what is dropped before it is handed over is given nothing"
+        assert allocated(machine) == handed_over, "instructions dropped before their launch get no memory"
         del parts, more
         await flow.synchronize()
         assert allocated(machine) == before
 
 
 def test_memory_of_a_tensor_in_a_reference_cycle_comes_back_once() -> None:
-    """Who cancels gets an exception whose traceback refers to tensors, which refer to it; hence it matters here."""
+    """The canceller gets an exception whose traceback refers to tensors, which refer to it; hence it matters here."""
 
     class Node:
         """Refers to itself and to a tensor."""
@@ -774,7 +774,7 @@ async def test_two_hundred_forwards_cancelled_at_random_points(worker: str) -> N
 
 @pytest.mark.parametrize("mode", ["lazy", "eager", "random:3"])
 async def test_on_a_simulated_device(mode: str) -> None:
-    """What the device has not come to is dropped, although it was handed over long ago."""
+    """Work that the device has not begun is dropped, although it was launched long ago."""
     from vmflow.vm import stream_table
 
     ran: list[int] = []
@@ -1183,7 +1183,7 @@ def test_a_reason_of_ones_own_tears_nothing() -> None:
     assert not same(training.learned(), before)
 
 
-# What others wait for
+# Instructions that others wait for
 
 
 def test_the_callback_of_a_barrier_is_called_all_the_same() -> None:

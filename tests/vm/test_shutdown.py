@@ -1,4 +1,4 @@
-"""How a machine ends: what it still finishes, what it drops, whom it tells; and what the exceptions of ops tell."""
+"""The end of a machine: the work that it finishes or drops, and its waiters; and the exceptions of ops."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ async def test_work_dropped_at_the_end_is_not_logged(caplog: pytest.LogCaptureFi
 
 
 async def test_a_machine_may_end_within_a_scope() -> None:
-    """What both have dropped was dropped by whichever came first."""
+    """An instruction dropped by both was dropped by the first."""
     machine = VirtualMachine(cpu_worker="always")
     async with machine:
         with gate() as closed, flow.scope() as scope:
@@ -376,7 +376,7 @@ async def test_a_machine_may_end_within_a_scope() -> None:
                     await value
 
 
-# What exceptions tell
+# The contents of exceptions
 
 
 class Deep(nn.Module):
@@ -393,7 +393,7 @@ class Deep(nn.Module):
 
 
 class Failing(nn.Module):
-    """Looks up what is not there."""
+    """Looks up a missing key."""
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
         return flow.gather(x, 1, flow.full((2, 1), 99, dtype=flow.int64))  # the line

@@ -1,4 +1,4 @@
-"""One machine used from several loops and threads at once, many times over: everybody gets his value, nobody hangs."""
+"""One machine used from several loops and threads together, many times: all get their values, none hangs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = 150
 
 
 def on(machine: VirtualMachine) -> None:
-    """What this thread issues from now on goes to `machine`."""
+    """Let this thread issue to `machine` from now on."""
     MODE.set(MODE.get().replace(machine=machine))
 
 
@@ -118,7 +118,7 @@ def test_machines_that_come_and_go(seed: int) -> None:
 
 
 def test_machines_that_share_two_tensors_do_not_wait_for_each_other() -> None:
-    """Each takes over, now and again, what the other is using; none may wait for what was issued after."""
+    """Each takes over, now and again, the other's storages; none may wait for later instructions."""
     w, b = flow.ones(8), flow.ones(8)
     errors: list[BaseException] = []
 

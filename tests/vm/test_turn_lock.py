@@ -1,4 +1,4 @@
-"""The turn lock: one owner at a time, whoever asks and whatever interrupts."""
+"""The turn lock: one owner at a time, for any threads and interruptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vmflow.vm.turn_lock import TurnLock
 
 
 def elsewhere(function: Callable[[], object]) -> list[object]:
-    """What `function` returns on another thread."""
+    """The result of `function` on another thread."""
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(function()))
     thread.start()
