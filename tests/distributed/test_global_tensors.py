@@ -256,7 +256,7 @@ def test_an_op_without_a_rule_warns_once(monkeypatch: pytest.MonkeyPatch) -> Non
             assert found.sbp == (sbp.broadcast,)
         np.testing.assert_array_equal(found.numpy(), flow.tensor(2 * x.numpy()).histc(4).numpy())
 
-    monkeypatch.setattr(global_interpreter, "_TOLD", set())
+    monkeypatch.setattr(global_interpreter, "_WARNED", set())
     with pytest.warns(dist.BroadcastWarning, match="histogram of tensors that are split") as told:
         dist.simulate(program, 2)
     assert len(told) == 1

@@ -101,5 +101,5 @@ def test_a_split_batch_has_the_results_of_one_rank(name: str, monkeypatch: pytes
             if expected is not None:
                 np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
-    monkeypatch.setattr(global_interpreter, "_TOLD", set())
+    monkeypatch.setattr(global_interpreter, "_WARNED", set())
     dist.simulate(program, 3)

@@ -41,7 +41,7 @@ Candidates: TypeAlias = "Callable[[int], list[Signature]]"
 
 
 class GlobalCall(ABC):
-    """How an op of global tensors is called.
+    """A way to call an op of global tensors.
 
     Args:
         op: the op.
@@ -90,17 +90,17 @@ class GlobalCall(ABC):
 
 @final
 class CallByParts(GlobalCall):
-    """Each rank boxes its parts of the operands as a signature wants them, and calls the op on these.
+    """Each rank boxes its parts of the operands to the spreads of a signature, and calls the op on these.
 
     Args:
-        op: which.
-        have, wanted: of each operand, the spread that it has, and the one that it is boxed to.
+        op: the op.
+        have, wanted: the spread of each operand, and the one that it is boxed to.
         shapes: of the operands.
         outputs: the metas of the results.
         several: whether the op has several results.
         like: the spread of a meta among the attributes.
         attributes: of the call.
-        final: the spread that the attributes ask for; None if they ask for none, or the op gives it.
+        final: the spread that the attributes require; None if they require none, or the result has it anyway.
     """
 
     __slots__ = ("_boxes", "_final", "_has_metas", "_like", "_outputs", "_placement", "_several")
@@ -161,10 +161,10 @@ class CallByParts(GlobalCall):
 
 @final
 class CallInSteps(GlobalCall):
-    """Other ops of global tensors compute it.
+    """Computes an op by other ops of global tensors.
 
     Args:
-        op: which.
+        op: the op.
         compute: the steps, see `decompositions`.
     """
 
@@ -181,7 +181,7 @@ class CallInSteps(GlobalCall):
 
 
 def with_metas(attributes: Attributes, replaced: Callable[[TensorMeta], TensorMeta]) -> Attributes:
-    """The attributes with other metas; the same object if there are none."""
+    """The attributes with other metas; the same object if they have no metas."""
     if not any([isinstance(value, TensorMeta) for value in attributes]):
         return attributes
     return tuple([replaced(value) if isinstance(value, TensorMeta) else value for value in attributes])
@@ -211,13 +211,13 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     call = Call(op, plain, whole, inferred.outputs, 0)
     steps = decomposition_of(op, attributes, metas)
     if steps is not None:
-        # The steps give the results their spreads.
+        # The steps determine the spreads of the results.
         outputs = tuple(
             [global_meta(tuple(output.shape), output.dtype, spreads[0].everywhere()) for output in inferred.outputs]
         )
         return _planned(op, inferred, outputs, CallInSteps(op, steps))
     if metas and not has_rule(op) and any([sbp != broadcast for spread in spreads for sbp in spread.sbp]):
-        _tell_of_broadcast(op)
+        _warn_of_broadcast(op)
     chosen = _cheapest(
         placement,
         spreads,
@@ -256,12 +256,12 @@ def _nd(placement: Placement, sbps: Sequence[Sbp]) -> Spread:
 
 
 # Ops for which a `BroadcastWarning` was given.
-_TOLD: Final[set[str]] = set()
+_WARNED: Final[set[str]] = set()
 
 
-def _tell_of_broadcast(op: OpExpr) -> None:
-    if op.name not in _TOLD:
-        _TOLD.add(op.name)
+def _warn_of_broadcast(op: OpExpr) -> None:
+    if op.name not in _WARNED:
+        _WARNED.add(op.name)
         warnings.warn(
             f"{op.name} of tensors that are split or partial sums is computed as a whole on every rank: it has no rule",
             BroadcastWarning,
@@ -281,14 +281,14 @@ def _cheapest(
     candidates: Candidates,
     final: Spread | None = None,
 ) -> list[Signature]:
-    """For each axis of the mesh, the signature by which the fewest bytes move.
+    """For each axis of the mesh, the signature that moves the fewest bytes.
 
     Args:
-        placement: which has the axes.
+        placement: the mesh.
         spreads, metas: of the operands.
-        everything: the signature by which all is broadcast.
-        candidates: the other ones.
-        final: the spread that is wanted of the result; None if it does not matter.
+        everything: the signature with everything broadcast.
+        candidates: returns the other signatures.
+        final: the required spread of the result; None for any.
     """
     chosen: list[Signature] = []
     for axis, ranks in enumerate(placement.shape):
@@ -309,7 +309,7 @@ def _cheapest(
 
 
 def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
-    """Whether ranks have the same elements of two shapes of one tensor, also where several axes split one dimension."""
+    """Whether each rank has the same elements before and after a reshape, on every axis of the mesh."""
     return all(
         [
             prod(old.sizes(shape, rank, axes)) == prod(new.sizes(other, rank, axes))
@@ -319,18 +319,18 @@ def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
     )
 
 
-def _price(each: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
-    """Bytes that move, and a little for every change, which copies."""
+def _price(meta: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
+    """The bytes that move, and a small price for every change, which copies."""
     if have.sbp[axis] == want:
         return 0.0
     target = spread_of(have.placement, (*have.sbp[:axis], want, *have.sbp[axis + 1 :]))
-    return cost(tuple(each.shape), each.dtype.itemsize, have, target) + 1e-3 * each.nbytes + 1e-3
+    return cost(tuple(meta.shape), meta.dtype.itemsize, have, target) + 1e-3 * meta.nbytes + 1e-3
 
 
 def mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
     """The error of a call with both local and global tensors."""
-    local = next(place for place, each in enumerate(metas) if each.spread is None)
-    example = next(each.spread for each in metas if each.spread is not None)
+    local = next(place for place, meta in enumerate(metas) if meta.spread is None)
+    example = next(meta.spread for meta in metas if meta.spread is not None)
     return RuntimeError(
         f"{name}: operand {local} is a local tensor and another a global one; spread it as well, by "
         f".to_global(placement={example.placement!r}, sbp=...)"
@@ -388,7 +388,7 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
         if not shares:
-            # On some ranks it may share memory all the same, and changes would be seen there only.
+            # Copied if this rank's part shares memory, since changes would be visible on some ranks only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
             return made(part, result, moved=True)
     storage.parts.append(part)
@@ -398,5 +398,5 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
 
 
 def _same_but_ones(old: Shape, new: Shape) -> bool:
-    """Whether shapes differ in dimensions of one element alone, which any strides allow."""
+    """Whether shapes differ only in dimensions of size 1, which any strides permit."""
     return [size for size in old if size != 1] == [size for size in new if size != 1]

@@ -32,14 +32,13 @@ class GlobalStorage(Storage):
 
     Args:
         part: of this rank.
-        moved: see below.
+        moved: see the attributes.
 
     Attributes:
-        parts: of this rank, of the tensor and of its views; a blob's offset says which.
-        whole: by the place of a part, whether it has all elements in order, so that it can be seen in any shape.
-        views: by the place of a part and the op that makes a view of it, the place of the view's part and its meta.
-        moved: whether it is a view of another tensor for which parts had to be exchanged or copied, so that it shares
-            no memory.
+        parts: this rank's parts of the tensor and of its views; a blob's offset is the index of its part.
+        whole: by index, whether a part has all elements in order, so that it can have a view of any shape.
+        views: by the index of a part, the op and its attributes: the index of the view's part, and its meta.
+        moved: whether it is a view whose parts were exchanged or copied, so that it shares no memory with its base.
     """
 
     def __init__(self, part: Tensor, moved: bool = False) -> None:
@@ -72,7 +71,7 @@ def part_of(tensor: Tensor) -> Tensor:
 
 
 def part_in(blob: Blob) -> Tensor:
-    """The same of a blob."""
+    """This rank's part of a global tensor's blob."""
     storage = blob.storage
     assert isinstance(storage, GlobalStorage)
     return storage.parts[blob.offset]
@@ -82,7 +81,7 @@ def updated_part(name: str, tensor: Tensor) -> Tensor:
     """This rank's part of a global tensor that is changed element by element.
 
     Raises:
-        RuntimeError: for a partial sum, each summand of which would be changed by all of the change.
+        RuntimeError: for a partial sum, since the change would be added to each summand.
     """
     spread = meta_of(tensor).spread
     if partial_sum in spread.sbp:
@@ -148,7 +147,7 @@ def to_local(tensor: Tensor) -> Tensor:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a global tensor as a local one, on the ranks of its placement; all of them must call it.
+    """The whole of a global tensor as a local one; all ranks of its placement must call it.
 
     Raises:
         RuntimeError: on any other rank.
@@ -179,7 +178,7 @@ def _agreed(tensor: Tensor, target: Spread) -> TensorMeta:
     """The meta of the whole, of which each rank of the placement has a part.
 
     Raises:
-        TypeError, ValueError: on all of them, if the parts do not make a whole.
+        TypeError, ValueError: on all ranks of the placement, if the parts do not make a whole.
     """
     process = current_process()
     group = target.placement.group
@@ -210,7 +209,7 @@ def _whole_shape(target: Spread, shapes: dict[int, Shape]) -> Shape:
     placement = target.placement
     found = list(shapes[placement.group[0]])
     for dim in {sbp.dim for sbp in target.sbp if sbp.is_split}:
-        # The ranks that differ from the first one in nothing but this dimension.
+        # The ranks whose coordinates differ from the first rank's only on the axes that split this dimension.
         index = tuple([slice(None) if sbp.is_split and sbp.dim == dim else 0 for sbp in target.sbp])
         found[dim] = sum([shapes[rank][dim] for rank in placement.ranks[index].reshape(-1).tolist()])
     whole_shape = tuple(found)
@@ -225,7 +224,7 @@ def _whole_shape(target: Spread, shapes: dict[int, Shape]) -> Shape:
 
 
 def conformed(gradient: Tensor, of: Spread) -> Tensor:
-    """The spread of the gradient of a tensor of this spread: each summand has the whole gradient."""
+    """The gradient of a tensor of this spread, without partial sums: a summand's gradient is the whole gradient."""
     return to_global(gradient, of.placement, of.summed().sbp)
 
 
@@ -274,7 +273,7 @@ class _Boxing(Function):
         with local_mode():
             old = part_of(tensor)
             part = boxed(old, tuple(of.shape), of.spread, target)
-            # Changing one of them in place must not change the other on some ranks.
+            # A change in place of one tensor must not change the other on some ranks.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
         return made(part, global_meta(tuple(of.shape), of.dtype, target))
 

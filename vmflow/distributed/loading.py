@@ -1,4 +1,4 @@
-"""Loading a file on one rank for all of them."""
+"""Loads a file on one rank for all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sbp import broadcast
 
 
 def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
-    """The result of `vmflow.load` on one rank, for all: with broadcast global tensors in place of tensors.
+    """The result of `vmflow.load` on one rank, for all ranks, with broadcast global tensors in place of tensors.
 
     Raises:
         OSError, ValueError: on all ranks, if the file cannot be read there.

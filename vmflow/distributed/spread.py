@@ -1,4 +1,4 @@
-"""`Spread`: a placement and an sbp for each of its axes; which part of a tensor a rank has."""
+"""`Spread`: how a tensor is spread over ranks: a placement, and an sbp for each of its axes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Spread:
     """How a tensor is spread over ranks.  Equal ones are one object; made by `spread`.
 
     Attributes:
-        placement: over which ranks.
-        sbp: for each axis of it, how.
+        placement: the mesh of ranks.
+        sbp: one for each axis of the mesh.
     """
 
     __slots__ = ("placement", "sbp")
@@ -29,12 +29,12 @@ class Spread:
         self.sbp = sbp
 
     def sizes(self, shape: Shape, rank: int, axes: int | None = None) -> Shape:
-        """The shape of the part of a rank, of a tensor of this shape.
+        """The shape of a rank's part of a tensor of this shape.
 
         Args:
             shape: of the whole tensor.
-            rank: whose part.
-            axes: how many axes of the placement count; all by default.
+            rank: the rank.
+            axes: the number of axes of the placement that count; all by default.
         """
         here = self.placement.coordinates(rank)
         if here is None:
@@ -46,11 +46,11 @@ class Spread:
         return tuple(sizes)
 
     def summed(self) -> Spread:
-        """The same with partial sums added up, as gradients and new tensors have it."""
+        """The spread with broadcast in place of partial sums, as for gradients and new tensors."""
         return spread(self.placement, tuple([broadcast if sbp == partial_sum else sbp for sbp in self.sbp]))
 
     def everywhere(self) -> Spread:
-        """All of a tensor on each rank of the placement."""
+        """The spread with the whole tensor on each rank of the placement."""
         return spread(self.placement, (broadcast,) * len(self.sbp))
 
     def like(self, shape: Shape, dtype: DType) -> TensorMeta:
@@ -67,7 +67,7 @@ _METAS_LIMIT = 1 << 16
 
 
 def spread(placement: Placement, sbp: NdSbp) -> Spread:
-    """The spread of these two."""
+    """The spread of a placement and its sbps."""
     key = (placement, sbp)
     found = _SPREADS.get(key)
     if found is None:
@@ -99,7 +99,7 @@ def local_meta(of: TensorMeta, rank: int) -> TensorMeta:
 
 
 def check_sbp(spread: Spread, shape: Shape) -> None:
-    """Raise ValueError if a tensor of this shape has no dimension that is to be split."""
+    """Raise ValueError if a tensor of this shape lacks a dimension that the spread splits."""
     for sbp in spread.sbp:
         if sbp.is_split and sbp.dim >= len(shape):
             raise ValueError(f"{sbp!r}: there is no dimension {sbp.dim} in a tensor of shape {list(shape)}")
@@ -109,13 +109,13 @@ def asked_meta(name: str, shape: Shape, dtype: DType, device: object, placement:
     """The meta of a new global tensor, by the arguments of a function that makes one.
 
     Raises:
-        TypeError: if one of placement and sbp is missing or something else, or a device is given besides.
-        ValueError: if there is no dimension that is to be split.
+        TypeError: if `placement` or `sbp` is missing or of another type, or `device` is given, too.
+        ValueError: if the shape lacks a dimension that is to be split.
     """
     if not isinstance(placement, Placement) or sbp is None:
         raise TypeError(f"{name}: a global tensor needs both placement= and sbp=, got {placement!r} and {sbp!r}")
     if device is not None:
-        raise TypeError(f"{name}: placement= says on which device a global tensor is; leave out device=")
+        raise TypeError(f"{name}: placement= determines the device of a global tensor; leave out device=")
     asked = spread(placement, nd_sbp_of(cast("Sbp", sbp), len(placement.shape)))
     check_sbp(asked, shape)
     return global_meta(shape, dtype, asked)

@@ -1,4 +1,4 @@
-"""Windows: which elements of a tensor each rank has, and which of them two ranks have in common."""
+"""`Window`: the elements of a tensor that a rank has, and those that two ranks have in common."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Window(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return prod(self.sizes)
 
     def shared_with(self, other: Window) -> Window | None:
-        """The elements that both have; None if there are none."""
+        """The common elements; None if there are none."""
         starts, sizes = [], []
         for start, size, first, length in zip(*self, *other, strict=True):
             low, high = max(start, first), min(start + size, first + length)
@@ -36,19 +36,19 @@ class Window(NamedTuple):
         return Window(tuple(starts), tuple(sizes))
 
     def slices_of(self, inner: Window) -> tuple[slice, ...]:
-        """Where a window within this one is in it."""
+        """The slices of this window that select a window within it."""
         return tuple(
             [slice(at - start, at - start + size) for start, at, size in zip(self.starts, *inner, strict=True)]
         )
 
 
 def whole_window(shape: Shape) -> Window:
-    """All of a tensor."""
+    """The window of a whole tensor."""
     return Window((0,) * len(shape), shape)
 
 
 def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
-    """The elements that a rank of the placement has of a tensor of this shape; of partial sums, a summand of each."""
+    """The elements of a tensor of this shape that a rank of the placement has, or has summands of."""
     here = spread.placement.coordinates(rank)
     assert here is not None
     starts, sizes = [0] * len(shape), list(shape)
@@ -61,10 +61,10 @@ def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
 
 
 def holders(spread: Spread, shape: Shape) -> dict[Window, list[int]]:
-    """The ranks that have each of the different parts that have elements."""
-    found: dict[Window, list[int]] = {}
+    """By window, the ranks that have it; without empty windows."""
+    ranks: dict[Window, list[int]] = {}
     for rank in spread.placement.group:
         window = window_of(spread, shape, rank)
         if window.numel:
-            found.setdefault(window, []).append(rank)
-    return found
+            ranks.setdefault(window, []).append(rank)
+    return ranks

@@ -13,7 +13,7 @@ from vmflow.dtypes import FLOATING
 
 
 def _wanted(wanted: tuple[bool, ...], *sbps: Sbp) -> tuple[Sbp, ...]:
-    """The sbps of those results that are asked for."""
+    """The sbps of the wanted results."""
     return tuple([sbp for sbp, want in zip(sbps, wanted, strict=True) if want])
 
 
@@ -32,9 +32,9 @@ def _matmul(call: Call) -> list[Signature]:
     found.append(Signature(inner, (partial_sum,)))
     for dim in range(batch):
         inputs = []
-        for each in call.inputs:
-            own = dim - (batch - max(len(each.shape) - 2, 0))
-            inputs.append(split(own) if own >= 0 and len(each.shape) > 2 and each.shape[own] != 1 else broadcast)
+        for operand in call.inputs:
+            own = dim - (batch - max(len(operand.shape) - 2, 0))
+            inputs.append(split(own) if own >= 0 and len(operand.shape) > 2 and operand.shape[own] != 1 else broadcast)
         if any([sbp.is_split for sbp in inputs]):
             found.append(Signature(tuple(inputs), (split(dim),)))
     if call.outputs[0].dtype.category >= FLOATING:
@@ -110,7 +110,7 @@ def _groups(window: Any) -> int:
 
 @rule_of("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
 def _with_columns(call: Call) -> list[Signature]:
-    """Columns have the windows of all samples in one dimension, which no split of the samples splits evenly."""
+    """Columns have the windows of all samples in one dimension, which a split of the samples does not split evenly."""
     _, _, *bias = call.inputs
     by_sum = (partial_sum,) * len(bias)
     found = [
