@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parent
 CORE: Final = (
     "tests/engine",
     "tests/streams",
-    "tests/vm/test_at_once.py",
+    "tests/vm/test_inline.py",
     "tests/vm/test_drivers.py",
     "tests/vm/test_failures.py",
     "tests/vm/test_flow_control.py",
