@@ -1,4 +1,4 @@
-"""`Handle`: what registering a hook returns."""
+"""`Handle`: returned when a hook is registered, to remove it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ _numbers: Final = count()
 
 
 class Handle:
-    """Removes a hook again: `remove`, or leaving a ``with`` block."""
+    """Removes a hook: by `remove`, or at the end of a ``with`` block.  Raises no errors.
+
+    Example:
+        >>> x = flow.ones(2, requires_grad=True)
+        >>> with x.register_hook(lambda gradient: gradient * 2):
+        ...     x.sum().backward()
+        >>> x.grad
+        tensor([2., 2.])
+    """
 
     __slots__ = ("_hooks", "_number")
 

@@ -18,7 +18,7 @@ DOCUMENTED = (
     "without copying; use reshape()",  # results of ops have other strides
     "must be adjacent in memory",  # the same
     "record a change in place of a view that was made under no_grad",  # or detached: it is not known of what
-    "what it saved was freed the first time",  # also where PyTorch has saved nothing
+    "saved tensors were freed the first time",  # also where PyTorch has saved nothing
     "gradient of CheckpointBackward needs",  # an argument that was changed in place
     "functions with out=... do not support",  # in PyTorch neither
 )

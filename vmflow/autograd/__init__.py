@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .gradient_check import GradcheckError as GradcheckError, gradcheck as gradcheck, gradgradcheck as gradgradcheck
     from .graph import GradientEdge
 
-    # Of which one may ask the gradient, and from which one may begin.
+    # A place whose gradient can be asked for, and from which a backward pass can begin.
     Root: TypeAlias = Tensor | GradientEdge
     Inputs: TypeAlias = Root | Sequence[Root] | dict[str, Tensor]
 
@@ -63,6 +63,12 @@ def backward(
     Raises:
         RuntimeError: if a tensor has nothing to differentiate, or a gradient is needed or does not fit; if `inputs` is
             empty, or one of them does not require a gradient.
+
+    Example:
+        >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
+        >>> flow.autograd.backward((x * x).sum())
+        >>> x.grad
+        tensor([2., 4.])
     """
     outputs = _as_tuple(tensors)
     targets: tuple[Root, ...] = ()
@@ -86,7 +92,15 @@ def backward(
 
 
 def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """PyTorch's older way to make a leaf: a tensor of the same memory, without history."""
+    """PyTorch's older way to make a leaf: a tensor of the same shape and memory, without history.
+
+    Raises:
+        RuntimeError: if `requires_grad` is True for a tensor of integers.
+
+    Example:
+        >>> flow.autograd.Variable(flow.ones(2), requires_grad=True)
+        tensor([1., 1.], requires_grad=True)
+    """
     return data.detach().requires_grad_(requires_grad)
 
 
@@ -151,13 +165,18 @@ def grad(
         ValueError: for ``only_inputs=False``, and for ``allow_unused=False`` with `materialize_grads`.
         RuntimeError: as `backward`; for an input that does not require a gradient or was not used; for batches of
             gradients that do not fit.
+
+    Example:
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> flow.autograd.grad(x * x, x)
+        (tensor(6.),)
     """
     if not only_inputs:
         raise ValueError("grad: only_inputs=False was taken out of PyTorch; use backward() to accumulate")
     if materialize_grads and allow_unused is False:
         raise ValueError("grad: allow_unused=False contradicts materialize_grads=True, which gives zeros; leave it out")
     targets = _targets(inputs)
-    if materialize_grads and not all([isinstance(value, Tensor) for value in targets]):
+    if materialize_grads and not all([isinstance(target, Tensor) for target in targets]):
         raise RuntimeError("grad: materialize_grads=True needs tensors as inputs; a GradientEdge has no shape")
     wanted = [edge.place() for edge in _edges("grad", targets)]
     retain_graph = create_graph if retain_graph is None else retain_graph
@@ -186,7 +205,7 @@ def grad(
 def _batched(
     outputs: tuple[Root, ...], gradients: Any, wanted: list[Place], retain_graph: bool, create_graph: bool
 ) -> list[Tensor | None]:
-    """The gradients for each row of those of the outputs, row by row."""
+    """The gradients for each row of `gradients`, by one pass per row."""
     given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients or ())
     if len(given) != len(outputs):
         raise RuntimeError(f"grad: is_grads_batched=True needs a gradient for each of {len(outputs)} outputs")
@@ -211,8 +230,8 @@ def _batched(
         )
         for row in range(size)
     ]
-    columns = [[value for value in found if value is not None] for found in zip(*rows, strict=True)]
-    return [stack(found) if len(found) == size else None for found in columns]
+    columns = [[gradient for gradient in column if gradient is not None] for column in zip(*rows, strict=True)]
+    return [stack(column) if len(column) == size else None for column in columns]
 
 
 def _as_tuple(tensors: Root | Sequence[Root]) -> tuple[Root, ...]:
@@ -266,7 +285,7 @@ def _roots(outputs: tuple[Root, ...], gradients: Tensor | Sequence[Tensor | None
         given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients)
     if len(given) != len(outputs):
         raise RuntimeError(f"{len(outputs)} outputs were given and {len(given)} gradients")
-    check_history("backward", tuple([value for value in outputs if isinstance(value, Tensor)]))
+    check_history("backward", tuple([output for output in outputs if isinstance(output, Tensor)]))
     return [(_root(output), _gradient_of(output, gradient)) for output, gradient in zip(outputs, given, strict=True)]
 
 
@@ -300,7 +319,7 @@ def _gradient_of(output: Root, gradient: Tensor | None) -> Tensor:
     return gradient
 
 
-# What few programs need is loaded on first use.
+# Loaded on first use, since few programs need them.
 _LAZY_MODULES: Final = ("functional", "graph")
 _LAZY_NAMES: Final = {
     "Function": ".function",

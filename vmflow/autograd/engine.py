@@ -25,12 +25,20 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# What is to be called at the end of the backward pass that runs here, by what wants it; None where none runs.
+# Callbacks for the end of the backward pass that runs here, by their owners; None outside a backward pass.
 _AT_END: Final[ContextVar[dict[Any, Callable[[], None]] | None]] = ContextVar("vmflow.at_end", default=None)
 
 
 def at_end() -> dict[Any, Callable[[], None]] | None:
-    """What the backward pass that runs here calls at its end, by what wants it, to add to; None where none runs."""
+    """The callbacks for the end of the running backward pass, by owner; callers may add to them.
+
+    Returns:
+        None outside a backward pass.
+
+    Example:
+        >>> print(flow.autograd.graph.at_end())
+        None
+    """
     return _AT_END.get()
 
 
@@ -48,16 +56,27 @@ def run_backward(
 
     Args:
         roots: where to begin, each with its gradient.
-        retain_graph: whether nodes keep what they saved.
+        retain_graph: whether nodes keep their saved tensors.
         create_graph: whether the pass itself is recorded.
         wanted: if given, return these gradients and accumulate none; else accumulate into the leaves.
-        accumulate: accumulate into those leaves that are wanted, and return nothing.
-        since: with `wanted`, run no node of a lower sequence number than this.  What is wanted then belongs to a pass
-            that this one is a step of, and its hooks are not called here.
-        keep_before: nodes of a lower sequence number keep what they saved in any case: others may need it.
+        accumulate: accumulate into the wanted leaves, and return nothing.
+        since: with `wanted`, run no node of a lower sequence number than this.  The pass is then a step of an outer
+            one, which calls the hooks of the wanted places; this one does not.
+        keep_before: nodes of a lower sequence number always keep their saved tensors: others may need them.
 
     Returns:
         The gradient of each of `wanted`, None where none arrived.
+
+    Raises:
+        RuntimeError: if a node's saved tensors were freed, or changed in place; if a hook returns a wrong shape.
+
+    Example:
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> edge = flow.autograd.edge_of(x * x)
+        >>> flow.autograd.run_backward([(edge, flow.tensor(1.0))], retain_graph=False, create_graph=False)
+        []
+        >>> x.grad
+        tensor(6.)
     """
     before = MODE.get()
     around = _AT_END.get()
@@ -80,20 +99,20 @@ class _Pass:
     """One backward pass.
 
     Attributes:
-        latest: the node to run next, where it is known; later than all in `heap`.  It and what has arrived there are
-            kept out of `heap` and `gradients`: in a chain that is so for every node.
-        arrived: what has arrived at `latest` so far, one place per output.
-        spare: such a list for a node of one output, which nobody needs any more.
-        gradients: what has arrived at each node in `heap`.
+        latest: the node to run next, if known; later than all in `heap`.  It and its gradients are kept out of `heap`
+            and `gradients`: in a chain of nodes, the heap is never used.
+        arrived: the gradients of the outputs of `latest` so far, one place per output.
+        spare: an unused list of one place, for the next node of one output.
+        gradients: for each node in `heap`, the gradients of its outputs so far.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
             next is a topological order, and no counting is needed.
-        leaves: what has arrived at each leaf so far, and whether anything else may hold its memory.
+        leaves: the gradient of each leaf so far, and whether anything else may hold its memory.
         useful: the nodes worth running, None for all.
-        parts: of what nothing else has arrived at, the gradients of parts.
-        own: of those at nodes, the ones that nobody else has: the sums, and parts that were put together.
-        captured: the gradients asked for, if they are to be returned.
+        parts: gradients of slices, for places where no other gradient has arrived.
+        own: the outputs of nodes whose gradients only this pass holds: sums, and slices that were put together.
+        captured: the gradients to return.
         accumulate, since, keep_before: see `run_backward`.
-        recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
+        recorder: of the graph that is being built, which is told whose gradient is computed; else None.
     """
 
     def __init__(
@@ -209,9 +228,9 @@ class _Pass:
             self.spare = arrived
 
     def _takes_part(self, node: OpNode, gradient: Tensor | None) -> bool:
-        """Whether the gradient of a part could be put where it belongs, without padding it with zeros.
+        """Whether the gradient of a slice could be put in its place, without padding it with zeros.
 
-        Those of parts that do not overlap wait for each other, and become the whole in one go.
+        Gradients of slices that do not overlap are collected, and put together by one op.
         """
         edge = node.edges[0]
         if edge is None or gradient is None:
@@ -237,7 +256,7 @@ class _Pass:
         return True
 
     def _whole(self, edge: AutogradMeta) -> Tensor | None:
-        """What has arrived so far, as one tensor; None if nothing has."""
+        """The gradient at a place so far, as one tensor; None if none has arrived."""
         if self.parts:
             place = edge.place()
             parts = self.parts.pop(place, None)
@@ -245,19 +264,19 @@ class _Pass:
                 self._put(place, parts.whole())
         node = edge.node
         if node is None:
-            found = self.leaves.get(edge)
-            return None if found is None else found[0]
+            so_far = self.leaves.get(edge)
+            return None if so_far is None else so_far[0]
         waiting = self._waiting(node)
         return None if waiting is None else waiting[edge.index]
 
     def _put_together(self) -> None:
-        """Make a whole of what has arrived in parts, wherever that is."""
+        """Put the gradients of slices together, at every place."""
         for place, parts in self.parts.items():
             self._put(place, parts.whole())
         self.parts.clear()
 
     def _put(self, place: Place, whole: Tensor) -> None:
-        """What has arrived at a place is this, which nobody else has."""
+        """Set the gradient at a place to `whole`, which nothing else holds."""
         if isinstance(place, AutogradMeta):
             self.leaves[place] = (whole, False)
         else:
@@ -268,7 +287,7 @@ class _Pass:
             self.own.add((node, index))
 
     def _owns(self, edge: AutogradMeta) -> bool:
-        """Whether nobody else has what has arrived there."""
+        """Whether only this pass holds the gradient that has arrived there."""
         if edge.node is None:
             return not self.leaves[edge][1]
         return (edge.node, edge.index) in self.own
@@ -287,7 +306,7 @@ class _Pass:
         self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far + gradient, False)
 
     def _waiting(self, node: Node) -> list[Tensor | None] | None:
-        """What has arrived at a node so far; None if nothing has."""
+        """The gradients of a node's outputs so far; None if none has arrived."""
         return self.arrived if node is self.latest else self.gradients.get(node)
 
     def _arrive_at(self, node: Node, edge: AutogradMeta, gradient: Tensor) -> None:
@@ -310,7 +329,7 @@ class _Pass:
             self.own.add((node, index))
 
     def _wants(self, edge: AutogradMeta) -> bool:
-        """Whether it matters what arrives there."""
+        """Whether a gradient that arrives there is used."""
         node, wanted = edge.node, self.wanted
         if node is None:
             return wanted is None or edge in wanted
@@ -338,7 +357,7 @@ class _Pass:
             self.captured[leaf] = gradient
             return
         if not leaf.requires_grad:
-            # It was asked to stop after this was recorded.
+            # requires_grad was turned off after the op was recorded.
             return
         self._accumulate(leaf, gradient, shared)
         for hook in list((leaf.after or {}).values()):
@@ -385,8 +404,8 @@ def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
 
 
 def _leading_to(wanted: Iterable[Place], roots: Iterable[Edge], since: int) -> set[Node]:
-    """The nodes, from `since` on, from which a backward step brings something towards `wanted`."""
-    targets: set[Node | AutogradMeta] = {value if isinstance(value, AutogradMeta) else value[0] for value in wanted}
+    """The nodes, from `since` on, that lie on a way from the roots to `wanted`."""
+    targets: set[Node | AutogradMeta] = {place if isinstance(place, AutogradMeta) else place[0] for place in wanted}
     seen: set[Node] = set()
     stack = [edge.node for edge in roots if edge is not None and edge.node is not None]
     while stack:
@@ -395,7 +414,7 @@ def _leading_to(wanted: Iterable[Place], roots: Iterable[Edge], since: int) -> s
             seen.add(node)
             stack += [edge.node for edge in node.edges if edge is not None and edge.node is not None]
     useful: set[Node] = set()
-    for node in sorted(seen, key=lambda value: value.sequence):
+    for node in sorted(seen, key=lambda node: node.sequence):
         for edge in node.edges:
             if edge is not None and (edge in targets or edge.node in targets or edge.node in useful):
                 useful.add(node)

@@ -18,10 +18,14 @@ from .node import AutogradMeta, Edge, Node, SavedTensor, packing_here
 
 
 class FunctionContext:
-    """Carries what `Function.forward` leaves for `Function.backward`; attributes may be set freely.
+    """Carries tensors and attributes from `Function.forward` to `Function.backward`; attributes may be set freely.
 
     Attributes:
         needs_input_grad: for each argument of forward, whether its gradient is wanted.
+
+    Example:
+        >>> flow.autograd.FunctionContext().needs_input_grad
+        ()
     """
 
     needs_input_grad: tuple[bool, ...] = ()
@@ -52,7 +56,7 @@ class FunctionContext:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """What `save_for_backward` kept.
+        """The tensors that `save_for_backward` kept.
 
         Raises:
             RuntimeError: if one was changed in place since, or a backward pass has freed them.
@@ -62,10 +66,10 @@ class FunctionContext:
             return self._to_save
         if node.released:
             raise RuntimeError(
-                f"the backward pass went through {node.title} a second time, and what it saved was freed the first "
-                "time; pass retain_graph=True to the first backward()"
+                f"the backward pass went through {node.title} a second time, but its saved tensors were freed the "
+                "first time; pass retain_graph=True to the first backward()"
             )
-        return tuple([_unpack(value, node) for value in self._saved])
+        return tuple([_unpack(saved, node) for saved in self._saved])
 
 
 def _unpack(saved: SavedTensor | tuple[SavedTensor, int] | None, node: FunctionNode) -> Tensor | None:
@@ -102,7 +106,7 @@ class FunctionNode(Node):
             ]
         results = self.function.backward(self.context, *gradients)
         given = results if isinstance(results, tuple) else (results,)
-        if len(given) > len(self.edges) and all(value is None for value in given[len(self.edges) :]):
+        if len(given) > len(self.edges) and all(gradient is None for gradient in given[len(self.edges) :]):
             given = given[: len(self.edges)]
         if len(given) != len(self.edges):
             raise RuntimeError(
@@ -149,23 +153,23 @@ class FunctionNode(Node):
 
 
 class Function:
-    """Base of ops with a gradient of their own.
-
-    Define both as static methods and call `apply`:
-
-        class Double(vmflow.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x * 2
-
-            @staticmethod
-            def backward(ctx, gradient):
-                return gradient * 2
-
-        y = Double.apply(x)
+    """Base of ops with a gradient of their own: define `forward` and `backward` as static methods, and call `apply`.
 
     `forward` runs without recording.  `backward` gets one gradient per output and returns one per argument, None where
     there is none; it is recorded if the pass is run with ``create_graph=True``.
+
+    Example:
+        >>> class Double(flow.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x * 2
+        ...     @staticmethod
+        ...     def backward(ctx, gradient):
+        ...         return gradient * 2
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> Double.apply(x).backward()
+        >>> x.grad
+        tensor(2.)
     """
 
     @staticmethod
@@ -180,10 +184,10 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward, and remember how to go back."""
         recording = MODE.get().grad
-        given = tuple([value for value in args if isinstance(value, Tensor)])
+        operands = tuple([arg for arg in args if isinstance(arg, Tensor)])
         if recording:
-            check_history(cls.__name__, given)
-        edges = tuple([edge_of(value) if isinstance(value, Tensor) else None for value in args])
+            check_history(cls.__name__, operands)
+        edges = tuple([edge_of(arg) if isinstance(arg, Tensor) else None for arg in args])
         context = FunctionContext()
         context.needs_input_grad = tuple([edge is not None for edge in edges])
         context.__dict__["_input_metas"] = tuple([arg._blob.meta if isinstance(arg, Tensor) else None for arg in args])
@@ -191,23 +195,21 @@ class Function:
             returned = cls.forward(context, *args, **kwargs)
         single = not isinstance(returned, tuple)
         outputs: list[Any] = [returned] if single else list(returned)
-        dirty = {id(entry) for entry in context._dirty}
-        as_is = {id(entry) for entry in given} - dirty
+        dirty = {id(tensor) for tensor in context._dirty}
+        as_is = {id(operand) for operand in operands} - dirty
         if not (recording and any(context.needs_input_grad)):
-            outputs = [_as_it_is(entry, recording) if id(entry) in as_is else entry for entry in outputs]
+            outputs = [_as_it_is(output, recording) if id(output) in as_is else output for output in outputs]
         else:
             for tensor in context._dirty:
-                if any(
-                    [entry is not None and entry.is_leaf and entry.requires_grad for entry in (tensor, tensor._base)]
-                ):
+                if any([part is not None and part.is_leaf and part.requires_grad for part in (tensor, tensor._base)]):
                     raise changed_leaf(cls.__name__, tensor.shape)
                 tensor._blob.storage.history += 1
             # An input returned as it is must not have its own history overwritten.
-            outputs = [_as_it_is(entry, False) if id(entry) in as_is else entry for entry in outputs]
-            tensors = [entry for entry in outputs if isinstance(entry, Tensor)]
+            outputs = [_as_it_is(output, False) if id(output) in as_is else output for output in outputs]
+            tensors = [output for output in outputs if isinstance(output, Tensor)]
             node = FunctionNode(cls, context, edges, tensors)
             context._node = node
-            context._saved = [_pack(entry, tensors) for entry in context._to_save]
+            context._saved = [_pack(tensor, tensors) for tensor in context._to_save]
             for index, output in enumerate(tensors):
                 if output.dtype.category >= 2 and id(output) not in context._non_differentiable:
                     made = AutogradMeta(True, node, index, output._blob.storage.history)
@@ -223,8 +225,8 @@ def _as_it_is(tensor: Tensor, is_view: bool) -> Tensor:
 
     Args:
         tensor: the input.
-        is_view: whether changes of the input are changes of this.  With a gradient of its own it is none: brought up to
-            date, it would lose that.
+        is_view: whether the result is a view of the input.  A result with a gradient of its own must be none: updating
+            a view's history would replace that gradient.
     """
     alias = tensor.detach()
     if is_view:
@@ -242,7 +244,7 @@ def _pack(tensor: Tensor | None, outputs: Sequence[Tensor]) -> SavedTensor | tup
 
 
 class _Once(Node):
-    """Where second derivatives end that there are not."""
+    """A node that raises: the end of a second derivative that does not exist."""
 
     def where(self) -> str:
         """For messages."""
@@ -258,7 +260,15 @@ class _Once(Node):
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a `Function.backward` that cannot itself be differentiated.
 
-    What it returns is constant, but that differentiating by the gradients that it was given raises RuntimeError.
+    Its results have no history, except that differentiating them by the gradients that it was given raises
+    RuntimeError.  The decorator itself raises no errors.
+
+    Example:
+        >>> class Exp(flow.autograd.Function):
+        ...     @staticmethod
+        ...     @flow.autograd.once_differentiable
+        ...     def backward(ctx, gradient):
+        ...         return gradient * ctx.saved_tensors[0]
     """
 
     @functools.wraps(backward)
@@ -274,7 +284,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end_at(node: FunctionNode, gradients: Sequence[Any], results: tuple[Any, ...]) -> None:
-    """Let what `backward` has made of gradients lead to an error, if it would lead anywhere."""
+    """Let the results of `backward` lead to an error, if one of the gradients that it was given has a history."""
     edges = tuple([edge_of(gradient) if isinstance(gradient, Tensor) else None for gradient in gradients])
     tensors = [result for result in results if isinstance(result, Tensor) and result.dtype.category >= 2]
     if any([edge is not None for edge in edges]):

@@ -1,6 +1,6 @@
 """Derivatives of functions rather than of results: Jacobians, Hessians and their products with vectors.
 
-The functions take tensors and return tensors; both are detached from what surrounds them unless ``create_graph``.
+The functions take tensors and return tensors; both are detached from the surrounding graph unless ``create_graph``.
 """
 
 from __future__ import annotations
@@ -21,29 +21,36 @@ if TYPE_CHECKING:
 
 
 def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
-    """A tensor, or a sequence of them, as a tuple; and whether it was one tensor.
+    """A tensor, or a sequence of them, as a tuple; and whether it was one tensor, of any shape.
 
     Raises:
         TypeError: if it is neither.
+
+    Example:
+        >>> flow.autograd.functional.as_tensors("sum", flow.ones(2))
+        ((tensor([1., 1.]),), True)
     """
     if isinstance(given, Tensor):
         return (given,), True
-    if not isinstance(given, (tuple, list)) or not all([isinstance(value, Tensor) for value in given]):
+    if not isinstance(given, (tuple, list)) or not all([isinstance(tensor, Tensor) for tensor in given]):
         raise TypeError(f"{name}: expected a tensor or a tuple of tensors, got {type(given).__name__}")
     return tuple(given), False
 
 
-def _differentiable(given: Tensors, create_graph: bool) -> Tensors:
+def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
     """Stand-ins for the inputs, so that their own gradients are left alone."""
     if create_graph:
         return tuple(
-            [value.view(value.shape) if value.requires_grad else value.detach().requires_grad_() for value in given]
+            [
+                tensor.view(tensor.shape) if tensor.requires_grad else tensor.detach().requires_grad_()
+                for tensor in inputs
+            ]
         )
-    return tuple([value.detach().requires_grad_() for value in given])
+    return tuple([tensor.detach().requires_grad_() for tensor in inputs])
 
 
 def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create_graph: bool, strict: bool) -> Tensors:
-    """Those of `outputs` weighted by `by`; zeros where an input has no part in them, or an error if `strict`."""
+    """The gradients of `outputs` weighted by `by`; zeros for an input that is not used, or an error if `strict`."""
     pairs = [(output, weight) for output, weight in zip(outputs, by, strict=True) if output.requires_grad]
     if strict and len(pairs) < len(outputs):
         raise RuntimeError(f"{name}: a result does not depend on the inputs, which strict=True forbids")
@@ -51,7 +58,7 @@ def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create
     if pairs:
         roots, weights = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         found = _autograd.grad(roots, inputs, weights, retain_graph=True, create_graph=create_graph, allow_unused=True)
-    if strict and None in [value if value is None else 0 for value in found]:
+    if strict and None in [gradient if gradient is None else 0 for gradient in found]:
         raise RuntimeError(f"{name}: the results do not depend on an input, which strict=True forbids")
     return tuple(
         [operand.new_zeros(operand.shape) if one is None else one for one, operand in zip(found, inputs, strict=True)]
@@ -64,9 +71,9 @@ def _weights(name: str, given: Any, like: Tensors) -> Tensors:
             raise RuntimeError(f"{name}: v can be left out for a single element only")
         return (like[0].new_ones(like[0].shape),)
     weights, _ = as_tensors(name, given)
-    if [weight.shape for weight in weights] != [value.shape for value in like]:
+    if [weight.shape for weight in weights] != [tensor.shape for tensor in like]:
         shown = " and ".join([str([list(tensor.shape) for tensor in tensors]) for tensors in (weights, like)])
-        raise RuntimeError(f"{name}: v must have the shapes of what it multiplies, got {shown}")
+        raise RuntimeError(f"{name}: v must have the shapes of the tensors that it multiplies, got {shown}")
     return weights
 
 
@@ -88,7 +95,12 @@ def vjp(
         strict: raise where a result does not depend on an input, instead of giving zeros.
 
     Raises:
+        TypeError: if inputs or results are no tensors.
         RuntimeError: if `v` does not fit, or by `strict`.
+
+    Example:
+        >>> flow.autograd.functional.vjp(lambda x: x * x, flow.tensor([1.0, 2.0]), flow.ones(2))
+        (tensor([1., 4.]), tensor([2., 4.]))
     """
     given, single = as_tensors("vjp", inputs)
     with enable_grad():
@@ -103,7 +115,15 @@ def jvp(
 ) -> tuple[Any, Any]:
     """``func(*inputs)``, and its Jacobian times `v`, by differentiating the backward pass, which is linear.
 
-    Args and errors are those of `vjp`, but that `v` has the shapes of the inputs; each op must be twice differentiable.
+    The arguments are those of `vjp`, but that `v` has the shapes of the inputs; each op must be twice differentiable.
+
+    Raises:
+        TypeError: if inputs or results are no tensors.
+        RuntimeError: if `v` does not fit, or by `strict`.
+
+    Example:
+        >>> flow.autograd.functional.jvp(lambda x: x * x, flow.tensor([1.0, 2.0]), flow.ones(2))
+        (tensor([1., 4.]), tensor([2., 4.]))
     """
     given, _ = as_tensors("jvp", inputs)
     with enable_grad():
@@ -134,12 +154,17 @@ def jacobian(
         strategy: "reverse-mode".
 
     Returns:
-        Of each result by each input a tensor of the shape of the one followed by that of the other; a tuple for
+        For each result and each input, a tensor whose shape is the result's followed by the input's; a tuple for
         several inputs, and a tuple of these for several results.
 
     Raises:
         ValueError: for another strategy.
         RuntimeError: by `strict`.
+
+    Example:
+        >>> flow.autograd.functional.jacobian(lambda x: x * x, flow.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     if strategy != "reverse-mode":
         raise ValueError(f"jacobian: the strategy must be 'reverse-mode', not {strategy!r}")
@@ -148,18 +173,27 @@ def jacobian(
         stand_ins = _differentiable(given, create_graph)
         outputs, single_output = as_tensors("jacobian", func(*stand_ins))
         found = [rows("jacobian", output, stand_ins, create_graph, strict) for output in outputs]
-    shown = tuple([_shown(value, single, create_graph) for value in found])
+    shown = tuple([_shown(parts, single, create_graph) for parts in found])
     return shown[0] if single_output else shown
 
 
 def rows(name: str, output: Tensor, inputs: Tensors, create_graph: bool, strict: bool) -> Tensors:
-    """The Jacobian of `output` by each of `inputs`, each of the shape of the one followed by that of the other."""
+    """The Jacobian of `output` by each of `inputs`, each of the output's shape followed by the input's.
+
+    Raises:
+        RuntimeError: by `strict`, if the output does not depend on an input.
+
+    Example:
+        >>> x = flow.tensor([3.0], requires_grad=True)
+        >>> flow.autograd.functional.rows("jacobian", x * x, (x,), False, True)
+        (tensor([[6.]]),)
+    """
     flat = output.reshape(-1)
     one = flat.new_ones(())
     each = [_gradients(name, (flat[place],), inputs, (one,), create_graph, strict) for place in range(flat.shape[0])]
     if not each:
         return tuple([operand.new_zeros((*output.shape, *operand.shape)) for operand in inputs])
-    return tuple([stack(list(value)).reshape((*output.shape, *value[0].shape)) for value in zip(*each, strict=True)])
+    return tuple([stack(list(row)).reshape((*output.shape, *row[0].shape)) for row in zip(*each, strict=True)])
 
 
 def hessian(
@@ -174,6 +208,11 @@ def hessian(
 
     Raises:
         RuntimeError: if the result has several elements, or by `strict`.
+
+    Example:
+        >>> flow.autograd.functional.hessian(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
     """
     _, single = as_tensors("hessian", inputs)
 
@@ -197,7 +236,15 @@ def _one_element(name: str, result: Any) -> Tensors:
 def vhp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """``func(*inputs)``, a single element, and `v` times its Hessian."""
+    """``func(*inputs)``, a single element, and `v` times its Hessian.
+
+    Raises:
+        RuntimeError: if the result has several elements, `v` does not fit, or by `strict`.
+
+    Example:
+        >>> flow.autograd.functional.vhp(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]), flow.ones(2))
+        (tensor(9.), tensor([ 6., 12.]))
+    """
     given, single = as_tensors("vhp", inputs)
     with enable_grad():
         stand_ins = _differentiable(given, create_graph)
@@ -210,5 +257,13 @@ def vhp(
 def hvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """``func(*inputs)``, a single element, and its Hessian, which is symmetric, times `v`."""
+    """``func(*inputs)``, a single element, and its Hessian, which is symmetric, times `v`.
+
+    Raises:
+        RuntimeError: if the result has several elements, `v` does not fit, or by `strict`.
+
+    Example:
+        >>> flow.autograd.functional.hvp(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]), flow.ones(2))
+        (tensor(9.), tensor([ 6., 12.]))
+    """
     return vhp(func, inputs, v, create_graph, strict)

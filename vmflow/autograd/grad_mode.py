@@ -26,20 +26,39 @@ _INFERENCE: Final = ContextVar("vmflow.inference_mode", default=False)
 
 
 def is_grad_enabled() -> bool:
-    """Whether ops issued here are recorded."""
+    """Whether ops issued here are recorded.
+
+    Example:
+        >>> flow.is_grad_enabled()
+        True
+    """
     return MODE.get().grad
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether `inference_mode` is on here."""
+    """Whether `inference_mode` is on here.
+
+    Example:
+        >>> with flow.inference_mode():
+        ...     flow.is_inference_mode_enabled()
+        True
+    """
     return _INFERENCE.get()
 
 
 class set_grad_enabled:
-    """Set whether ops are recorded: at once, as a context manager, or as a decorator.
+    """Set whether ops are recorded: by the call, as a context manager, or as a decorator.
 
     Args:
         mode: True to record.
+
+    Raises:
+        TypeError: if `mode` is not True or False.
+
+    Example:
+        >>> with flow.set_grad_enabled(False):
+        ...     flow.is_grad_enabled()
+        False
     """
 
     def __init__(self, mode: bool) -> None:
@@ -102,13 +121,31 @@ class no_grad(_GradMode):
 
     Inside a generator use the decorator form of it: a ``with`` block that stays open across a ``yield`` lasts for the
     consumer too.
+
+    Raises:
+        TypeError: if it decorates something that cannot be called.
+
+    Example:
+        >>> x = flow.ones(2, requires_grad=True)
+        >>> with flow.no_grad():
+        ...     (x * 2).requires_grad
+        False
     """
 
     mode = False
 
 
 class enable_grad(_GradMode):
-    """Record, also inside `no_grad`; used as that is."""
+    """Record, also inside `no_grad`; used as that is.
+
+    Raises:
+        TypeError: if it decorates something that cannot be called.
+
+    Example:
+        >>> with flow.no_grad(), flow.enable_grad():
+        ...     flow.is_grad_enabled()
+        True
+    """
 
     mode = True
 
@@ -120,6 +157,14 @@ class inference_mode:
 
     Args:
         mode: False to leave the mode, and record again.  As a decorator, it may be left out with the parentheses.
+
+    Raises:
+        TypeError: if it decorates something that cannot be called.
+
+    Example:
+        >>> with flow.inference_mode():
+        ...     flow.is_grad_enabled()
+        False
     """
 
     def __new__(cls, mode: Any = True) -> Any:
@@ -142,12 +187,17 @@ class inference_mode:
 
 
 class set_multithreading_enabled:
-    """PyTorch's switch for backward passes on several threads: at once, as a context manager, or as a decorator.
+    """PyTorch's switch for backward passes on several threads: a call, a context manager or a decorator.
 
-    It changes nothing: a backward pass issues its ops on the calling thread, and they run side by side in any case.
+    It changes nothing and raises no errors: a backward pass issues its ops on the calling thread, and they run side by
+    side in any case.
 
     Args:
-        mode: of no account.
+        mode: ignored.
+
+    Example:
+        >>> with flow.autograd.set_multithreading_enabled(False):
+        ...     pass
     """
 
     def __init__(self, mode: bool) -> None:
@@ -181,7 +231,7 @@ def _decorated(
 
 
 def _set(grad: bool) -> bool:
-    """Set and return what it was before.
+    """Set whether ops are recorded; returns the setting before.
 
     Never by a context variable's token: leaving may happen in another task than entering, where a token is not valid.
     """
@@ -192,7 +242,7 @@ def _set(grad: bool) -> bool:
 
 
 def _set_both(state: State) -> State:
-    """The same, and of `inference_mode`."""
+    """The same, for `inference_mode` as well."""
     grad, inference = state
     before = _INFERENCE.get()
     if before != inference:

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 class GradcheckError(RuntimeError):
-    """A gradient does not agree with the differences."""
+    """A gradient does not agree with the differences.
+
+    Example:
+        >>> issubclass(flow.autograd.GradcheckError, RuntimeError)
+        True
+    """
 
 
 def gradcheck(
@@ -50,25 +55,30 @@ def gradcheck(
     Each element of each input that requires a gradient is moved by `eps` both ways.  Waits for the values.
 
     Args:
-        func: from the inputs to a tensor or a tuple of tensors, of which those that require a gradient are checked.
+        func: from the inputs to a tensor or a tuple of tensors, of which the floating-point ones are checked.
         inputs: a tensor, or a tuple of tensors and anything else; float64, or the differences tell little.
         eps: how far to move an element.
         atol, rtol: the difference allowed, ``atol + rtol * |numerical|``.
         raise_exception: whether to raise, or to return False.
         nondet_tol: by how much two backward passes may differ.
-        check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; of no account.  The gradients of each
+        check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; ignored.  The gradients of each
             result are computed with none for the others, have the dtypes of the inputs, and a batch of them is
             computed row by row, in any case.
         check_backward_ad: True: there is nothing else to check.
         check_forward_ad, check_batched_forward_grad: False, since there is no forward-mode differentiation.
         fast_mode: compare one random combination of the elements of each Jacobian, not all of them: so it takes a few
             calls of `func` for each input, and not two for each of its elements.
-        masked: PyTorch's, of sparse inputs; of no account.
+        masked: PyTorch's, for sparse inputs; ignored.
 
     Raises:
         GradcheckError: if they do not agree.
         TypeError: for complex inputs.
         ValueError: if no input requires a gradient; for forward-mode differentiation.
+
+    Example:
+        >>> x = flow.tensor([1.0, 2.0], dtype=flow.float64, requires_grad=True)
+        >>> flow.autograd.gradcheck(lambda x: x * x, x)
+        True
     """
     if check_forward_ad or check_batched_forward_grad or not check_backward_ad:
         raise ValueError(
@@ -209,7 +219,7 @@ def _jacobian(output: Tensor, inputs: list[Tensor]) -> list[Array]:
         rows.append(_pulled_back(output, inputs, weights.reshape(tuple(output.shape))))
     if not rows:
         return [np.zeros((0, operand.numel())) for operand in inputs]
-    return [np.stack(value) for value in zip(*rows, strict=True)]
+    return [np.stack(matrix) for matrix in zip(*rows, strict=True)]
 
 
 def _differences(
@@ -228,14 +238,14 @@ def _differences(
                 shifted[index] += step
                 ends.append(_values(func, given, place, shifted, checked))
             slopes.append([(above - below) / (2 * eps) for above, below in zip(*ends, strict=True)])
-        columns.append([np.stack(entry, axis=1) for entry in zip(*slopes, strict=True)] if slopes else [])
-    sizes = [len(entry) for entry in columns]
+        columns.append([np.stack(matrix, axis=1) for matrix in zip(*slopes, strict=True)] if slopes else [])
+    sizes = [len(column) for column in columns]
     if 0 in sizes:  # an input without elements has nothing to differ
         empty = [
             value.reshape(-1, 1)[:, :0]
             for value in _values(func, given, moved[0], given[moved[0]].detach().numpy(), checked)
         ]
-        columns = [entry or empty for entry in columns]
+        columns = [column or empty for column in columns]
     return [[column[row] for column in columns] for row in range(len(checked))]
 
 
@@ -258,13 +268,22 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """As `gradcheck`, of the gradients themselves, by the inputs and by what they are weighted with.
+    """As `gradcheck`, of the gradients themselves, by the inputs and by the weights of the results.
 
     Args:
         grad_outputs: the weights of the results; by default normally distributed numbers, always the same.
-        gen_non_contig_grad_outputs: let those numbers lie strided in memory.
+        gen_non_contig_grad_outputs: let the weights lie strided in memory.
         check_rev_over_rev: True: there is nothing else to check.
         check_fwd_over_rev: False, since there is no forward-mode differentiation.
+
+    Raises:
+        GradcheckError: if the second derivatives do not agree with the differences.
+        ValueError: if no input requires a gradient; for forward-mode differentiation.
+
+    Example:
+        >>> x = flow.tensor([1.0, 2.0], dtype=flow.float64, requires_grad=True)
+        >>> flow.autograd.gradgradcheck(lambda x: x * x * x, x)
+        True
     """
     if check_fwd_over_rev or not check_rev_over_rev:
         raise ValueError(
@@ -277,7 +296,7 @@ def gradgradcheck(
     places = [number for number, output in enumerate(outputs) if output.requires_grad]
     if grad_outputs is None:
         random = np.random.default_rng(0)
-        weights = [outputs[value].new_tensor(random.standard_normal(tuple(outputs[value].shape))) for value in places]
+        weights = [outputs[place].new_tensor(random.standard_normal(tuple(outputs[place].shape))) for place in places]
         if gen_non_contig_grad_outputs:
             weights = [stack([weight, weight], -1)[..., 0].detach() for weight in weights]
         weights = [weight.requires_grad_() for weight in weights]
@@ -294,10 +313,13 @@ def gradgradcheck(
             ]
             results, _ = as_tensors("gradgradcheck", func(*arguments[:count]))
             found = _autograd.grad(
-                [results[value] for value in places], wanted, arguments[count:], create_graph=True, allow_unused=True
+                [results[place] for place in places], wanted, arguments[count:], create_graph=True, allow_unused=True
             )
         return tuple(
-            [value.new_zeros(value.shape) if one is None else one for one, value in zip(found, wanted, strict=True)]
+            [
+                argument.new_zeros(argument.shape) if gradient is None else gradient
+                for gradient, argument in zip(found, wanted, strict=True)
+            ]
         )
 
     return gradcheck(

@@ -1,4 +1,4 @@
-"""``autograd.graph``: the graph that autograd records, what it saves, and hooks that see several gradients together."""
+"""``autograd.graph``: places in autograd's graph, hooks for saved tensors, and hooks for several gradients together."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from .engine import at_end
 from .history import edge_of
 from .node import PACKING, PACKING_BLOCKS, AutogradMeta, Node as Node, Packing
 
-# Why `saved_tensors_hooks` is not to be used here; None if it may be.
+# The error message if `saved_tensors_hooks` is forbidden here, else None.
 _FORBIDDEN: Final[ContextVar[str | None]] = ContextVar("vmflow.packing_forbidden", default=None)
 
 
 class GradientEdge(NamedTuple):
-    """A place in the graph, of which `autograd.grad` and `autograd.backward` take one in place of a tensor.
+    """A place in the graph, which `autograd.grad` and `autograd.backward` take instead of a tensor; raises no errors.
 
     Attributes:
-        node: what made the tensor; of a leaf, where its gradient is accumulated.
-        output_nr: which of the node's outputs it is.
-        ownership_token: of no account; a node stays as long as the edge does.
+        node: of the op that made the tensor; for a leaf, the place where its gradient is accumulated.
+        output_nr: the number of the node's output.
+        ownership_token: ignored; a node stays as long as the edge does.
+
+    Example:
+        >>> x = flow.ones(2, requires_grad=True)
+        >>> flow.autograd.graph.get_gradient_edge(x.sort()[0]).output_nr
+        0
     """
 
     node: Any
@@ -34,13 +39,19 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """Where a tensor stands in the graph now: asking for the gradient there is asking for the tensor's.
+    """The place of a tensor of any shape in the graph now: the gradient there is the tensor's.
 
     The edge does not keep the tensor's memory.
 
     Raises:
         TypeError: if it is no tensor.
         RuntimeError: if it requires no gradient.
+
+    Example:
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> edge = flow.autograd.graph.get_gradient_edge(x)
+        >>> flow.autograd.grad(x * x, edge)
+        (tensor(6.),)
     """
     if not isinstance(tensor, Tensor):
         raise TypeError(f"get_gradient_edge: expected a tensor, got {type(tensor).__name__}")
@@ -51,23 +62,30 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def edge_at(given: GradientEdge) -> AutogradMeta:
-    """What the engine calls an edge."""
+    """The engine's own edge for a `GradientEdge`; raises no errors.
+
+    Example:
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> flow.autograd.graph.edge_at(flow.autograd.graph.get_gradient_edge(x)).requires_grad
+        True
+    """
     node = given.node
     return node if isinstance(node, AutogradMeta) else AutogradMeta(True, node, given.output_nr)
 
 
 class saved_tensors_hooks:
-    """Within, what ops save for the backward pass is handed to `pack_hook`, and what that returns is kept.
+    """Within the block, tensors saved for the backward pass go through `pack_hook`, and its results are kept instead.
 
     This goes for `Function.save_for_backward` and the arguments of `utils.checkpoint.checkpoint` as well.  In the
-    backward pass `unpack_hook` makes the tensor again.  Of blocks within each other the inner one counts.
+    backward pass `unpack_hook` makes the tensor again.  If blocks are nested, the inner one counts.
 
     Args:
         pack_hook: given a tensor, which it must not change in place, returns anything.  It runs under `no_grad`.  If
             it returns the tensor as it is, a later change of that in place is an error, as it is without hooks.
-        unpack_hook: given what `pack_hook` returned, returns a tensor of the same values.
+        unpack_hook: given the result of `pack_hook`, returns a tensor of the same shape and values.
 
     Raises:
+        TypeError: if a hook cannot be called.
         RuntimeError: within `disable_saved_tensors_hooks`.
 
     Example:
@@ -105,11 +123,22 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Within, what ops save for the backward pass is kept on the CPU, and copied back when it is needed.
+    """Within the block, tensors saved for the backward pass are kept on the CPU, and copied back when needed.
 
     Args:
-        pin_memory: keep it in pinned memory, for faster copies.
-        device_type: PyTorch's; of no account.
+        pin_memory: keep them in pinned memory, for faster copies.
+        device_type: PyTorch's; ignored.
+
+    Raises:
+        RuntimeError: within `disable_saved_tensors_hooks`.
+
+    Example:
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> with flow.autograd.graph.save_on_cpu():
+        ...     y = x * x
+        >>> y.backward()
+        >>> x.grad
+        tensor(6.)
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -130,6 +159,13 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
     Raises:
         RuntimeError: with this message, too, if they are in use already.
+
+    Example:
+        >>> with flow.autograd.graph.disable_saved_tensors_hooks("no hooks here"):
+        ...     with flow.autograd.graph.save_on_cpu():
+        ...         pass
+        Traceback (most recent call last):
+        RuntimeError: no hooks here
     """
     if PACKING.get() is not None:
         raise RuntimeError(error_message)
@@ -142,20 +178,28 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Count a change in place that something else has made, so that a backward pass that needs the old values raises.
+    """Count a change in place by other code, so that a backward pass that needs the old values raises.
 
     Args:
-        tensor: one, or several.
+        tensor: one or several, of any shape.
 
     Raises:
         TypeError: if it is something else.
+
+    Example:
+        >>> x = flow.ones(2, requires_grad=True)
+        >>> y = (x * x).sum()
+        >>> flow.autograd.graph.increment_version(x)
+        >>> y.backward()
+        Traceback (most recent call last):
+        RuntimeError: the gradient of mul needs a tensor of shape [2] that was changed in place ...
     """
-    given = [tensor] if isinstance(tensor, Tensor) else list(tensor)
-    for position, value in enumerate(given):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"increment_version: {position} is {type(value).__name__}, not a tensor")
-    for value in given:
-        value._blob.storage.version += 1
+    tensors = [tensor] if isinstance(tensor, Tensor) else list(tensor)
+    for position, changed in enumerate(tensors):
+        if not isinstance(changed, Tensor):
+            raise TypeError(f"increment_version: item {position} must be a tensor, not {type(changed).__name__}")
+    for changed in tensors:
+        changed._blob.storage.version += 1
 
 
 class _Handles:
@@ -180,8 +224,8 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None
     """Call `fn` once in each backward pass that computes gradients of these tensors.
 
     Args:
-        tensors: which require gradients.
-        fn: what it returns is not looked at.
+        tensors: which require gradients, of any shapes.
+        fn: its result is ignored.
         mode: "all" to call ``fn(gradients)`` with a list as soon as all are there, and at the end of a pass in which
             some do not arrive, with None for them; "any" to call ``fn(gradient)`` with the first one.
 
@@ -191,6 +235,12 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None
     Raises:
         ValueError: for another mode.
         RuntimeError: if one of the tensors requires no gradient.
+
+    Example:
+        >>> x, y = flow.tensor(2.0, requires_grad=True), flow.tensor(3.0, requires_grad=True)
+        >>> handle = flow.autograd.graph.register_multi_grad_hook([x, y], print)
+        >>> (x * y).backward()
+        [tensor(3.), tensor(2.)]
     """
     if mode not in ("all", "any"):
         raise ValueError(f"register_multi_grad_hook: mode must be 'all' or 'any', got {mode!r}")

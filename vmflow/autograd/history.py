@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 
 def edge_of(tensor: Tensor) -> Edge:
-    """Where a tensor stands in the graph now; None if no gradient flows into it.
+    """The place of a tensor of any shape in the graph now; None if no gradient flows into it.
 
-    The history of a view is brought up to date first: its base may have changed in place since it was recorded.
+    The history of a view is updated first: its base may have changed in place since it was recorded.  Raises no errors.
+
+    Example:
+        >>> print(flow.autograd.edge_of(flow.ones(2)))
+        None
     """
     fields: TensorFields = tensor
     if fields._base is not None:
@@ -27,11 +31,14 @@ def edge_of(tensor: Tensor) -> Edge:
 
 
 def check_history(name: str, operands: tuple[Tensor, ...]) -> None:
-    """Raise if autograd's idea of an operand is older than its memory.
+    """Raise if the history of an operand, of any shape, is older than its memory.
 
     Raises:
-        RuntimeError: for one whose memory was changed in place through another tensor, if it is no view that can be
-            brought up to date: its gradient would miss that op.
+        RuntimeError: if an operand's memory was changed in place through another tensor, and it is no view whose
+            history can be updated: its gradient would miss that op.
+
+    Example:
+        >>> flow.autograd.check_history("exp", (flow.ones(2),))
     """
     for tensor in operands:
         fields: TensorFields = tensor
@@ -54,7 +61,7 @@ def record(
     results: tuple[Tensor, ...],
     in_place: bool = False,
 ) -> None:
-    """Make `results` remember how they came about."""
+    """Give `results` a node with the op and its inputs."""
     if not in_place:
         check_history(op.name, inputs)
     packing = packing_here() if PACKING_BLOCKS else None

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
 @function()
 def detach(input: Tensor) -> Tensor:
-    """The same memory without history: `Tensor.detach`."""
+    """A tensor of the same shape and memory, without history: `Tensor.detach`.
+
+    Raises:
+        TypeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.detach(flow.ones(2, requires_grad=True)).requires_grad
+        False
+    """
     return input.detach()
 
 
@@ -43,5 +51,11 @@ def backward(
     Raises:
         RuntimeError: if there is nothing to differentiate, or `gradient` is needed or does not fit; if `inputs` is
             empty, or one of them does not require a gradient.
+
+    Example:
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> (x * x).backward()
+        >>> x.grad
+        tensor(6.)
     """
     _autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)

@@ -1,7 +1,7 @@
-"""The graph that autograd records: `Node`s joined by edges, and what hangs on a tensor, `AutogradMeta`.
+"""The graph that autograd records: `Node`s joined by edges, and `AutogradMeta`, a tensor's place in it.
 
-An edge leads from a node to whatever made its input.  It is the input's `AutogradMeta`, which says which output of
-which node that is; a leaf's is where gradients are accumulated.
+An edge leads from a node to the node that made its input.  It is the input's `AutogradMeta`, which names that node and
+the number of its output; the gradients of a leaf are accumulated in its `AutogradMeta`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Hook: TypeAlias = "Callable[[Tensor], Tensor | None]"
 Edge: TypeAlias = "AutogradMeta | None"
 
-# What one may ask the gradient of: a leaf, or an output of a node.
+# A place whose gradient can be asked for: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
 # For `Node.sequence`; after 0, which is before every node, and with room for views whose history is renewed later on:
@@ -37,12 +37,20 @@ _numbers: Final = count(4, 4)
 
 
 def next_sequence() -> int:
-    """A number above those of all nodes so far, and below those of all to come."""
+    """A number above those of all nodes so far, and below those of all to come.
+
+    Example:
+        >>> from vmflow.autograd.node import next_sequence
+        >>> next_sequence() < next_sequence()
+        True
+    """
     return next(_numbers)
 
 
 class AutogradMeta:
-    """What autograd knows of a tensor; a tensor without one neither requires nor has a gradient.
+    """A tensor's place in autograd's graph; a tensor without one neither requires nor has a gradient.
+
+    Raises no errors.
 
     Attributes:
         requires_grad: whether gradients flow into it.
@@ -52,6 +60,10 @@ class AutogradMeta:
         hooks: called with the gradient before it is used, by handle; may replace it.
         after: called with the leaf after its gradient was accumulated, by handle.
         history: the storage's when this was made; see `check_history`.
+
+    Example:
+        >>> flow.autograd.AutogradMeta(True).requires_grad
+        True
     """
 
     __slots__ = ("after", "grad", "history", "hooks", "index", "node", "requires_grad", "retains")
@@ -67,7 +79,7 @@ class AutogradMeta:
         self.after: dict[int, Callable[[], None]] | None = None
 
     def follow(self, earlier: AutogradMeta | None) -> AutogradMeta:
-        """Take the place of what was known of the same tensor before it was changed in place, or its base was.
+        """Take the place of the tensor's meta from before it, or its base, was changed in place.
 
         The gradient stays with the tensor, and one that is kept is from now on that of the new value.  Hooks stay with
         the value that they were registered for.
@@ -88,7 +100,7 @@ class AutogradMeta:
         self.grad = gradient if self.grad is None else self.grad.add_(gradient)
 
     def retain(self) -> None:
-        """Keep the gradient, of what is no leaf."""
+        """Keep the gradient of a tensor that is no leaf."""
         self.retains = True
         self.watch()
 
@@ -101,7 +113,7 @@ class AutogradMeta:
             node.outputs[self.index] = self
 
     def edge(self) -> Edge:
-        """What leads here; None if no gradient is wanted."""
+        """The edge that leads here; None if no gradient is wanted."""
         return self if self.node is not None or self.requires_grad else None
 
     def place(self) -> Place:
@@ -110,7 +122,7 @@ class AutogradMeta:
 
 
 class NodeHooks:
-    """What users want to see of a step of the backward pass.
+    """The users' hooks on a step of the backward pass.
 
     Attributes:
         before: called with the gradients of the outputs, by handle; may replace them.
@@ -158,7 +170,7 @@ def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
-    """One step of the backward pass.
+    """One step of the backward pass; `Tensor.grad_fn` is one.  Made by ops, and raises no errors.
 
     Attributes:
         title: as shown by `Tensor.grad_fn`.
@@ -166,7 +178,11 @@ class Node:
         sequence: later nodes have higher numbers, hence an order in which every consumer comes before its producer.
         outputs_count: how many outputs it has.
         outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index.
-        hooks: those of the node itself; None without any.
+        hooks: of the node itself; None without any.
+
+    Example:
+        >>> flow.ones(2, requires_grad=True).exp().grad_fn.name()
+        'exp'
     """
 
     __slots__ = ("__weakref__", "edges", "hooks", "outputs", "outputs_count", "sequence", "title")
@@ -183,8 +199,8 @@ class Node:
         """Call ``hook(grad_outputs)`` before this step of a backward pass; it may return others.
 
         Args:
-            hook: given a tuple of the gradients of the outputs, None where there is none.  What it returns in their
-                place is as long.
+            hook: given a tuple of the gradients of the outputs, None where there is none.  It returns None, or a tuple
+                of the same length to replace them.
 
         Returns:
             A handle whose `remove()` takes it away.
@@ -216,14 +232,14 @@ class Node:
         return True
 
     def release(self) -> None:
-        """Let go of what was saved; another backward pass through this node is an error."""
+        """Release the saved tensors; another backward pass through this node is an error."""
 
     def where(self) -> str:
         """The user's line that made it, for messages."""
         raise NotImplementedError
 
     def name(self) -> str:
-        """What it is called: the op's name, or for functions of one's own the class's and Backward."""
+        """The op's name; for a user's `Function`, the name of the class and "Backward"."""
         return self.title
 
     @property
@@ -235,15 +251,15 @@ class Node:
         return f"<{self.title}>"
 
 
-# A tensor kept for the backward pass: its blob, its lease, its place in the graph, and the version and history of its
-# storage that were meant.  Compiled, it is a part of whatever keeps it, and no object.
+# A tensor kept for the backward pass: its blob, its lease, its place in the graph, and the version and history that its
+# storage had.  In compiled code, it is part of the object that keeps it, and no object of its own.
 Saved: TypeAlias = "tuple[Blob | None, Lease | None, AutogradMeta | None, int, int]"
 
 NOTHING: Final[Saved] = (None, None, None, 0, 0)
 
 
 def saved(tensor: Tensor, with_history: bool, in_place: bool = False) -> Saved:
-    """What is kept of a tensor: the memory and the history, not the tensor object.
+    """A tensor's memory and history, to be kept without the tensor object.
 
     An output's history is the node that keeps it, and is put back only when asked for, because a node that held itself
     would never be freed.
@@ -257,7 +273,7 @@ def saved(tensor: Tensor, with_history: bool, in_place: bool = False) -> Saved:
 
 
 def saved_blob(kept: Saved, owner: Node) -> Blob:
-    """The values of what is kept.
+    """The values of a kept tensor.
 
     Raises:
         RuntimeError: if they were changed in place since.
@@ -276,9 +292,9 @@ def unpacked(kept: Saved, owner: Node, output: int | None = None) -> Tensor:
     """The tensor again.
 
     Args:
-        kept: what is kept of it.
+        kept: its memory and history.
         owner: the node that keeps it.
-        output: which of its outputs it is, if it is one.
+        output: the number of the node's output, if it is one.
 
     Raises:
         RuntimeError: if it was changed in place since.
@@ -289,28 +305,35 @@ def unpacked(kept: Saved, owner: Node, output: int | None = None) -> Tensor:
     return tensor
 
 
-# A user's functions that make something of a saved tensor, and a tensor of that again.
+# A user's functions: `pack_hook` and `unpack_hook` of `graph.saved_tensors_hooks`.
 Packing: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any], Any]]"
 
-# Those in use here, and one item for each block of `graph.saved_tensors_hooks` anywhere: most programs have none, and
-# need not look for theirs.
+# The hooks in use here, and a list with one item for each open block of `graph.saved_tensors_hooks` anywhere: most
+# programs have none, and then the context variable is not read.
 PACKING: Final[ContextVar[Packing | None]] = ContextVar("vmflow.packing", default=None)
 PACKING_BLOCKS: Final[list[None]] = []
 
 
 def packing_here() -> Packing | None:
-    """The user's functions for what is saved here, if there are some."""
+    """The hooks of `saved_tensors_hooks` that are in use here, if there are some.
+
+    Example:
+        >>> from vmflow.autograd.node import packing_here
+        >>> print(packing_here())
+        None
+    """
     return PACKING.get() if PACKING_BLOCKS else None
 
 
 class Packed:
-    """What a user's function has made of a saved tensor.
+    """A saved tensor in the form that the user's `pack_hook` gave it.
 
     Attributes:
-        value: what it returned; None if that was the tensor as it is.
-        kept: the tensor as it is, which is not to be changed in place; else without its memory.
+        value: the hook's result; None if that was the tensor as it is.
+        kept: the tensor as it is, which is not to be changed in place; without its memory if the hook returned
+            something else.
         meta: of the tensor.
-        unpack: the function that makes a tensor of the value again.
+        unpack: the hook that makes the tensor again.
     """
 
     __slots__ = ("kept", "meta", "unpack", "value")
@@ -327,8 +350,7 @@ class Packed:
             MODE.set(MODE.get().replace(grad=mode.grad))
         if storage.version != version:
             raise RuntimeError(
-                "saved_tensors_hooks: the pack hook has changed the tensor in place that it was given; it must return "
-                "something else"
+                "saved_tensors_hooks: the pack hook has changed its tensor in place; it must return a new one instead"
             )
         self.unpack = packing[1]
         self.meta = fields._blob.meta
@@ -362,7 +384,15 @@ class Packed:
 
 
 class SavedTensor:
-    """What is kept of a tensor, as an object."""
+    """A tensor of any shape, kept for the backward pass: its memory and history.
+
+    Raises:
+        RuntimeError: if a pack hook changes the tensor in place.
+
+    Example:
+        >>> from vmflow.autograd.node import SavedTensor
+        >>> kept = SavedTensor(flow.ones(2), with_history=False)
+    """
 
     __slots__ = ("kept", "packed")
 
@@ -375,7 +405,7 @@ class SavedTensor:
             self.pack(tensor, packing, with_history)
 
     def pack(self, tensor: Tensor, packing: Packing, with_history: bool) -> None:
-        """Keep what a user's function makes of the tensor instead."""
+        """Keep the result of the user's `pack_hook` instead."""
         self.packed = _packed(self.kept, tensor, packing, with_history)
         self.kept = NOTHING
 
@@ -386,10 +416,10 @@ class SavedTensor:
 
 
 def _packed(kept: Saved, tensor: Tensor, packing: Packing, with_history: bool) -> Packed:
-    """A leaf is shown to the user's function as it is, all else as another tensor of the same memory.
+    """Call the user's `pack_hook`: with a leaf as it is, with any other tensor as a new one of the same memory.
 
-    An op's result is shown without its history: what the user keeps of it would keep the node, and that what the user
-    keeps.
+    An op's result is passed without its history: a hook that keeps it would keep the node, which keeps the hook's
+    result, so that neither would be freed.
     """
     fields: TensorFields = tensor
     autograd = fields._autograd
@@ -426,7 +456,7 @@ class OpNode(Node):
         results: tuple[Tensor, ...],
         in_place: bool,
     ) -> None:
-        # Every recorded op passes here; hence no call that can be spared, and no object.
+        # Runs for every recorded op; hence it makes no call and no object that can be avoided.
         self.metas: tuple[TensorMeta, ...]
         if len(inputs) == 1:
             only: TensorFields = inputs[0]
@@ -459,7 +489,7 @@ class OpNode(Node):
         self._others: tuple[SavedTensor | None, ...] = ()
         if count > 2:
             others = [(op.saves_inputs[index], self._looks_at(index)) for index in range(2, count)]
-            self._others = tuple([SavedTensor(inputs[value], True) if wanted else None for value, wanted in others])
+            self._others = tuple([SavedTensor(inputs[index], True) if wanted else None for index, wanted in others])
         self._outputs: tuple[SavedTensor, ...] = ()
         if op.saves_outputs:
             self._outputs = tuple([SavedTensor(results[output], False, in_place) for output in op.saves_outputs])
@@ -467,7 +497,7 @@ class OpNode(Node):
         self.code, self.last = origin.capture()
 
     def _looks_at(self, place: int) -> bool:
-        """Whether the input at this place of `OpExpr.saves_inputs` is there, and wanted gradients look at it."""
+        """Whether the input at this place of `OpExpr.saves_inputs` exists, and a wanted gradient reads it."""
         op = self.op
         if op.saves_inputs[place] >= len(self.edges):
             return False
@@ -483,12 +513,12 @@ class OpNode(Node):
         """The saved input number `index`, with its history.
 
         Raises:
-            InternalError: if nothing that is wanted was said to look at it, see `OpExpr.gradient`.
+            InternalError: if the op did not declare that a wanted gradient reads it, see `OpExpr.gradient`.
         """
         return unpacked(self._kept(index), self)
 
     def input_blob(self, index: int) -> Blob:
-        """Its values alone, for what is not recorded."""
+        """The saved input's values, without history, for a pass that is not recorded."""
         return saved_blob(self._kept(index), self)
 
     def _kept(self, index: int) -> Saved:
@@ -518,8 +548,8 @@ class OpNode(Node):
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> tuple[Tensor | None, ...]:
         if self.released:
             raise RuntimeError(
-                f"the backward pass went through {self.title} (from {self.where()}) a second time, and what it saved "
-                "was freed the first time; pass retain_graph=True to the first backward()"
+                f"the backward pass went through {self.title} (from {self.where()}) a second time, but its saved "
+                "tensors were freed the first time; pass retain_graph=True to the first backward()"
             )
         rule = self.op.rule
         assert rule is not None
@@ -538,13 +568,13 @@ class OpNode(Node):
         blob = _blob_of(gradient)
         if blob.strides is not None:
             return True
-        shared = [_blob_of(value).storage for value in gradients if value is not None]
+        shared = [_blob_of(tensor).storage for tensor in gradients if tensor is not None]
         kept = [
             self._first,
             self._second,
             *[other.kept for other in (*self._others, *self._outputs) if other is not None],
         ]
-        shared += [value[0].storage for value in kept if value[0] is not None]
+        shared += [tensor[0].storage for tensor in kept if tensor[0] is not None]
         return blob.storage in shared
 
     def release(self) -> None:
@@ -581,11 +611,11 @@ def _blob_of(tensor: Tensor) -> Blob:
 
 
 class PackingOpNode(OpNode):
-    """The same where users have functions for what is saved.
+    """The same where `saved_tensors_hooks` are in use.
 
     Attributes:
-        inputs_packed: what they made of saved inputs, by the number of the input.
-        shown: tensors that were made of it again, kept while the step is computed.
+        inputs_packed: the packed inputs, by the number of the input.
+        shown: unpacked tensors, kept while the step is computed.
     """
 
     __slots__ = ("inputs_packed", "shown")
@@ -606,7 +636,7 @@ class PackingOpNode(OpNode):
         for place, index in enumerate(op.saves_inputs):
             kept = self._at(place)
             blob = kept[0]
-            # What was written over is gone, also for the user's function; the backward pass says so.
+            # The op has overwritten this input, so that there is nothing to pack; the backward pass raises.
             if blob is None or (in_place and blob.storage is _blob_of(results[0]).storage):
                 continue
             self.inputs_packed[index] = _packed(kept, inputs[index], packing, True)
@@ -616,13 +646,13 @@ class PackingOpNode(OpNode):
                 self._second = NOTHING
             else:
                 self._others = tuple(
-                    [None if value == place - 2 else other for value, other in enumerate(self._others)]
+                    [None if number == place - 2 else other for number, other in enumerate(self._others)]
                 )
         for place, saved_output in enumerate(self._outputs):
             saved_output.pack(results[op.saves_outputs[place]], packing, False)
 
     def _at(self, place: int) -> Saved:
-        """What is kept of the input at this place of `OpExpr.saves_inputs`."""
+        """The kept input at this place of `OpExpr.saves_inputs`."""
         if place < 2:
             return self._first if place == 0 else self._second
         other = self._others[place - 2]

@@ -1,4 +1,4 @@
-"""What autograd does about tensors that share memory: a view that is changed in place, and views of what was changed.
+"""Histories of tensors that share memory: of a view that is changed in place, of its base, and of other views.
 
 A view made while autograd records knows its base, the tensor that has the whole memory.  A recorded change of the view
 gives the base a new history, in which the new part replaces the old one.  Views from before a change get a new history
@@ -39,7 +39,7 @@ def base_for(source: Tensor) -> Tensor | None:
 
 
 def renewed(tensor: Tensor) -> bool:
-    """Bring the history of a view up to date with its base's; whether gradients flow into it."""
+    """Update the history of a view from its base's; returns whether gradients flow into it."""
     autograd, base = tensor._autograd, tensor._base
     assert base is not None
     while base._base is not None:  # it has come to be seen differently, by `transpose_` and the like
@@ -48,7 +48,7 @@ def renewed(tensor: Tensor) -> bool:
     if autograd is not None and (autograd.requires_grad if autograd.node is None else autograd.history == history):
         return autograd.requires_grad
     whole = base._autograd
-    # Requiring a gradient later does not reach views from before; only what was recorded of the memory does.
+    # Views made before their base required a gradient stay without one; only recorded changes of the memory count.
     if whole is None or whole.node is None or whole.history != history:
         return autograd is not None and autograd.requires_grad
     real = _seen(_VIEW_AS_REAL, base) if base.dtype.is_complex and not tensor.dtype.is_complex else base
@@ -59,7 +59,8 @@ def renewed(tensor: Tensor) -> bool:
         pairs = _alias(_VIEW_AS_REAL, tensor)
         between = pairs._autograd = _history(_AS_STRIDED, (base,), pairs, (_geometry(pairs), _geometry(base)))
         made = _history(_VIEW_AS_COMPLEX, (pairs,), tensor)
-    # A view is as old as its base, whoever looks at it first: a checkpoint that does so must not take it for its own.
+    # The new nodes get numbers right behind the base's, not the next ones: otherwise a checkpoint that is the first to
+    # use the view would take its nodes for the checkpoint's own.
     if between is not None and between.node is not None:
         between.node.sequence = whole.node.sequence + 1
     assert made.node is not None
@@ -69,9 +70,10 @@ def renewed(tensor: Tensor) -> bool:
 
 
 def unchanged(tensor: Tensor) -> Tensor:
-    """What a tensor is before it is changed in place, to be recorded as an operand of the change.
+    """The tensor before it is changed in place, to be recorded as an operand of the change.
 
-    Hooks of a view hear of what else was computed from it, not of the change, which is one of the base, as in PyTorch.
+    Hooks of a view get the gradients from other uses of it, not from the change, which counts as a change of the base,
+    as in PyTorch.
     """
     alias, autograd, base = new_alias(tensor), tensor._autograd, tensor._base
     if autograd is not None and base is not None and _watched(autograd, base._autograd):
@@ -102,7 +104,7 @@ def rebase(base: Tensor, view: Tensor) -> None:
     assert changed is not None
     base._autograd = _with_part(base, view).follow(base._autograd)
     view._autograd = stale = _node.AutogradMeta(True, changed.node, changed.index, NEVER)
-    # What is kept is the gradient of the view as it will be renewed, not of the change.
+    # The kept gradient is that of the view after its history is updated, not that of the change.
     stale.grad, stale.retains, changed.retains = changed.grad, changed.retains, False
 
 
@@ -126,7 +128,7 @@ def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 def _history(
     op: str, inputs: tuple[Tensor, ...], result: Tensor, attributes: Attributes = (), in_place: bool = False
 ) -> AutogradMeta:
-    """What is to be known of `result` if `op` made it."""
+    """The place in the graph of `result`, made from `inputs` by `op`."""
     node = _node.OpNode(OPS[op], inputs, attributes, (), (result,), in_place)
     return _node.AutogradMeta(True, node, 0, result._blob.storage.history)
 

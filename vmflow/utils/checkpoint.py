@@ -196,7 +196,7 @@ class _CheckpointNode(Node):
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         if self.function is None:
             raise RuntimeError(
-                "the backward pass went through a checkpoint a second time, and what it saved was freed the first "
+                "the backward pass went through a checkpoint a second time, but its saved tensors were freed the first "
                 "time; pass retain_graph=True to the first backward()"
             )
         second_call = next_sequence()
