@@ -2,7 +2,7 @@
 
     import vmflow as flow
 
-    y = model(x)      # issues instructions and returns at once
+    y = model(x)      # issues instructions and returns immediately
     y = await y       # suspends this coroutine until y is computed; in plain code just read it
 
 The names and argument orders are PyTorch's and OneFlow's.
@@ -222,7 +222,7 @@ if _TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded on first use: many programs need none of them at once, and importing vmflow should cost little more than numpy.
+# Loaded on first use: many programs never need them, and importing vmflow should take little longer than numpy.
 _LAZY_MODULES = (
     "amp",
     "array_api",

@@ -1,4 +1,4 @@
-"""``vmflow info``: what vmflow is running on.  ``vmflow serve``: a saved graph over HTTP.  Or ``python -m vmflow``."""
+"""``vmflow info`` shows versions and devices, ``vmflow serve`` serves a saved graph; also by ``python -m vmflow``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _add_serve(commands: Any) -> None:
         "--drain-delay", type=float, default=0.0, help="seconds in which requests are still taken after SIGTERM"
     )
     serve.add_argument(
-        "--drain-timeout", type=float, default=30.0, help="seconds after that for what is under way (default: 30)"
+        "--drain-timeout", type=float, default=30.0, help="seconds after that for requests under way (default: 30)"
     )
     serve.add_argument("--reuse-port", action="store_true", help="let other processes listen on the same port")
     serve.add_argument("--access-log", action="store_true", help="log each request")
@@ -75,12 +75,12 @@ def _add_limits(group: Any) -> None:
         "--max-connections",
         type=int,
         metavar="N",
-        help="connections at a time; one more ends one that is idle (default: 1000, or what ulimit -n has room for)",
+        help="connections at a time; one more ends one that is idle (default: 1000, or as many as ulimit -n allows)",
     )
     seconds = {
         "header-timeout": (10.0, "in which the head of a request must have come"),
         "body-timeout": (30.0, "in which its body must have come"),
-        "write-timeout": (30.0, "in which a client must take some of what waits for it"),
+        "write-timeout": (30.0, "in which a client must take some of the response that waits for it"),
         "keep-alive": (5.0, "that a connection is kept on which nothing more comes"),
     }
     for name, (default, about) in seconds.items():

@@ -12,7 +12,7 @@ from .errors import AnomalyDetected
 from .instructions.blob import Array
 from .instructions.op_call import Kernel
 
-# What these return, nobody has computed.
+# Ops whose results are uninitialised memory.
 _UNCOMPUTED: Final = ("empty",)
 
 
@@ -20,11 +20,20 @@ class detect_anomaly:
     """Within, an op whose result has nan or inf although its operands have none fails with `AnomalyDetected`.
 
     The exception names the op, its shapes and the line that issued it, as that of every failing op does.  Backward
-    passes are checked where they are issued.  Each result is looked through once more, so that everything takes longer.
+    passes are checked where they are issued.  Each result is read once more, so that everything takes longer.
 
     Args:
-        enabled: False makes this block one that is not checked, also within one that is.
-        check_nan: PyTorch's; False as well makes it one that is not checked.
+        enabled: False turns checking off in this block, also within a block that is checked.
+        check_nan: PyTorch's; False turns it off, too.
+
+    Raises:
+        AnomalyDetected: when a result made in the block is read.
+
+    Example:
+        >>> with flow.detect_anomaly():
+        ...     flow.log(flow.tensor(-1.0)).item()
+        Traceback (most recent call last):
+        vmflow.errors.AnomalyDetected: log made nan out of finite numbers...
     """
 
     def __init__(self, enabled: bool = True, check_nan: bool = True) -> None:
@@ -43,11 +52,16 @@ class detect_anomaly:
 class set_detect_anomaly:
     """Switch checking on or off, for this thread or task and the tasks it starts from now on; see `detect_anomaly`.
 
-    As a context manager, switch it back at the end of the block.
+    As a context manager, switch it back at the end of the block.  Raises no errors itself.
 
     Args:
         mode: whether to check.
-        check_nan: PyTorch's; False as well switches it off.
+        check_nan: PyTorch's; False switches it off, too.
+
+    Example:
+        >>> with flow.autograd.set_detect_anomaly(True):
+        ...     flow.is_anomaly_enabled()
+        True
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -63,12 +77,22 @@ class set_detect_anomaly:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether results of ops issued here are checked."""
+    """Whether results of ops issued here are checked.
+
+    Example:
+        >>> flow.is_anomaly_enabled()
+        False
+    """
     return MODE.get().anomaly
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """The same: checking means looking for nan and inf."""
+    """The same as `is_anomaly_enabled`: nan and inf are all that is checked.
+
+    Example:
+        >>> flow.is_anomaly_check_nan_enabled()
+        False
+    """
     return MODE.get().anomaly
 
 
@@ -80,7 +104,7 @@ def _set(enabled: bool) -> bool:
 
 
 def checked(name: str, kernel: Kernel) -> Kernel:
-    """`kernel`, followed by a look at what it returned."""
+    """`kernel`, with a check of its results."""
     if name in _UNCOMPUTED:
         return kernel
 
@@ -89,8 +113,8 @@ def checked(name: str, kernel: Kernel) -> Kernel:
         were_finite = all([_finite(argument) for argument in arguments[:-1]])
         result = kernel(*arguments)
         results = result if isinstance(result, tuple) else (result,)
-        if were_finite and not all([_finite(value) for value in results]):
-            kinds = "nan" if any([bool(np.isnan(value).any()) for value in results if _is_inexact(value)]) else "inf"
+        if were_finite and not all([_finite(array) for array in results]):
+            kinds = "nan" if any([bool(np.isnan(array).any()) for array in results if _is_inexact(array)]) else "inf"
             raise AnomalyDetected(f"{name} made {kinds} out of finite numbers")
         return result
 

@@ -1,6 +1,6 @@
-"""``vmflow.backends``: switches of compiled kernels and of products on GPUs, and PyTorch's of other libraries.
+"""``vmflow.backends``: switches for compiled kernels and matrix products on GPUs, and PyTorch's for other libraries.
 
-The last can be asked and set, since many programs do so before anything else, and change nothing.
+PyTorch's can be read and set, since many programs do so first, and change nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Backend:
 
 
 class _MatrixProducts:
-    """Products of matrices on CUDA devices, those that convolutions and layers are made of among them."""
+    """Matrix products on CUDA devices, including those within convolutions and layers."""
 
     @property
     def allow_tf32(self) -> bool:
@@ -56,24 +56,24 @@ class _Cuda(_Backend):
 class _Codegen:
     """C kernels on the CPU, made by the system's compiler while the program runs.
 
-    What they compute is what numpy computes, mostly to the bit.  Where it is not (exp, log and what is made of them, as
-    tanh, sigmoid and softmax are; layer norm: last digits may differ), a process computes in one way from
-    the first time on: by C if the kernel was kept from an earlier process or has been waited for, else by numpy.
+    Most of them compute the same bits as numpy.  A few differ in the last digits: exp, log and ops made of them, such
+    as tanh, sigmoid and softmax, and layer norm.  Those are computed in one way by a process from the first time on: by
+    C if the kernel was kept from an earlier process or has been waited for, else by numpy.
 
-    One compiler runs at a time, at the lowest priority, and none in the first second, so that what computes keeps its
-    cores.  If that takes it more than 10 seconds for a library, or somebody waits, it gets the usual priority.
+    One compiler runs at a time, at the lowest priority, and none in the first second, so that the program keeps its
+    cores.  If a library takes more than 10 seconds, or the program waits for it, its compiler gets the usual priority.
 
-    Threads compile kernels of CUDA devices, too, from the moment at which an op is first called.  A launch waits for
-    its kernel.  Elementwise ops in a row that have no kernel together yet are launched one by one until it is there; in
-    the mode "wait" they wait for it.  Bits are the same.
+    Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel.
+    Consecutive elementwise ops whose common kernel is not ready yet are launched one by one; in the mode "wait" they
+    wait for it.  The bits are the same.
     """
 
     @property
     def mode(self) -> str:
-        """When C kernels are used, as VMFLOW_JIT says at first.
+        """When C kernels are used; the first value is that of VMFLOW_JIT.
 
-        "off" is never, "background" (the default) as soon as a thread has compiled them, "wait" always: who needs one
-        waits until it is compiled, also if that is an event loop.
+        "off": never; "background" (the default): as soon as a thread has compiled them; "wait": always, so that an op
+        waits until its kernel is compiled, also on an event loop.
 
         Raises:
             ValueError: if it is set to something else.
@@ -93,17 +93,17 @@ class _Codegen:
         return _switch.pending()
 
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
-        """Wait for everything that is being compiled, and use all of it from now on, whatever was used before.
+        """Wait until all queued kernels are compiled, and use them from now on, even where numpy has computed so far.
 
-        It is compiled at the usual priority from now on.  The calling thread blocks; in a coroutine, let another thread
-        wait: ``await asyncio.to_thread(flow.backends.codegen.wait)``.
+        They are compiled at the usual priority from now on.  The calling thread blocks; in a coroutine, let another
+        thread wait: ``await asyncio.to_thread(flow.backends.codegen.wait)``.
 
         Args:
-            timeout: in seconds, for all of it; None to wait as long as it takes.
-            say: if there is something to wait for, called with a sentence on that before the wait; `print` will do.
+            timeout: in seconds, for all of them; None to wait as long as it takes.
+            say: called with a sentence about the kernels before the wait, if there are any; for instance `print`.
 
         Returns:
-            Whether nothing is left.
+            Whether no kernel is left to compile.
         """
         awaited = None if say is None else _switch.being_compiled()
         if say is not None and awaited is not None:

@@ -1,4 +1,4 @@
-"""A count of the changes to whatever graphs are built from: attributes of modules, hooks, flags, settings.
+"""A count of the changes to the things that graphs are built from: attributes of modules, hooks, flags, settings.
 
 A graph remembers the count at which it last compared itself with its surroundings.  As long as the count stays the
 same nothing has changed, so that a call of the graph compares one number instead of every attribute of every module.
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-# In a list, which readers share.  The numbers are taken one by one, so that two threads never write the same.
+# In a list, which readers share.  The numbers come from an iterator, so that two threads never write the same one.
 COUNT: Final[list[int]] = [0]
 
 _numbers: Final = count(1)

@@ -1,4 +1,4 @@
-"""`Mode`: what surrounds an op when it is issued, kept in one context variable and read once per op.
+"""`Mode`: the settings under which an op is issued, kept in one context variable and read once per op.
 
 Threads and tasks must not see each other's modes; context variables give exactly that.  An immutable object in a
 single variable makes reading it one call.
@@ -19,19 +19,24 @@ _AS_IS: Final = object()
 
 
 class Mode:
-    """The surroundings of an op.  Never changed: `replace` makes another.
+    """The settings under which an op is issued.  Never changed: `replace` makes another.  Raises no errors.
 
     Attributes:
         grad: whether autograd records.
         machine: the virtual machine to issue to, None for the default one.
-        interpreter: what turns an op into its outputs, None for the eager one.
+        interpreter: turns an op into its outputs, None for the eager one.
         device, dtype: of new tensors, None for the process-wide defaults.
         generator: of random numbers, None for the process-wide default.
         scope: whose deadline and priority the instructions issued here have, None without any.
         module: the path of modules whose forward is running here, None outside.
         anomaly: whether results are checked for nan and inf.
-        autocast: what casts the operands of ops, None for nothing.
+        autocast: casts the operands of ops, None for no casts.
         streams: by CUDA device, the kind of its stream that ops run on here; None where all run on its compute stream.
+
+    Example:
+        >>> from vmflow.context import Mode
+        >>> Mode().replace(grad=False).grad
+        False
     """
 
     __slots__: ClassVar[tuple[str, ...]] = (
@@ -75,7 +80,7 @@ class Mode:
         self.streams = streams
 
     def within(self, module: Any) -> Mode:
-        """As `replace` with a module: every call of a module passes here."""
+        """As `replace` with a module, but faster: it runs at every call of a module."""
         return Mode(
             self.grad,
             self.machine,
@@ -91,7 +96,7 @@ class Mode:
         )
 
     def inferring(self, scope: Scope) -> Mode:
-        """As `replace` with a scope and without gradients: every batch of a served model passes here."""
+        """As `replace` with a scope and without gradients, but faster: it runs for every batch of a served model."""
         return Mode(
             False,
             self.machine,

@@ -1,6 +1,6 @@
 """PyTorch's switches for algorithms whose results do not change from run to run.
 
-vmflow has no others: sums are taken in a fixed order, and random numbers depend on the seed alone.  The same program
+All of vmflow's are so: sums are taken in a fixed order, and random numbers depend on the seed alone.  The same program
 computes the same bits in every run on the same machine with the same libraries, however many threads there are.  So the
 switches are remembered, and change nothing.
 """
@@ -17,14 +17,17 @@ class _Setting:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for algorithms that give the same bits in every run, which vmflow's are in any case.
+    """Ask for algorithms that give the same bits in every run, as all of vmflow's do.
 
     Args:
-        mode: whether they are asked for.
-        warn_only: whether an algorithm that is none would be a warning, and not an error.
+        mode: whether to ask for them.
+        warn_only: whether another algorithm would cause a warning instead of an error.
 
     Raises:
         TypeError: if an argument is no bool.
+
+    Example:
+        >>> flow.use_deterministic_algorithms(False)
     """
     for name, given in (("mode", mode), ("warn_only", warn_only)):
         if not isinstance(given, bool):
@@ -33,12 +36,22 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether they were asked for; what is computed is the same either way."""
+    """Whether `use_deterministic_algorithms` has asked for them; results are the same either way.
+
+    Example:
+        >>> flow.are_deterministic_algorithms_enabled()
+        False
+    """
     return _Setting.mode != 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether they were asked for with ``warn_only=True``."""
+    """Whether `use_deterministic_algorithms` has asked for them with ``warn_only=True``.
+
+    Example:
+        >>> flow.is_deterministic_algorithms_warn_only_enabled()
+        False
+    """
     return _Setting.mode == 1
 
 
@@ -48,6 +61,9 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     Raises:
         TypeError: if it is neither.
         ValueError: for another number or name.
+
+    Example:
+        >>> flow.set_deterministic_debug_mode("default")
     """
     if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)):
         raise TypeError(f"set_deterministic_debug_mode: expected a number or a name, not {debug_mode!r}")
@@ -59,5 +75,10 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """The number of the last setting; at first 0."""
+    """The number of the last setting; at first 0.
+
+    Example:
+        >>> flow.get_deterministic_debug_mode()
+        0
+    """
     return _Setting.mode

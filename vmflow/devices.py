@@ -1,4 +1,4 @@
-"""`device`: a place where tensors live.  A name and an index; hardware is asked only by `device.require`."""
+"""`device`: a place where tensors live.  A name and an index; only `device.require` looks for the hardware."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .errors import DeviceUnavailable
 # The index of the CUDA device that "cuda" means, in each task and thread.
 CURRENT_CUDA: Final[ContextVar[int]] = ContextVar("vmflow.cuda.device", default=0)
 
-# The devices of new tensors around the blocks of devices that this task or thread is in, from the outermost on.  They
-# cannot be kept by the devices, each of which is one object for all tasks.
+# For each open ``with device`` block of this task or thread, from the outermost on, the device of new tensors outside
+# it.  The devices cannot keep this, since each of them is one object for all tasks.
 _OUTER: Final[ContextVar[tuple[device | None, ...]]] = ContextVar("vmflow.outer_devices", default=())
 
 _KINDS: Final = ("cpu", "cuda", "sim", "meta")
@@ -23,19 +23,26 @@ class device:
 
     As a block, it is the device of new tensors: ``with device("cuda"): x = zeros(3)``.
 
-    ``device("auto")`` is the best that is here: a CUDA device if there is one, else the CPU.
+    ``device("auto")`` is the best one available: a CUDA device if there is one, else the CPU.
 
     Equal devices are the same object.  Naming a device is always possible; using one that is not there raises
     `DeviceUnavailable`.
 
     Attributes:
         type: "cpu", "cuda", "sim" (an accelerator that is simulated, to test programs against) or "meta": tensors there
-            have shapes and dtypes and no data, and ops find out those of their results.
-        index: which of several, 0 where there is one.
+            have shapes and dtypes and no data, and ops infer those of their results.
+        index: its number among several, 0 where there is one.
 
     Raises:
         ValueError: for an unknown type or a malformed index.
         TypeError: if the type is no string, or the index no integer.
+
+    Example:
+        >>> flow.device("cuda:1").index
+        1
+        >>> with flow.device("meta"):
+        ...     flow.zeros(3).device
+        device(type='meta', index=0)
     """
 
     __slots__ = ("index", "type")
@@ -74,7 +81,7 @@ class device:
             ValueError: for a CUDA device, if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
         """
         if self.type == "cuda":
-            # Late, for few programs name a CUDA device, and vmflow.cuda needs this module.
+            # Imported here, since few programs name a CUDA device, and vmflow.cuda imports this module.
             from .cuda.availability import why_not_device
 
             reason = why_not_device(self.index)
@@ -95,7 +102,7 @@ _DEVICES: dict[tuple[str, int | None], device] = {}
 
 
 def _best(index: int | None) -> device:
-    """The best device that is here; asked each time, for what is here may depend on a variable of the process."""
+    """The best available device; found out at each call, since it depends on environment variables."""
     from .cuda.availability import why_not_device
 
     if index is not None:

@@ -1,4 +1,4 @@
-"""`dtype`: what an element is, and which dtype two of them make together."""
+"""`dtype`: the type of elements, and the rules for the dtype of a result from those of two operands."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ COMPLEX: Final = 3
 class dtype:
     """An element type: ``vmflow.float32`` and so on; there is one object of each.
 
+    Programs make none; the class raises no errors.
+
     Attributes:
         name: "float32" and so on.
         numpy: the numpy dtype that holds it (bfloat16 is ml_dtypes').
         itemsize: bytes per element.
         category: BOOL, INTEGER, FLOATING or COMPLEX.
+
+    Example:
+        >>> flow.float32.itemsize, flow.float32.is_floating_point
+        (4, True)
     """
 
     __slots__ = ("_find", "category", "itemsize", "name", "numpy")
@@ -39,13 +45,13 @@ class dtype:
 
     @classmethod
     def _found_later(cls, name: str, find: Callable[[], Any], itemsize: int, category: int) -> dtype:
-        """One whose numpy dtype is looked for when somebody wants it."""
+        """A dtype whose numpy dtype is looked up on first use."""
         made = cls.__new__(cls)
         made.name, made.itemsize, made.category, made._find = name, itemsize, category, find
         return made
 
     def __getattr__(self, name: str) -> Any:
-        # Asked only for what is not there.
+        # Called only for attributes that are not set.
         if name != "numpy":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         found = self.numpy = np.dtype(self._find())
@@ -114,8 +120,8 @@ ALL: Final = (
     complex64,
     complex128,
 )
-_BY_NAME: Final = {value.name: value for value in ALL}
-_BY_NUMPY: Final = {value.numpy: value for value in ALL if value is not bfloat16}
+_BY_NAME: Final = {kind.name: kind for kind in ALL}
+_BY_NUMPY: Final = {kind.numpy: kind for kind in ALL if kind is not bfloat16}
 
 
 def is_half(d: dtype) -> bool:
@@ -148,17 +154,27 @@ def from_numpy(array_dtype: Any) -> dtype:
 
 
 def get_default_dtype() -> dtype:
-    """The dtype of new floating-point tensors: float32, unless `set_default_dtype` said otherwise."""
+    """The dtype of new floating-point tensors: float32, unless `set_default_dtype` was called.
+
+    Example:
+        >>> flow.get_default_dtype()
+        vmflow.float32
+    """
     return MODE.get().dtype or float32
 
 
 def set_default_dtype(d: dtype) -> None:
     """Make `d`, a floating-point dtype, that of new floating-point tensors.
 
-    Holds for this thread or task and for the tasks it starts from now on; others do not notice.
+    Holds for this thread or task and for the tasks it starts from now on, not for others.
 
     Raises:
         TypeError: if `d` is not a floating-point dtype.
+
+    Example:
+        >>> flow.set_default_dtype(flow.float32)
+        >>> flow.tensor(1.0).dtype
+        vmflow.float32
     """
     if not isinstance(d, dtype) or not d.is_floating_point:
         raise TypeError(f"the default dtype must be a floating-point dtype such as vmflow.float32, not {d!r}")
@@ -166,7 +182,7 @@ def set_default_dtype(d: dtype) -> None:
 
 
 def of_scalar(kind: type) -> dtype:
-    """The dtype that a Python number of this type makes when it stands alone."""
+    """The dtype of a tensor made of a Python number of this type."""
     if issubclass(kind, bool):
         return bool_
     if issubclass(kind, int):
@@ -184,7 +200,11 @@ def promote_types(first: dtype, second: dtype) -> dtype:
     int64 with float16 is float16; float16 with bfloat16 is float32; uint8 with int8 is int16.
 
     Raises:
-        TypeError: for uint64 with a signed integer, of which no integer dtype holds all values.
+        TypeError: for uint64 with a signed integer, since no integer dtype holds the values of both.
+
+    Example:
+        >>> flow.promote_types(flow.uint8, flow.int8)
+        vmflow.int16
     """
     if first is second:
         return first
@@ -198,7 +218,7 @@ _PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
 
 
 def _promote(first: dtype, second: dtype) -> dtype:
-    low, high = sorted((first, second), key=lambda value: value.category)
+    low, high = sorted((first, second), key=lambda kind: kind.category)
     if low.category == high.category:
         if {low, high} == {float16, bfloat16}:
             return float32
@@ -233,7 +253,15 @@ def promote_scalar(tensor: dtype, kind: type) -> dtype:
 
 
 class finfo:
-    """Limits of a floating-point dtype: ``bits, eps, max, min, tiny, smallest_normal, resolution``."""
+    """Limits of a floating-point dtype: ``bits, eps, max, min, tiny, smallest_normal, resolution``.
+
+    Raises:
+        TypeError: for a dtype that is not floating-point or complex.
+
+    Example:
+        >>> flow.finfo(flow.float16).max
+        65504.0
+    """
 
     def __init__(self, type: dtype | None = None) -> None:
         chosen = (type or get_default_dtype()).to_real()
@@ -256,7 +284,15 @@ class finfo:
 
 
 class iinfo:
-    """Limits of an integer dtype: ``bits, max, min``."""
+    """Limits of an integer dtype: ``bits, max, min``.
+
+    Raises:
+        TypeError: for another dtype.
+
+    Example:
+        >>> flow.iinfo(flow.int8)
+        iinfo(min=-128, max=127, dtype=int8)
+    """
 
     def __init__(self, type: dtype) -> None:
         if type.category != INTEGER:

@@ -4,9 +4,9 @@
 
     y = rearrange(x, "batch (height h) -> (batch height) h", h=4)
 
-einops finds out by itself about the frameworks that it knows.  Of vmflow it knows from the first use of a name in here,
-or from `register`, on; after that its functions may also be called as ``einops.rearrange`` and so on.  The package is
-imported on first use, and must be installed.
+einops looks for the frameworks that it knows by itself.  It learns of vmflow by the first use of a name in here, or by
+`register`; after that its functions may also be called as ``einops.rearrange`` and so on.  The package is imported on
+first use, and must be installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vmflow.tensors import Tensor as _Tensor
 
 _NAMES = ("EinopsError", "asnumpy", "einsum", "pack", "parse_shape", "rearrange", "reduce", "repeat", "unpack")
 
-# einops finds what inherits from its class, for as long as somebody keeps it.
+# einops looks through the subclasses of its own class; this reference keeps ours alive.
 _backend: type | None = None
 
 
@@ -47,7 +47,7 @@ def _library() -> Any:
 
 
 class _Methods:
-    """What einops asks of a framework."""
+    """The methods that einops calls on a framework."""
 
     def is_appropriate_type(self, tensor: object) -> bool:
         return isinstance(tensor, _Tensor)

@@ -1,6 +1,6 @@
 """``vmflow.env``: which of the program's ranks this is, under OneFlow's names.
 
-A launcher tells by RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without any, the program is rank 0 of 1.
+A launcher sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them, the program is rank 0 of 1.
 """
 
 from __future__ import annotations
@@ -14,11 +14,21 @@ from .distributed.process import (
 
 
 def get_node_size() -> int:
-    """How many hosts there are, each of which has as many ranks as this one."""
+    """How many hosts there are, each of which has as many ranks as this one.
+
+    Example:
+        >>> flow.env.get_node_size()
+        1
+    """
     process = current_process()
     return -(-process.world_size // process.local_world_size)
 
 
 def is_multi_client() -> bool:
-    """Whether every rank runs the program itself; always true, for programs of OneFlow that ask."""
+    """Whether every rank runs the program itself; always true, for programs of OneFlow that ask.
+
+    Example:
+        >>> flow.env.is_multi_client()
+        True
+    """
     return True

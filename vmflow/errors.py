@@ -30,67 +30,135 @@
                +-- BroadcastWarning    an op of global tensors is computed as a whole on every rank
 
 A caller's mistake raises the built-in ValueError, TypeError, IndexError or RuntimeError that a PyTorch user expects, at
-the call.  A kernel's failure raises whatever the kernel raised, when its result is looked at.
+the call.  A kernel's failure raises the kernel's exception, when its result is read.
 """
 
 from __future__ import annotations
 
 
 class InternalError(RuntimeError):
-    """vmflow contradicts itself.  Please report it, with the story in the message."""
+    """vmflow contradicts itself.  Please report it, with the story in the message.
+
+    Example:
+        >>> issubclass(flow.InternalError, RuntimeError)
+        True
+    """
 
 
 class VirtualMachineClosed(RuntimeError):
-    """Work was dropped because, or issued after, its virtual machine was closed."""
+    """Work was dropped because, or issued after, its virtual machine was closed.
+
+    Example:
+        >>> issubclass(flow.VirtualMachineClosed, RuntimeError)
+        True
+    """
 
 
 class DeviceUnavailable(RuntimeError):
-    """The device does not exist on this machine, or the library behind it is not installed."""
+    """The device does not exist on this machine, or the library behind it is not installed.
+
+    Example:
+        >>> try:
+        ...     flow.zeros(2, device="cuda:999")
+        ... except flow.DeviceUnavailable as error:
+        ...     print(str(error)[:23])
+        cuda:999 cannot be used
+    """
 
 
 class DeviceLost(RuntimeError):
-    """The device stopped working; what was on it is gone."""
+    """The device stopped working, and its memory is lost.
+
+    Example:
+        >>> issubclass(flow.DeviceLost, RuntimeError)
+        True
+    """
 
 
 class DeviceDeadlock(RuntimeError):
-    """The host waits for something that the device can never come to.  The message has all its queues."""
+    """The host waits for work that the device can never reach.  The message lists the device's queues.
+
+    Example:
+        >>> issubclass(flow.errors.DeviceDeadlock, RuntimeError)
+        True
+    """
 
 
 class CollectiveError(RuntimeError):
-    """Ranks could not exchange arrays."""
+    """Ranks could not exchange arrays.
+
+    Example:
+        >>> issubclass(flow.distributed.PeerLost, flow.distributed.CollectiveError)
+        True
+    """
 
 
 class CollectiveMismatch(CollectiveError):
-    """At the same place in the order, ranks wanted different exchanges; the message has both ranks' lines."""
+    """Ranks called different collectives at the same place in the order; the message has both ranks' lines.
+
+    Example:
+        >>> issubclass(flow.distributed.CollectiveMismatch, flow.distributed.CollectiveError)
+        True
+    """
 
 
 class PeerLost(CollectiveError):
-    """A rank of the group has ended, or could not compute what it was to give; the message names it."""
+    """A rank of the group has ended, or could not compute its part; the message names it.
+
+    Example:
+        >>> issubclass(flow.distributed.PeerLost, RuntimeError)
+        True
+    """
 
 
 class CollectiveCancelled(CollectiveError):
-    """A rank of the group has left the communication scope by an exception; the message has that."""
+    """A rank of the group has left the communication scope by an exception, which is in the message.
+
+    Example:
+        >>> issubclass(flow.distributed.CollectiveCancelled, flow.distributed.CollectiveError)
+        True
+    """
 
 
 class CollectiveTimeout(CollectiveError, TimeoutError):
-    """A rank of the group did not come in time; the message says which, and who waits for it where."""
+    """A rank of the group did not come in time; the message names it, and the ranks and lines that wait for it.
+
+    Example:
+        >>> issubclass(flow.distributed.CollectiveTimeout, TimeoutError)
+        True
+    """
 
 
 class SimulationDeadlock(RuntimeError):
-    """No rank of a simulation can go on; the message says what each waits for."""
+    """No rank of a simulation can go on; the message lists the calls in which they wait.
+
+    Example:
+        >>> issubclass(flow.distributed.SimulationDeadlock, RuntimeError)
+        True
+    """
 
 
 class LinAlgError(RuntimeError):
-    """A matrix has no inverse, or no factors of the kind that was wanted; the message names the op."""
+    """A matrix has no inverse, or no factors of the kind that was wanted; the message names the op.
+
+    Example:
+        >>> flow.linalg.inv(flow.zeros(2, 2)).tolist()
+        Traceback (most recent call last):
+        vmflow.errors.LinAlgError: linalg.inv: Singular matrix...
+    """
 
 
 class RaceDetected(RuntimeError):
     """Two accesses to the same memory that nothing orders: a mistake of vmflow's, please report it.
 
     Attributes:
-        kind: "read after write", "write after read", "write after write", "reuse of memory" (the memory was handed to
-            another while its former user may still be at it) or "use after release".
-        earlier, later: what was launched first, and what was launched without waiting for it.
+        kind: "read after write", "write after read", "write after write", "reuse of memory" (the memory got a new user
+            while the former one may still have been using it) or "use after release".
+        earlier, later: the two accesses, in the order in which they were launched.
+
+    Example:
+        >>> flow.RaceDetected("read after write", "x.add_(1)", "y = x * 2").kind
+        'read after write'
     """
 
     def __init__(self, kind: str, earlier: str, later: str) -> None:
@@ -109,20 +177,39 @@ class RaceDetected(RuntimeError):
 
 
 class Cancelled(RuntimeError):
-    """Work was dropped before it began, because its scope was cancelled."""
+    """Work was dropped before it began, because its scope was cancelled.
+
+    Example:
+        >>> with flow.scope() as scope:
+        ...     scope.cancel()
+        ...     flow.ones(2).tolist()
+        Traceback (most recent call last):
+        vmflow.errors.Cancelled: dropped, because its scope was cancelled
+    """
 
 
 class DeadlineExceeded(TimeoutError):
-    """Work was dropped before it began, because the deadline of its scope had passed."""
+    """Work was dropped before it began, because the deadline of its scope had passed.
+
+    Example:
+        >>> with flow.scope(deadline=0):
+        ...     flow.ones(2).tolist()
+        Traceback (most recent call last):
+        vmflow.errors.DeadlineExceeded: dropped, because the deadline of its scope has passed
+    """
 
 
 class OutOfMemory(MemoryError):
-    """A device has no room for what was asked.
+    """A device has no memory left for a result.
 
     Attributes:
         requested: bytes that were asked for.
         limit: bytes that the device has, None if it is not known.
         used: bytes of it that were taken.
+
+    Example:
+        >>> flow.OutOfMemory("no memory for 8 bytes", requested=8, limit=100, used=96).used
+        96
     """
 
     def __init__(self, message: str, requested: int, limit: int | None, used: int) -> None:
@@ -136,19 +223,38 @@ class OutOfMemory(MemoryError):
 
 
 class AnomalyDetected(FloatingPointError):
-    """An op made nan or inf out of finite numbers, while `detect_anomaly` was on."""
+    """An op made nan or inf out of finite numbers, while `detect_anomaly` was on.
+
+    Example:
+        >>> issubclass(flow.AnomalyDetected, FloatingPointError)
+        True
+    """
 
 
 class BlockingCallWarning(RuntimeWarning):
-    """A blocking read on a running event loop's thread: nothing else on the loop runs meanwhile."""
+    """A blocking read on a running event loop's thread: nothing else on the loop runs meanwhile.
+
+    Example:
+        >>> issubclass(flow.BlockingCallWarning, RuntimeWarning)
+        True
+    """
 
 
 class BackPressureWarning(RuntimeWarning):
-    """A coroutine issues more than can be done, and awaits nothing that would slow it down."""
+    """A coroutine issues more work than can be done, and awaits nothing that would slow it down.
+
+    Example:
+        >>> issubclass(flow.BackPressureWarning, RuntimeWarning)
+        True
+    """
 
 
 class BroadcastWarning(RuntimeWarning):
-    """An op of global tensors has no rule by which it could be computed part by part.
+    """An op of global tensors has no rule by which ranks could compute parts of it.
 
-    Its operands are put together on every rank, and each computes all of it.  Told once for each op.
+    Its operands are gathered on every rank, and each rank computes all of it.  The warning is given once for each op.
+
+    Example:
+        >>> issubclass(flow.distributed.BroadcastWarning, RuntimeWarning)
+        True
     """

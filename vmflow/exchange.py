@@ -1,10 +1,10 @@
 """Memory shared with other libraries: numpy's array interface, CUDA's and DLPack, in both directions.
 
-What is lent stays alive and is not given to anybody else for as long as the borrower holds it.  Lending waits until the
-value is there and until nothing issued so far reads it, so that the borrower may read and write at once.  Ops issued
-later are not ordered with the borrower: after an in-place op, wait for the tensor before looking at what was lent, and
-before changing it wait for the results of ops that read it.  Memory of CUDA devices is shared in the order of streams,
-and nobody waits: see `vmflow.cuda.exchange`.
+Lent memory stays alive, and is not used for anything else, as long as the borrower holds it.  Lending waits until the
+value is there and until nothing issued so far reads it, so that the borrower may read and write immediately.  Ops
+issued later are not ordered with the borrower: after an in-place op, wait for the tensor before reading the lent
+memory, and before changing it wait for the results of ops that read it.  Memory of CUDA devices is shared in the order
+of streams, without waiting: see `vmflow.cuda.exchange`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-# Where it lies in what a capsule points to; a versioned one has version, context, deleter and flags before it.
+# Its offset in the struct that a capsule points to; a versioned one has version, context, deleter and flags before it.
 _OFFSETS: Final = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 
@@ -59,7 +59,7 @@ _OFFSETS: Final = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 
 class _Lender:
-    """What a lent array has as its base: holds the memory and the lease on it."""
+    """The base of a lent array: holds the memory and the lease on it."""
 
     __slots__ = ("__array_interface__", "_array", "_tensor")
 
@@ -81,17 +81,17 @@ def lend(tensor: Tensor) -> Array:
     blob = tensor._blob
     machine = blob.storage.machine
     if machine is not None and not machine.engine.idle():
-        # Reads that were issued and have not run must not see what the borrower is going to write.
+        # Reads that were issued and have not run must not see the borrower's writes.
         machine.wait(physical_run(machine, lambda builder: builder.await_uses((blob,))))
     blob.storage.shared = True
-    # numpy's interfaces have no word for bfloat16; of the same size, and not looked at.
+    # numpy's interfaces have no word for bfloat16: lend it as uint16, which has the same size.
     plain = array.view(np.uint16) if tensor.dtype is dtypes.bfloat16 else array
     lent = np.asarray(_Lender(tensor.detach(), plain))
     return lent.view(array.dtype) if plain is not array else lent
 
 
 def _check_without_gradient(tensor: Tensor) -> None:
-    """numpy's functions take whatever looks like an array: a gradient must not get lost in passing."""
+    """Raise for a tensor with a gradient: numpy's functions take any array-like, and would lose it silently."""
     if tensor.requires_grad:
         raise RuntimeError(
             "numpy: the tensor requires a gradient, which numpy would lose; use .numpy() for a copy of the values, or "
@@ -123,7 +123,7 @@ def array_interface(tensor: Tensor) -> dict[str, Any]:
     lent = lend(tensor)
     interface: dict[str, Any] = dict(lent.__array_interface__)
     if lent.size:
-        # As an object and not as an address: the borrower then holds what was lent, whatever becomes of the tensor.
+        # As an object and not as an address: the borrower then keeps the memory alive, even without the tensor.
         interface["data"] = lent.reshape(-1).view(np.uint8) if lent.flags.c_contiguous else _span(lent)
         interface["strides"] = lent.strides
     return interface
@@ -154,7 +154,7 @@ def _as_arrays(given: Any) -> Any:
 
 
 def _span(array: Array) -> Array:
-    """The bytes from the first element to the last, with what lies between."""
+    """The bytes from the first element to the last, with the gaps between them."""
     length = sum([(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)])
     first = array[(*[slice(1)] * array.ndim, ...)].reshape(1).view(np.uint8)
     return np.lib.stride_tricks.as_strided(first, (length + array.dtype.itemsize,), (1,))
@@ -218,23 +218,28 @@ def _capsule_of(
 
 
 def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor from what another library holds: shares memory where it can.
+    """A tensor of the shape, dtype and elements of another library's array: shares memory where it can.
 
-    Memory is shared with what lies on the CPU or on a CUDA device that is used here, may be written and has no negative
+    Memory is shared if it lies on the CPU or on a CUDA device that can be used here, may be written and has no negative
     strides; else it is copied, on the CPU.  Exporters from before DLPack 1.0 do not say whether memory may be written:
     theirs is copied.  As with `from_numpy`, in-place ops change the shared memory when they run.
 
     On a CUDA device, ops run behind the work of the owner, by streams.
 
     Args:
-        x: an object with ``__dlpack__``, or a capsule that nobody has taken yet; one of a CUDA device is taken to be
-            in the order of CUDA's default stream.
+        x: an object with ``__dlpack__``, or an unused capsule; a capsule of a CUDA device is taken to be in the order
+            of CUDA's default stream.
         device: where the tensor is to be; None to leave it where it is, or on the CPU if it cannot be used there.
         copy: True to copy in any case, False never to copy, None as necessary.
 
     Raises:
         TypeError: if it is neither, or no dtype fits.
-        BufferError: if `copy` is False and a copy is needed, or its owner cannot bring it to where it is needed.
+        BufferError: if `copy` is False and a copy is needed, or its owner cannot export it to that device.
+
+    Example:
+        >>> import numpy
+        >>> flow.from_dlpack(numpy.array([1, 2]))
+        tensor([1, 2])
     """
     target = None if device is None else chosen_device(device)
     made = _taken_over(x, copy) if not isinstance(x, Tensor) else x.detach()

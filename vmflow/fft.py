@@ -29,42 +29,94 @@ if TYPE_CHECKING:
 def fft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The spectrum of `input` along one dimension; complex."""
+    """The spectrum of `input` along one dimension; complex.
+
+    Raises:
+        TypeError: for half precision.
+        ValueError: if `n` is below 1, or for an unknown `norm`.
+        IndexError: if there is no such dimension.
+
+    Example:
+        >>> flow.fft.fft(flow.tensor([1.0, 0.0, 0.0, 0.0]))
+        tensor([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j])
+    """
     return _transformed("fft", input, n, dim, norm, out, inverse=False)
 
 
 def ifft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The signal whose spectrum `input` is along one dimension; complex."""
+    """The signal whose spectrum `input` is along one dimension; complex.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`.
+
+    Example:
+        >>> flow.fft.ifft(flow.tensor([1.0, 1.0, 1.0, 1.0])).real
+        tensor([1., 0., 0., 0.])
+    """
     return _transformed("ifft", input, n, dim, norm, out, inverse=True)
 
 
 def rfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The first half of the spectrum of a real `input` along one dimension, ``n // 2 + 1`` elements."""
+    """The first half of the spectrum of a real `input` along one dimension, ``n // 2 + 1`` elements.
+
+    Raises:
+        TypeError: for complex input and half precision.
+        ValueError, IndexError: as `fft`.
+
+    Example:
+        >>> flow.fft.rfft(flow.tensor([1.0, 2.0, 3.0, 4.0]))
+        tensor([10.+0.j, -2.+2.j, -2.+0.j])
+    """
     return _halved("rfft", input, n, dim, norm, out)
 
 
 def irfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The real signal with this half of a spectrum along one dimension; `n` elements, by default ``2 * (m - 1)``."""
+    """The real signal with this half of a spectrum along one dimension; `n` elements, by default ``2 * (m - 1)``.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`.
+
+    Example:
+        >>> flow.fft.irfft(flow.tensor([10, -2 + 2j, -2]))
+        tensor([1., 2., 3., 4.])
+    """
     return _completed("irfft", input, n, dim, norm, out)
 
 
 def hfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The real spectrum of a signal of which one half is given; `n` elements, by default ``2 * (m - 1)``."""
+    """The real spectrum of a signal of which one half is given; `n` elements, by default ``2 * (m - 1)``.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`.
+
+    Example:
+        >>> flow.fft.hfft(flow.tensor([10, -2 + 2j, -2]))
+        tensor([ 4., 16., 12.,  8.])
+    """
     return _completed("hfft", input, n, dim, norm, out, hermitian=True)
 
 
 def ihfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The first half of the signal whose spectrum, a real one, is given; the inverse of `hfft`."""
+    """The first half, ``n // 2 + 1`` elements, of the signal whose spectrum, a real one, is given; inverts `hfft`.
+
+    Raises:
+        TypeError: for complex input and half precision.
+        ValueError, IndexError: as `fft`.
+
+    Example:
+        >>> flow.fft.ihfft(flow.tensor([4.0, 16.0, 12.0, 8.0])).real
+        tensor([10., -2., -2.])
+    """
     return _halved("ihfft", input, n, dim, norm, out, hermitian=True)
 
 
@@ -76,7 +128,16 @@ def fft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `fft`, over two dimensions, by default the last."""
+    """As `fft`, over two dimensions, by default the last.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.fft2(flow.eye(2)).real
+        tensor([[2., 0.],
+                [0., 2.]])
+    """
     return _transformed("fft2", input, s, dim, norm, out, inverse=False)
 
 
@@ -88,7 +149,16 @@ def fftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `fft`, over several dimensions."""
+    """As `fft`, over several dimensions, by default all.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.fftn(flow.eye(2)).real
+        tensor([[2., 0.],
+                [0., 2.]])
+    """
     return _transformed("fftn", input, s, dim, norm, out, inverse=False)
 
 
@@ -100,7 +170,16 @@ def ifft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ifft`, over two dimensions, by default the last."""
+    """As `ifft`, over two dimensions, by default the last.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.ifft2(flow.eye(2) * 2).real
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
     return _transformed("ifft2", input, s, dim, norm, out, inverse=True)
 
 
@@ -112,7 +191,16 @@ def ifftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ifft`, over several dimensions."""
+    """As `ifft`, over several dimensions, by default all.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.ifftn(flow.eye(2) * 2).real
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
     return _transformed("ifftn", input, s, dim, norm, out, inverse=True)
 
 
@@ -124,7 +212,15 @@ def rfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `rfft`, over two dimensions, by default the last."""
+    """As `rfft`, over two dimensions, by default the last.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `rfft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.rfft2(flow.ones(2, 4)).shape
+        vmflow.Size([2, 3])
+    """
     return _halved("rfft2", input, s, dim, norm, out)
 
 
@@ -136,7 +232,15 @@ def rfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `rfft`, over several dimensions."""
+    """As `rfft`, over several dimensions, by default all.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `rfft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.rfftn(flow.ones(2, 4)).shape
+        vmflow.Size([2, 3])
+    """
     return _halved("rfftn", input, s, dim, norm, out)
 
 
@@ -148,7 +252,15 @@ def irfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `irfft`, over two dimensions, by default the last."""
+    """As `irfft`, over two dimensions, by default the last.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.irfft2(flow.ones(2, 3)).shape
+        vmflow.Size([2, 4])
+    """
     return _completed("irfft2", input, s, dim, norm, out)
 
 
@@ -160,7 +272,15 @@ def irfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `irfft`, over several dimensions."""
+    """As `irfft`, over several dimensions, by default all.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.irfftn(flow.ones(2, 3)).shape
+        vmflow.Size([2, 4])
+    """
     return _completed("irfftn", input, s, dim, norm, out)
 
 
@@ -172,7 +292,15 @@ def hfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `hfft`, over two dimensions, by default the last."""
+    """As `hfft`, over two dimensions, by default the last.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.hfft2(flow.ones(2, 3)).shape
+        vmflow.Size([2, 4])
+    """
     return _completed("hfft2", input, s, dim, norm, out, hermitian=True)
 
 
@@ -184,7 +312,15 @@ def hfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `hfft`, over several dimensions."""
+    """As `hfft`, over several dimensions, by default all.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.hfftn(flow.ones(2, 3)).shape
+        vmflow.Size([2, 4])
+    """
     return _completed("hfftn", input, s, dim, norm, out, hermitian=True)
 
 
@@ -196,7 +332,15 @@ def ihfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ihfft`, over two dimensions, by default the last."""
+    """As `ihfft`, over two dimensions, by default the last.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `ihfft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.ihfft2(flow.ones(2, 4)).shape
+        vmflow.Size([2, 3])
+    """
     return _halved("ihfft2", input, s, dim, norm, out, hermitian=True)
 
 
@@ -208,5 +352,13 @@ def ihfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ihfft`, over several dimensions."""
+    """As `ihfft`, over several dimensions, by default all.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `ihfft`; ValueError for repeated dimensions.
+
+    Example:
+        >>> flow.fft.ihfftn(flow.ones(2, 4)).shape
+        vmflow.Size([2, 3])
+    """
     return _halved("ihfftn", input, s, dim, norm, out, hermitian=True)

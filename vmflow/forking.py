@@ -1,7 +1,7 @@
 """Locks and forks: a forked child has only the thread that forks, so a lock that another thread had stays locked there.
 
-Locks of short sections are taken before a fork and given back after it in both processes: then the child finds whole
-what they guard.
+Locks of short sections are taken before a fork and given back after it in both processes: then the child finds the
+guarded data whole.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import time
 import weakref
 from typing import Any, Final, TypeAlias
 
-# RLock is a function; what it makes has no public name.
+# RLock is a function; the type of its result has no public name.
 Lock: TypeAlias = Any
 
-# What is guarded by such a lock takes microseconds.  Seconds: for one lock, and for all of them together.
+# How long to wait for one lock, and for all of them together, in seconds; the guarded sections take microseconds.
 _MOMENT: Final = 0.005
 _PATIENCE: Final = 0.1
 
@@ -24,7 +24,13 @@ _held_for_fork: Final = threading.local()
 
 
 def lock_held_while_forking() -> Lock:
-    """A new reentrant lock that no other thread has when a process forks.  Its sections must be short."""
+    """A new reentrant lock that no other thread has when a process forks.  Its sections must be short.
+
+    Example:
+        >>> from vmflow.forking import lock_held_while_forking
+        >>> with lock_held_while_forking():
+        ...     pass
+    """
     lock = threading.RLock()
     number = id(lock)
     _locks[number] = weakref.ref(lock, lambda _: _locks.pop(number, None))
@@ -32,12 +38,12 @@ def lock_held_while_forking() -> Lock:
 
 
 def _before_fork() -> None:
-    locks = [lock for lock in [value() for value in list(_locks.values())] if lock is not None]
+    locks = [lock for lock in [reference() for reference in list(_locks.values())] if lock is not None]
     held: list[Lock] = []
     _held_for_fork.locks = held
     deadline = time.monotonic() + _PATIENCE
     while not _take(locks, held) and time.monotonic() < deadline:
-        # Who has the one that could not be had may be waiting for another one.
+        # The thread that has the missing lock may be waiting for one of these.
         _give_back()
 
 

@@ -1,7 +1,7 @@
 """``vmflow.func``: functions that turn a function into its derivative, by autograd.
 
-They nest: ``grad(grad(f))`` is the second derivative.  What surrounds them is differentiated through as well, as far as
-the function uses tensors that require a gradient.
+They nest: ``grad(grad(f))`` is the second derivative.  If the function uses outer tensors that require a gradient, the
+results can be differentiated by these, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
     Args:
         func: returns a tensor of one element; with `has_aux`, that and anything else.
         argnums: the positions of the arguments to differentiate by; for a tuple, the result is a tuple.
-        has_aux: whether what else `func` returns is handed on, after the gradient.
+        has_aux: whether `func` returns a pair, whose second value is passed on after the gradient.
+
+    Raises:
+        TypeError: at the call, if an argument to differentiate by is no tensor.
+        ValueError: at the call, if there is no such argument.
+        RuntimeError: at the call, if `func` returns several elements.
+
+    Example:
+        >>> flow.func.grad(lambda x: x * x)(flow.tensor(3.0))
+        tensor(6.)
     """
     both = grad_and_value(func, argnums, has_aux)
 
@@ -43,7 +52,15 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
 def grad_and_value(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad`, giving the gradient and what `func` returns."""
+    """As `grad`, giving the gradient and the result of `func`.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `grad`.
+
+    Example:
+        >>> flow.func.grad_and_value(lambda x: x * x)(flow.tensor(3.0))
+        (tensor(6.), tensor(9.))
+    """
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +71,7 @@ def grad_and_value(
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise RuntimeError("grad: the function must return a single element; see jacrev for several")
             found = _pulled_back((value,), chosen, (value.new_ones(value.shape),))
-        found = tuple([_freed(entry, chosen) for entry in found])
+        found = tuple([_freed(gradient, chosen) for gradient in found])
         value, rest = _freed(value, chosen), _freed_within(rest, chosen)
         return found[0] if isinstance(argnums, int) else found, (value, rest) if has_aux else value
 
@@ -66,8 +83,17 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     Args:
         func: from tensors to a tensor or a tuple; with `has_aux`, that and anything else.
-        primals: tensors.
-        has_aux: whether what else `func` returns is handed on, as the third result.
+        primals: tensors of any shapes.
+        has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
+
+    Raises:
+        TypeError: if an argument is no tensor.
+        RuntimeError: from the second result, if the vectors do not have the shapes of the results.
+
+    Example:
+        >>> output, multiply = flow.func.vjp(lambda x: x * x, flow.tensor([1.0, 2.0]))
+        >>> multiply(flow.ones(2))
+        (tensor([2., 4.]),)
     """
     with enable_grad():
         arguments, chosen = _stand_ins("vjp", primals, tuple(range(len(primals))))
@@ -76,14 +102,14 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     def multiplied(*cotangents: Any) -> tuple[Tensor, ...]:
         given = cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
-        if [value.shape for value in given] != [output.shape for output in outputs]:
+        if [vector.shape for vector in given] != [output.shape for output in outputs]:
             raise RuntimeError(
                 f"vjp: the function returned shapes {[list(output.shape) for output in outputs]}, and the vectors have "
-                f"{[list(value.shape) for value in given]}"
+                f"{[list(vector.shape) for vector in given]}"
             )
         with enable_grad():
             found = _pulled_back(outputs, chosen, tuple(given))
-        return tuple([_freed(value, chosen) for value in found])
+        return tuple([_freed(gradient, chosen) for gradient in found])
 
     shown = tuple([_freed(output, chosen) for output in outputs])
     first = shown[0] if single else shown
@@ -105,7 +131,14 @@ def jvp(
         primals: tensors.
         tangents: tensors of the same shapes.
         strict: whether a result that does not depend on the primals is an error.
-        has_aux: whether what else `func` returns is handed on, as the third result.
+        has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
+
+    Raises:
+        RuntimeError: if the tangents do not have the shapes of the primals, or by `strict`.
+
+    Example:
+        >>> flow.func.jvp(lambda x: x * x, (flow.tensor([1.0, 2.0]),), (flow.ones(2),))
+        (tensor([1., 4.]), tensor([2., 4.]))
     """
     rest: list[Any] = []
 
@@ -127,16 +160,21 @@ def jacrev(
     has_aux: bool = False,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """The function that gives the Jacobian of `func`: of each result by each argument chosen.
+    """The function that gives the Jacobian of `func`: of each result by each chosen argument.
 
     Args:
         func: returns a tensor or a tuple of tensors; with `has_aux`, that and anything else.
         argnums: the positions of the arguments to differentiate by; for a tuple, there is a tuple for each result.
-        has_aux: whether the function gives a pair, of the Jacobian and what else `func` returns.
+        has_aux: whether `func` returns a pair, whose second value is passed on after the Jacobian.
         chunk_size: makes no difference, since rows are computed one by one.
 
     Raises:
-        ValueError: if `chunk_size` is less than 1.
+        ValueError: if `chunk_size` is less than 1; at the call, if there is no such argument.
+
+    Example:
+        >>> flow.func.jacrev(lambda x: x * x)(flow.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"jacrev: chunk_size must be 1 or more, or None, not {chunk_size}")
@@ -159,7 +197,16 @@ def jacrev(
 
 
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
-    """The function that gives the second derivatives of `func`, which returns a single element."""
+    """The function that gives the second derivatives of `func`, which returns a single element.
+
+    Raises:
+        ValueError: at the call, if there is no such argument.
+
+    Example:
+        >>> flow.func.hessian(lambda x: (x**3).sum())(flow.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
+    """
     return jacrev(jacrev(func, argnums), argnums)
 
 
@@ -175,6 +222,11 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
 
     Raises:
         ValueError: if there are none; if classes, modes, names or shapes differ.
+
+    Example:
+        >>> parameters, buffers = flow.func.stack_module_state([flow.nn.Linear(2, 3), flow.nn.Linear(2, 3)])
+        >>> parameters["weight"].shape
+        vmflow.Size([2, 3, 2])
     """
     given = list(models)
     if not given:
@@ -233,7 +285,7 @@ def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tu
 
 def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
     """`result` without its history, if that leads to nothing but the stand-ins that this call has made."""
-    own = {id(value._autograd) for value in chosen if value.is_leaf}
+    own = {id(tensor._autograd) for tensor in chosen if tensor.is_leaf}
     waiting: list[Edge] = [edge_of(result)]
     seen: set[Node] = set()
     while waiting:
@@ -250,17 +302,17 @@ def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
 
 
 def _freed_within(value: Any, chosen: tuple[Tensor, ...]) -> Any:
-    """`value` with `_freed` done to what tensors are in it, in tuples, lists and dicts."""
+    """`value` with `_freed` applied to the tensors in it, in tuples, lists and dicts."""
     if isinstance(value, Tensor):
         return _freed(value, chosen)
     if type(value) in (tuple, list):
-        return type(value)([_freed_within(entry, chosen) for entry in value])
+        return type(value)([_freed_within(item, chosen) for item in value])
     if type(value) is dict:
-        return {key: _freed_within(entry, chosen) for key, entry in value.items()}
+        return {key: _freed_within(item, chosen) for key, item in value.items()}
     return value
 
 
 def _freed_all(result: Any, primals: tuple[Tensor, ...]) -> Any:
     if any([primal.requires_grad for primal in primals]):
         return result
-    return result.detach() if isinstance(result, Tensor) else tuple([value.detach() for value in result])
+    return result.detach() if isinstance(result, Tensor) else tuple([tensor.detach() for tensor in result])

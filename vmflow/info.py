@@ -1,4 +1,4 @@
-"""What vmflow is running on: `collect_info`, and `show_config` as text for people and bug reports."""
+"""Versions, devices and settings: `collect_info`, and `show_config` as text for people and bug reports."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class Variable(NamedTuple):
 
 VARIABLES: Final = (
     Variable("VMFLOW_CACHE_DIR", "vmflow in XDG_CACHE_HOME", "the folder in which compiled kernels are kept"),
-    Variable(
-        "VMFLOW_C_CHECKS", "0", "1: compiled kernels look at what they are given, and end the process if it is wrong"
-    ),
+    Variable("VMFLOW_C_CHECKS", "0", "1: compiled kernels check their arguments, and end the process if one is wrong"),
     Variable("VMFLOW_C_FLAGS", "none", "further flags for the C compiler, such as -fsanitize=undefined"),
     Variable(
         "VMFLOW_CUDA",
@@ -53,7 +51,7 @@ VARIABLES: Final = (
     Variable("VMFLOW_DEBUG_COMM", "0", "1: ranks compare each op of global tensors before they run it; slow"),
     Variable("VMFLOW_GRAPH_ACTORS", "0", "1: run every plan of a graph by actors, also one of a single task"),
     Variable("VMFLOW_JIT", "background", "0: numpy alone; 1: wait for the C compiler; else numpy until it is done"),
-    Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),
+    Variable("VMFLOW_RACE_CHECK", "0", "1: watch for unordered accesses to the same memory; slow"),
     Variable("VMFLOW_SIM", "lazy", "how simulated devices run: lazy, eager or random, with a seed as in random:17"),
     Variable("VMFLOW_SIM_MEMORY", str(SIMULATED_BYTES), "bytes that a simulated device has"),
     Variable("VMFLOW_STALL_SECONDS", f"{STALL_SECONDS:g}", "seconds without progress before waiting is reported"),
@@ -63,7 +61,7 @@ VARIABLES: Final = (
 def collect_info() -> dict[str, Any]:
     """Versions, build, machine, devices, memory and environment, as strings, numbers, lists and dicts.
 
-    None stands for what is not known or, for a memory limit, not set.
+    None means not known, or for a memory limit not set.
     """
     core = blas_core.loaded_core()
     return {
@@ -100,12 +98,17 @@ def collect_info() -> dict[str, Any]:
 
 
 def show_config() -> str:
-    """The same as text, for people and bug reports; ``python -m vmflow info`` prints it."""
+    """The same as text, for people and bug reports; ``python -m vmflow info`` prints it.
+
+    Example:
+        >>> flow.show_config().startswith("vmflow")
+        True
+    """
     return format_info(collect_info())
 
 
 def format_info(info: dict[str, Any]) -> str:
-    """What `collect_info` found, as text."""
+    """The result of `collect_info`, as text."""
     numpy, system, environment = info["numpy"], info["platform"], info["environment"]
     compiled = info["vmflow"]["compiled_modules"]
     core = f"yes (mypyc), {len(compiled)} modules: {', '.join(compiled)}" if compiled else "no"
@@ -159,13 +162,13 @@ def compiled_modules() -> list[str]:
         name
         for name, module in sorted(sys.modules.items())
         if name.startswith("vmflow.")
-        and not name.endswith("__mypyc")  # what they share
+        and not name.endswith("__mypyc")  # the library that they share
         and (getattr(module, "__file__", None) or "").endswith(tuple(EXTENSION_SUFFIXES))
     ]
 
 
 def _blas() -> str | None:
-    """Name and version of what numpy was built with."""
+    """Name and version of the BLAS that numpy was built with."""
     config: Any = np.show_config(mode="dicts")
     blas = config.get("Build Dependencies", {}).get("blas", {})
     name = blas.get("name")
@@ -178,7 +181,7 @@ def _blas_threads() -> int | None:
         threadpoolctl: Any = import_module("threadpoolctl")
     except ImportError:
         return None
-    counts = [value["num_threads"] for value in threadpoolctl.threadpool_info() if value["user_api"] == "blas"]
+    counts = [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
     return max(counts) if counts else None
 
 

@@ -1,7 +1,7 @@
 """From an op and its operands to results: choose an interpreter, run the op, let autograd record it.
 
-The eager interpreter infers, makes output blobs and issues an `OpCall`.  A lazy one (building a graph) is chosen by the
-mode, and has the same methods and some more, for what is eager elsewhere.
+The eager interpreter infers, makes output blobs and issues an `OpCall`.  While a graph is built, the mode has a lazy
+one, with the same methods and some more, for actions that are eager otherwise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _current_mode: Final[Callable[[], Mode]] = MODE.get
 
 
 class EagerLocalInterpreter:
-    """Submits each op to the mode's machine at once."""
+    """Submits each op to the mode's machine when it is called."""
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
@@ -104,7 +104,7 @@ _EAGER_LOCAL: Final = EagerLocalInterpreter()
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """Run ops at once, also while a graph is built."""
+    """Run ops eagerly, also while a graph is built."""
     mode = _current_mode()
     if mode.interpreter is None:
         yield
@@ -135,7 +135,7 @@ def dispatch(
 def computed(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
 ) -> Tensor:
-    """The one result of an op that runs eagerly, of which autograd is not told; every eager op passes here."""
+    """The one result of an op that runs eagerly, without autograd; runs for every eager op of one result."""
     plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
     if plan.spread is not None:
         return _computed_by_ranks(plan, blobs, attributes, scalars)
@@ -226,7 +226,13 @@ def dispatch_into(
 
     Raises:
         RuntimeError: if autograd would have to record it and cannot (see `OpNode.check_target`), or if the result does
-            not fit the target.
+            not fit the target's shape and dtype.
+
+    Example:
+        >>> from vmflow.interpreter import dispatch_into
+        >>> from vmflow.ops.table import OPS
+        >>> dispatch_into(OPS["exp"], flow.ones(2), (flow.zeros(2),))
+        tensor([1., 1.])
     """
     mode = _current_mode()
     recorded = mode.grad and (any_requires_grad(inputs) or any_requires_grad((target,)))
@@ -247,7 +253,8 @@ def dispatch_into(
         storage.version += 1
         raise
     if recorded:
-        # Before the version goes up: what the op read of the target is no longer there for the backward pass.
+        # Before the version goes up: the backward pass is to see that the target's old values, which the op has read,
+        # are overwritten.
         storage.history += 1
         record(op, before, attributes, scalars, (target,), in_place=True)
         if target._base is not None:
@@ -321,7 +328,7 @@ def plan_of(
     if 1 <= count <= 2 and len(kinds) <= 1:
         op.recent = Recent(metas, attributes, kinds, default, found)
         if generation != GENERATION.number:
-            op.recent = None  # whoever has forgotten everything meanwhile has not seen this
+            op.recent = None  # all plans were dropped meanwhile, and this one may be outdated
     return found
 
 
@@ -333,7 +340,7 @@ def kernel_of(op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes) ->
 def issue_policy(
     policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
 ) -> None:
-    """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
+    """Issue an instruction that reads `inputs` and writes `outputs`, at least one, on their device's stream."""
     machine: VirtualMachine = mode.machine or default_machine()
     parts: MachineFields = machine
     stream = parts.devices.stream_of(outputs[0].meta.device, mode)

@@ -43,7 +43,7 @@ class Recorder(Interpreter, Protocol):
     """An interpreter that runs nothing.
 
     Attributes:
-        node: the step of the backward pass at hand, set by whoever walks through the graph of autograd.
+        node: the step of the backward pass that is running, set by the pass.
     """
 
     node: Node | None

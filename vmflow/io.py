@@ -65,15 +65,15 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
 
         vmflow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.safetensors")
 
-    The file appears whole or not at all: it is written under another name, flushed to the disk, and put in place of
-    what was there.  The tensors of a plain state dict have its keys as their names; in nested data, the keys joined by
+    The file appears whole or not at all: it is written under another name, flushed to the disk, and put in the place of
+    a former file.  The tensors of a plain state dict have its keys as their names; in nested data, the keys joined by
     dots.
 
-    Of a tensor the values are kept, not `requires_grad` nor history.  Tensors that are the same part of the same memory
-    are stored once, and share memory again when loaded.  Values still being computed are waited for; in a coroutine,
-    ``await vmflow.synchronize()`` first, so as not to block the event loop.
+    A tensor's values are kept, but not `requires_grad` and its history.  Tensors that are the same part of the same
+    memory are stored once, and share memory again when loaded.  Values still being computed are waited for; in a
+    coroutine, ``await vmflow.synchronize()`` first, so as not to block the event loop.
 
-    A graph that has been built, and that predicts, is written to a folder: what it does, with its variables, so that
+    A graph that has been built, and that predicts, is written to a folder, with its ops and variables, so that
     `load_graph` gives a graph that needs neither its class nor its modules.  One built for several shapes of arguments
     (see `nn.Graph.with_dynamic_input_shape`) is saved with all of them.
 
@@ -83,7 +83,7 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
         f: the path of the file, or of the folder of a graph; or a binary file open for writing, which is written from
             where it stands and left open.
         global_dst_rank: the rank that writes, where there are global tensors, which are saved as whole ones; all ranks
-            call it, and the others return at once.  `distributed.checkpoint.save` lets each rank write its parts.
+            call it, and the others do not wait.  `distributed.checkpoint.save` lets each rank write its parts.
 
     Raises:
         TypeError: naming the place of a value that cannot be saved; no file is touched.
@@ -92,6 +92,14 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
         ValueError: if a list or dict contains itself, or there is a global tensor and nothing says which rank writes.
         ImportError: if the package safetensors is not installed and the file is none for numpy.
         OSError: if the file cannot be written; a file that was there stays.
+
+    Example:
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> flow.save({"x": flow.tensor([1.0, 2.0]), "epoch": 3}, file)
+        >>> _ = file.seek(0)
+        >>> flow.load(file)
+        {'x': tensor([1., 2.]), 'epoch': 3}
     """
     if not isinstance(f, (str, os.PathLike)):
         if not callable(getattr(f, "write", None)):
@@ -148,7 +156,7 @@ def load(
 
     Or a file of PyTorch's, ``.pt`` or ``.pth``, in either of the formats of ``torch.save``: tensors and parameters,
     which share memory as they did, and numbers, strings, bytes, None, dicts, lists, tuples, sets, sizes, dtypes and
-    devices.  The pickle in it is read by a reader that runs nothing; whatever else is in it is an error.
+    devices.  The pickle in it is read by a reader that runs nothing; any other object in it is an error.
 
         model.load_state_dict(flow.load("model.pt"))
 
@@ -160,8 +168,8 @@ def load(
             on the CPU and the name of such a device, to a device, to the storage or its copy on another, or to None for
             the CPU.  Only PyTorch's files know such names; to others it is "cpu".
         weights_only: must be True or None.  Files hold data alone, and loading them is safe.
-        mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only what is used is
-            read; its checksums are not compared then.  What is written to a tensor stays in memory.
+        mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only the parts in use
+            are read; its checksums are not compared then.  Writes to a tensor stay in memory.
         global_src_rank: the rank that reads the file for all ranks, which all call it; the tensors are global ones,
             broadcast over all ranks.
 
@@ -173,6 +181,11 @@ def load(
         DeviceUnavailable: if the device is not here.
         OSError: if it cannot be read.
         ImportError: if the package safetensors is not installed.
+
+    Example:
+        >>> flow.load("missing.pt")
+        Traceback (most recent call last):
+        FileNotFoundError: [Errno 2] No such file or directory: 'missing.pt'
     """
     if not isinstance(f, (str, os.PathLike)) and (not callable(getattr(f, "read", None)) or isinstance(f, TextIOBase)):
         raise TypeError(f"load: expected the path of a file, or a binary file open for reading, got {type(f).__name__}")
@@ -240,7 +253,7 @@ def _is_pytorch_zip(source: str | IO[bytes]) -> bool:
         with zipfile.ZipFile(source) as archive:
             return is_pytorch_zip(archive)
     except (ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile):
-        return False  # whoever reads it as an npz file says what is wrong
+        return False  # reading it as an npz file raises the right error
 
 
 def _load_pytorch(source: str | IO[bytes], content: bytes, path: str, place: Placing, mmap: bool = False) -> Any:
@@ -252,7 +265,7 @@ def _load_pytorch(source: str | IO[bytes], content: bytes, path: str, place: Pla
     if MAGIC not in content[: _BEGINNING + len(MAGIC)]:
         raise ValueError(
             f"load: {path} is a pickle, and not one of torch.save's; pickles run code when they are loaded, so vmflow "
-            "never does. Save what is in it by vmflow.save"
+            "never does. Save its content by vmflow.save"
         )
     return load_old(content, path, place)
 
@@ -263,7 +276,7 @@ Placing: TypeAlias = Callable[[Tensor, str], Device]
 
 
 def _placing(map_location: Any) -> Placing:
-    """What an argument `map_location` asks for.
+    """The choice of devices that an argument `map_location` asks for.
 
     Raises:
         TypeError: if that names no device.
@@ -392,7 +405,7 @@ class _Writing:
     def _unused_name(self, wanted: str) -> str:
         # Joined by dots, different paths may give one name; and the format keeps one name for itself.
         if self._npz:
-            # Of a zip file's entry, which ends at a null.
+            # The name of a zip file's entry would end at a null.
             wanted = wanted.replace("\0", "?").encode(errors="replace").decode()
         name, number = wanted, 1
         while name in self.entries or name == (_KEY if self._npz else "__metadata__"):
@@ -484,7 +497,7 @@ def flush(path: str) -> None:
 
 
 def _read(path: str) -> tuple[dict[str, Array], str | None]:
-    """The arrays by name, and what `save` has noted about them."""
+    """The arrays by name, and the JSON that `save` has written about them."""
     safetensors = _library()
     arrays: dict[str, Array] = {}
     try:
@@ -557,10 +570,10 @@ _MOST_GROWTH: Final = 100
 _MOST_BYTES: Final = 1 << 62
 _MOST_DIMENSIONS: Final = 32
 
-# Of the elements that a tensor can have.
+# The widest type of elements that a tensor can have.
 _WIDEST: Final = np.dtype(np.complex128)
 
-# What is read at a time.
+# Bytes that are read at a time.
 _CHUNK: Final = 1 << 20
 
 
@@ -630,7 +643,7 @@ _KINDS: Final = ("BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "
 
 
 class _Reading:
-    """Turns JSON and arrays into the object that was saved; raises ValueError on whatever `save` would not write."""
+    """Turns JSON and arrays into the saved object; raises ValueError on anything that `save` does not write."""
 
     def __init__(self, path: str, arrays: dict[str, Array], place: Placing) -> None:
         self._path = path
@@ -643,7 +656,7 @@ class _Reading:
         try:
             content = json.loads(described, parse_constant=self._refuse_constant)
             if not isinstance(content, dict) or content.keys() != {"format", "root"}:
-                raise self._damaged("its description is not what save() writes")
+                raise self._damaged("its description is not one that save() writes")
             if content["format"] != _FORMAT:
                 raise ValueError(
                     f"load: {self._path} is of format {content['format']!r}, and this version of vmflow reads "
@@ -656,7 +669,7 @@ class _Reading:
             raise self._damaged("its description is nested too deeply") from None
 
     def decode(self, value: Any) -> Any:
-        """What a piece of JSON stands for."""
+        """The object that a piece of JSON describes."""
         if isinstance(value, list):
             return [self.decode(item) for item in value]
         if not isinstance(value, dict):

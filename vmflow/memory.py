@@ -1,4 +1,4 @@
-"""How much memory a device has, and who has it: PyTorch's functions for that, for every device.
+"""PyTorch's functions about the memory of devices and its use, for every device.
 
 On the CPU only results above 64 KiB come from vmflow's allocator; smaller ones are numpy's, and are not counted.
 """
@@ -19,6 +19,13 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
     ``reserved_bytes.all.current`` (taken from the device, in tensors or kept for reuse), ``num_alloc_retries`` (memory
     was short, and enough came back) and ``num_ooms`` (it was short for good).  Peaks of several machines are added up
     too, although they need not have happened together.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.memory_stats("cpu")["num_ooms"]
+        0
     """
     chosen = _chosen(device)
     total: dict[str, int] = {}
@@ -32,22 +39,53 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Device | str | None = None) -> int:
-    """Bytes in tensors."""
+    """Bytes in tensors.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.memory_allocated("cpu") <= flow.memory_reserved("cpu")
+        True
+    """
     return memory_stats(device)["allocated_bytes.all.current"]
 
 
 def max_memory_allocated(device: Device | str | None = None) -> int:
-    """The most bytes in tensors since the program began, or since `reset_peak_memory_stats`."""
+    """The most bytes in tensors since the program began, or since `reset_peak_memory_stats`.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.max_memory_allocated("cpu") >= flow.memory_allocated("cpu")
+        True
+    """
     return memory_stats(device)["allocated_bytes.all.peak"]
 
 
 def memory_reserved(device: Device | str | None = None) -> int:
-    """Bytes taken from the device, in tensors or kept for reuse."""
+    """Bytes taken from the device, in tensors or kept for reuse.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.memory_reserved("cpu") >= 0
+        True
+    """
     return memory_stats(device)["reserved_bytes.all.current"]
 
 
 def reset_peak_memory_stats(device: Device | str | None = None) -> None:
-    """Let the peaks begin anew at the current values."""
+    """Let the peaks begin anew at the current values.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.reset_peak_memory_stats("cpu")
+    """
     chosen = _chosen(device)
     for machine in live_machines():
         machine.flush()
@@ -56,12 +94,16 @@ def reset_peak_memory_stats(device: Device | str | None = None) -> None:
 
 
 def set_memory_limit(limit: int | None, device: Device | str | None = None) -> None:
-    """Let nothing be allocated that would bring what is reserved above `limit` bytes; None for no limit.
+    """Refuse allocations that would raise the reserved bytes above `limit`; None for no limit.
 
-    What does not fit fails with `OutOfMemory`, after everything else was tried.
+    They fail with `OutOfMemory`, after everything else was tried.
 
     Raises:
         ValueError: for a negative limit.
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.set_memory_limit(None, "cpu")
     """
     device_memory(_chosen(device)).set_limit(limit)
 
@@ -69,8 +111,14 @@ def set_memory_limit(limit: int | None, device: Device | str | None = None) -> N
 def empty_cache(device: Device | str | None = None) -> None:
     """Give memory kept for reuse back to the device, as far as it can be.
 
-    In plain code it waits for the current machine's work first.  On an event loop it cannot, and takes what can be had
-    at once from machines that are idle: ``await vmflow.synchronize()`` first.
+    In plain code it waits for the current machine's work first.  On an event loop it does not wait, and takes memory
+    from idle machines only: ``await vmflow.synchronize()`` first.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.empty_cache("cpu")
     """
     chosen = _chosen(device)
     if running_loop() is None:

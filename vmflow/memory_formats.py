@@ -1,7 +1,7 @@
 """Memory formats: in which order the elements of a tensor lie in memory.
 
 A tensor in ``channels_last`` is a permuted view of one whose channels come last: every op takes it, and sees the same
-shape.  Results of ops lie in order (``contiguous_format``), whatever formats the operands have.
+shape.  Results of ops lie in order (``contiguous_format``), for any formats of the operands.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from typing import Final
 
 
 class memory_format:
-    """An order of elements in memory: one of the four objects below, as PyTorch has them."""
+    """An order of elements in memory: one of four objects, as in PyTorch.  Programs make none; raises no errors.
+
+    Example:
+        >>> flow.zeros(2, 3, 4, 4).to(memory_format=flow.channels_last).stride()
+        (48, 1, 12, 3)
+    """
 
     __slots__ = ("_name",)
 
@@ -22,7 +27,7 @@ class memory_format:
         return f"vmflow.{self._name}"
 
     def __reduce__(self) -> str:
-        return self._name  # so that copies and what is unpickled are the same object
+        return self._name  # so that copies and unpickled ones are the same object
 
 
 contiguous_format: Final = memory_format("contiguous_format")
@@ -44,7 +49,7 @@ def order_of(name: str, rank: int, wanted: memory_format) -> tuple[int, ...] | N
     """The dimensions of a tensor of this format, from the slowest to the fastest; None if they are in order.
 
     Raises:
-        TypeError: for what is no memory format.
+        TypeError: if `wanted` is no memory format.
         ValueError: for `preserve_format`, which is no order, or if tensors of this format have other dimensions.
     """
     if not isinstance(wanted, memory_format):
@@ -66,7 +71,7 @@ def preserved_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, 
 
 
 def lies_in(order: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements lie without gaps with dimensions in this order, where those of one element may be anywhere."""
+    """Whether elements lie without gaps, with dimensions in this order; dimensions of one element may be anywhere."""
     expected = 1
     for axis in reversed(order):
         if shape[axis] != 1:

@@ -9,10 +9,10 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-# Sets a part of the mode and returns what it was before.
+# Sets a part of the mode and returns its former value.
 Switch: TypeAlias = Callable[[Any], Any]
 
-# Called with what was set, and the exception that ended the call.
+# Called with the value that was set, and the exception that ended the call.
 LeftBy: TypeAlias = Callable[[Any, BaseException], None]
 
 
@@ -30,8 +30,8 @@ def carried(
 
     Args:
         switch: see `Switch`.
-        make_value: what to set, made anew at each call.
-        left_by: told of the exception, if a call ends by one.
+        make_value: makes the value to set, at each call.
+        left_by: called with the exception, if a call ends by one.
     """
     import inspect  # numpy has imported it already
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A change of many tensors in place; see `MultiTensorUpdate`.
+    """A change of many tensors of any shapes in place; see `MultiTensorUpdate`.  Raises no errors.
 
     Attributes:
         name: shown in errors.
@@ -27,7 +27,12 @@ class Update:
         inputs: read only.
         outputs: read and written, at least one.
         cost: estimated nanoseconds.
-        overwrites: whether the old values do not matter, not even that there are none.
+        overwrites: whether the old values are not read; they may be missing.
+
+    Example:
+        >>> from vmflow.multi_tensor import Update
+        >>> Update("nothing", lambda inputs, outputs: None, (), [flow.ones(2)], cost=100).overwrites
+        False
     """
 
     name: str
@@ -39,12 +44,12 @@ class Update:
 
 
 def issue_together(updates: Sequence[Update], skip: Tensor | None = None) -> None:
-    """Make all of them by one instruction, in order, so that they happen together or not at all.
+    """Run all updates in one instruction, in order, so that they happen together or not at all.
 
-    Tensors on several devices take one for each device.
+    If tensors are on several devices, there is one instruction for each.
 
     Args:
-        updates: what to do.
+        updates: in their order.
         skip: a tensor of one number; if it is not zero once the instruction runs, nothing is done.
     """
     devices = dict.fromkeys([update.outputs[0].device for update in updates])
@@ -75,7 +80,20 @@ def _joined(updates: list[Update]) -> Update:
 
 
 def issue_update(update: Update) -> None:
-    """Issue it.  Autograd records nothing of it."""
+    """Issue an update as one instruction, which autograd does not record.
+
+    Raises:
+        VirtualMachineClosed: if the machine is closed.
+
+    Example:
+        >>> from vmflow.multi_tensor import Update, issue_update
+        >>> x = flow.ones(2)
+        >>> def fill(inputs, outputs):
+        ...     outputs[0][...] = 3
+        >>> issue_update(Update("fill", fill, (), [x], cost=100))
+        >>> x
+        tensor([3., 3.])
+    """
     mode = MODE.get()
     if mode.interpreter is not None:
         mode.interpreter.update(update, mode)
@@ -86,7 +104,8 @@ def issue_update(update: Update) -> None:
     try:
         issue_policy(policy, read, written, update.cost, mode)
     finally:
-        # What autograd has saved of them is gone now; also if Ctrl-C came out of a turn after the step was accepted.
+        # The values that autograd has saved are overwritten now; also if Ctrl-C was raised after the instruction was
+        # accepted.
         for blob in written:
             blob.storage.version += 1
         for tensor in update.outputs:
@@ -95,7 +114,7 @@ def issue_update(update: Update) -> None:
 
 
 def _blob_of(update: Update, tensor: Tensor) -> Blob:
-    """The memory that is meant: of a global tensor, this rank's part."""
+    """The memory to update: for a global tensor, this rank's part."""
     blob = tensor._blob
     if blob.meta.spread is None:
         return blob

@@ -1,4 +1,4 @@
-"""Whatever a user gave where a tensor belongs: how errors call it, and what they say to do."""
+"""Error messages about operands: wrong types, and targets that cannot be changed in place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def described(given: Any) -> str:
 
 
 def advice(given: Sequence[Any]) -> str:
-    """What to do, to be put behind the error; empty if there is nothing to say."""
+    """A hint for the end of the error message; empty if there is none."""
     if any([isinstance(value, np.ndarray) for value in given]):
         return (
             "; make a tensor of the array: vmflow.from_numpy(array) shares its memory, vmflow.tensor(array) copies it"

@@ -22,12 +22,17 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     The host goes on during copies from and to other memory as well.
 
     Args:
-        input: on the CPU.
+        input: of any shape, on the CPU.
         device: makes no difference, since the memory serves all devices.
 
     Raises:
         RuntimeError: if the tensor is not on the CPU.
         DeviceUnavailable: if no CUDA device can be used here.
+
+    Example:
+        >>> x = flow.ones(2)
+        >>> (x.pin_memory() if flow.cuda.is_available() else x).tolist()
+        [1.0, 1.0]
     """
     if input.device.type != "cpu":
         raise RuntimeError(
@@ -39,7 +44,15 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
 
 @method()
 def is_pinned(input: Tensor, device: Any = None) -> bool:
-    """Whether the tensor lies in page-locked memory, for all devices; waits for its value."""
+    """Whether a tensor of any shape lies in page-locked memory, for all devices; waits for its value.
+
+    Raises:
+        Exception: that of the op that failed to compute the value.
+
+    Example:
+        >>> flow.ones(2).is_pinned()
+        False
+    """
     from .streams.cuda.pinned import lies_pinned  # which programs without such a device do without
 
     return input.device.type == "cpu" and lies_pinned(input._array())
@@ -47,9 +60,16 @@ def is_pinned(input: Tensor, device: Any = None) -> bool:
 
 @method()
 def record_stream(input: Tensor, stream: Stream) -> None:
-    """Keep the tensor's memory until the work that `stream`, of `vmflow.cuda`, has by now has ended.
+    """Keep the memory of a tensor of any shape until the present work of `stream`, of `vmflow.cuda`, has ended.
 
     Ops of vmflow need no such call: it is for kernels of other libraries that were launched on the stream.
+
+    Raises:
+        DeviceUnavailable: if the stream's device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     flow.ones(2, device="cuda").record_stream(flow.cuda.current_stream())
     """
     blob = input._blob
     machine = current_machine()

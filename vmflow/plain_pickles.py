@@ -1,11 +1,11 @@
 """A reader of pickles that runs nothing: it knows plain data, and asks its caller about every name in them.
 
-A pickle is a program for a machine with a stack; pickletools documents its instructions.  Python's own machine calls
-what a pickle names.  This one has no way to import anything: a name becomes what the caller's table has for it, and the
-instructions that make objects of classes are not there.
+A pickle is a program for a machine with a stack; pickletools documents its instructions.  Python's own machine imports
+and calls the names in a pickle.  This one imports nothing: it looks names up in the caller's table, and lacks the
+instructions that make objects of classes.
 
-It takes no more time and memory than a few times the bytes of the pickle.  An instruction that copies something pays
-for it from an account that holds as much as the pickle has bytes; what was pickled never needs more.
+It takes no more time and memory than a few times the bytes of the pickle.  The copies that its instructions make may
+not be larger, all together, than the pickle; an honest pickle never needs more.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Final, NoReturn
 
 import attrs
 
-# What a number in the pickle may have in bytes, and what an integer as a key of a dict may have in bits: the hashes of
-# larger ones can be made to be the same.
+# The most bytes of a number in the pickle, and the most bits of an integer as a key of a dict: an attacker can choose
+# larger ones that all have the same hash.
 _MOST_DIGITS: Final = 64
 _MOST_KEY_BITS: Final = 64
 
@@ -28,12 +28,12 @@ _MOST_DEPTH: Final = 200
 
 
 class Damaged(ValueError):
-    """A file that is no file of its kind, or asks for what is not allowed; the message says what "it" or "its" is."""
+    """A file of another kind, or with something that is not allowed; in the message, "it" is the file."""
 
 
 @attrs.frozen(eq=False)
 class Known:
-    """What a name in a pickle stands for, if it can be called.
+    """The meaning of a name in a pickle, if it can be called.
 
     Attributes:
         name: for messages.
@@ -49,7 +49,7 @@ class Reader:
 
     Args:
         content: the bytes.
-        find: from the module and the name in a pickle to what it stands for; raises `Damaged` if nothing does.
+        find: from the module and the name in a pickle to its meaning; raises `Damaged` for an unknown name.
         stored: from a persistent id, which stands for something outside of the pickle, to that.
         hashable: the types of such things that may be keys of dicts, beside those of plain data.
 
@@ -134,7 +134,7 @@ class Reader:
         """The object of the pickle at the position.
 
         Raises:
-            Damaged: if it is damaged, or asks for what is not allowed.
+            Damaged: if it is damaged, or contains something that is not allowed.
         """
         self._reset(self.position)
         steps = self._instructions()
@@ -157,7 +157,7 @@ class Reader:
         if self._account < 0:
             raise Damaged("its pickle makes more than its size can account for")
 
-    # What the instructions are made of
+    # Parts of the instructions
 
     def _bytes(self, count: int) -> bytes:
         end = self.position + count
@@ -203,7 +203,7 @@ class Reader:
 
     def _recall(self, place: int) -> None:
         if place not in self._memo:
-            raise Damaged("its pickle recalls what it has not made")
+            raise Damaged("its pickle recalls an object that it has not made")
         self._push(self._memo[place])
 
     def _integer(self, content: bytes) -> None:
@@ -423,7 +423,7 @@ def _refuse(wanted: str) -> NoReturn:
 
 
 def check_result(value: Any, allowed: tuple[type, ...]) -> None:
-    """Check what was read: nothing but data, without circles, and not nested too deeply.
+    """Check that the object is plain data, without circles, and not nested too deeply.
 
     Raises:
         Damaged: if it is not so.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """For numpy, whose functions take tensors and give arrays: the memory itself where possible.
 
-    Waits for the value.  What is shared is ordered with ops issued before and not with those issued later; see
+    Waits for the value.  Shared memory is ordered with ops issued before, and not with those issued later; see
     `vmflow.exchange`.  `numpy` gives a copy.
 
     Args:
@@ -152,26 +152,40 @@ def __reduce__(self: Tensor) -> tuple[Any, ...]:
 
 @attribute("is_global")
 def is_global(self: Tensor) -> bool:
-    """Whether it is spread over ranks, and this process has a part of it only."""
+    """Whether it is spread over ranks, so that this process has only some of its elements.
+
+    Example:
+        >>> flow.ones(2).is_global
+        False
+    """
     return meta_of(self).spread is not None
 
 
 @attribute("placement")
 def placement(self: Tensor) -> Any:
-    """The ranks that a global tensor is spread over.
+    """The ranks that a global tensor of any shape is spread over.
 
     Raises:
         AttributeError: if it is local.
+
+    Example:
+        >>> x = flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.split(0))
+        >>> x.placement
+        vmflow.placement(type='cpu', ranks=[0])
     """
     return _spread_of(self, "placement").placement
 
 
 @attribute("sbp")
 def sbp(self: Tensor) -> Any:
-    """How a global tensor is spread, for each axis of its placement.
+    """How a global tensor of any shape is spread, for each axis of its placement.
 
     Raises:
         AttributeError: if it is local.
+
+    Example:
+        >>> flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.split(0)).sbp
+        (vmflow.sbp.split(dim=0),)
     """
     return _spread_of(self, "sbp").sbp
 
@@ -187,8 +201,8 @@ def _spread_of(tensor: Tensor, name: str) -> Any:
 def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None) -> Tensor:
     """A global tensor: of the parts that ranks have, or the same one spread in another way.
 
-    All ranks of the placement call it with their parts; where it is broadcast, the first rank's counts.  A global
-    tensor is boxed by all ranks of both placements.
+    All ranks of the placement call it with their parts, whose shapes add up along the split dimension; where it is
+    broadcast, the first rank's counts.  A global tensor is boxed by all ranks of both placements.
 
     Args:
         placement: over which ranks; may be left out of a global tensor.
@@ -198,6 +212,11 @@ def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp:
     Raises:
         ValueError: if the parts do not make a whole, or something is missing.
         TypeError: for an sbp that is none.
+
+    Example:
+        >>> x = flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.broadcast)
+        >>> x.shape
+        vmflow.Size([2])
     """
     from .distributed.global_tensors import to_global as to
 
@@ -206,10 +225,14 @@ def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp:
 
 @method()
 def to_local(self: Tensor) -> Tensor:
-    """This rank's part of a global tensor, which shares its memory.
+    """This rank's part of a global tensor of any shape, which shares its memory.
 
     Raises:
         ValueError: if the tensor is local.
+
+    Example:
+        >>> flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.broadcast).to_local()
+        tensor([1., 1.])
     """
     from .distributed.global_tensors import to_local as to
 
@@ -218,7 +241,12 @@ def to_local(self: Tensor) -> Tensor:
 
 @method()
 def untyped_storage(self: Tensor) -> UntypedStorage:
-    """The memory that it shares with its views, as bytes: ``x.untyped_storage().data_ptr()``, ``.nbytes()``."""
+    """The memory that a tensor of any shape shares with its views, as bytes.  Raises no errors.
+
+    Example:
+        >>> flow.zeros(2, 3)[1].untyped_storage().nbytes()
+        24
+    """
     from .storages import UntypedStorage
 
     return UntypedStorage(self)
@@ -226,7 +254,12 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 
 @method()
 def storage(self: Tensor) -> TypedStorage:
-    """The memory that it shares with its views, as elements of its dtype."""
+    """The memory that it shares with its views, as elements of its dtype.  Raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2, 3])[1:].storage().tolist()
+        [1, 2, 3]
+    """
     from .storages import TypedStorage
 
     return TypedStorage(self)

@@ -1,4 +1,4 @@
-"""Files of PyTorch's: what ``torch.save`` writes, in both of its formats, as tensors and plain data.
+"""Files that ``torch.save`` has written, in both of its formats, read as tensors and plain data.
 
 Since PyTorch 1.6 such a file is a zip archive: a pickle, and the bytes of each storage in an entry of its own.  Before,
 and with ``_use_new_zipfile_serialization=False``, it is a row of pickles, and then the bytes.  Pickles are read by
@@ -39,7 +39,7 @@ from .tensors import Tensor
 # device that it is put on.
 Placing: TypeAlias = Callable[[Tensor, str], Device]
 
-# What an old file begins with, behind two bytes of the pickle: a number that stands for PyTorch.
+# The beginning of an old file, behind two bytes of the pickle: PyTorch's magic number.
 MAGIC: Final = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _VERSION: Final = 1001
 
@@ -156,9 +156,9 @@ class _Stored:
 
 
 def _stored(given: Any) -> _Stored:
-    """What a persistent id says."""
+    """The storage that a persistent id describes."""
     if type(given) is not tuple or len(given) not in (5, 6) or given[0] != "storage":
-        raise Damaged("its pickle refers to what is no storage")
+        raise Damaged("its pickle refers to something that is no storage")
     _, kind, key, location, count = given[:5]
     fits = type(kind) is _Kind and type(key) is str and type(location) is str and _is_size(count)
     if not fits:
@@ -424,14 +424,14 @@ class _Tensors:
     ) -> Tensor:
         _check_hooks(hooks)
         if type(dtype) is not DType:
-            raise Damaged("its pickle has a tensor of what is no dtype")
+            raise Damaged("its pickle has a tensor whose dtype is none")
         made = self._made(stored, dtype, offset, size, stride, requires_grad and bits is None)
         return _with_bits(made, bits, requires_grad)
 
     def _rebuild_parameter(self, data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> Parameter:
         _check_hooks(hooks)
         if type(data) is not Tensor or type(requires_grad) is not bool:
-            raise Damaged("its pickle has a parameter of what is no tensor")
+            raise Damaged("its pickle has a parameter of something that is no tensor")
         made = Parameter(data, _differentiable(data.dtype, requires_grad))
         if state is not None:
             _give(made, state)
@@ -493,7 +493,7 @@ class _Tensors:
         self, stored: _Stored, kind: DType, offset: int, layout: tuple[tuple[int, ...], tuple[int, ...]], memory: Array
     ) -> Tensor:
         """A storage, where it is to be; in the shape of the first tensor in it, if that is all of it, in order."""
-        # Of bytes, if elements of this dtype do not cover it.
+        # As bytes, if elements of this dtype do not cover it.
         seen = kind if memory.nbytes % kind.itemsize == 0 else dtypes.uint8
         if self._swap and memory.size:
             memory = memory.view(f"u{kind.to_real().itemsize}").byteswap().view(np.uint8)
@@ -593,7 +593,7 @@ def _give(made: Parameter, state: Any) -> None:
 
 def _size(lengths: Any) -> Size:
     if type(lengths) not in (tuple, list) or any([type(length) is not int for length in lengths]):
-        raise Damaged("its pickle has a torch.Size of what are no integers")
+        raise Damaged("its pickle has a torch.Size of items that are no integers")
     return Size(lengths)
 
 
@@ -610,7 +610,7 @@ def _unknown(module: str, name: str) -> Damaged:
     """The error for a name that no tensor and no plain data needs."""
     full = f"{module}.{name}"
     shown = repr(full if len(full) <= 100 else full[:100] + "...").strip("'\"")
-    remedy = "save what is worth keeping as tensors, numbers, strings, and dicts, lists and tuples of these"
+    remedy = "save the data as tensors, numbers, strings, and dicts, lists and tuples of these"
     if module.startswith(("torch.nn.modules", "torch.fx")):
         remedy = "the file holds a whole module; in PyTorch, save its state_dict(), to load that into a module of yours"
     elif module.split(".")[0] == "numpy":

@@ -56,6 +56,13 @@ class Generator:
 
     Attributes:
         device: as given.
+
+    Raises:
+        ValueError: for an unknown device.
+
+    Example:
+        >>> flow.Generator().manual_seed(17)
+        <Generator seed=17 offset=0>
     """
 
     def __init__(self, device: Device | str = "cpu") -> None:
@@ -66,7 +73,12 @@ class Generator:
         self.seed()
 
     def manual_seed(self, seed: int) -> Generator:
-        """Begin the sequence that belongs to `seed`; negative seeds count down from 2**64."""
+        """Begin the sequence that belongs to `seed`; negative seeds count down from 2**64.
+
+        Raises:
+            TypeError: if the seed is no integer.
+            ValueError: if it does not fit into 64 bits.
+        """
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise TypeError(f"manual_seed: the seed must be an integer, not {seed!r}")
         if not -(1 << 63) <= seed <= _MASK:
@@ -93,7 +105,7 @@ class Generator:
         return tensor(np.frombuffer(state, np.uint8), device="cpu")
 
     def set_state(self, new_state: Tensor) -> Generator:
-        """Go on from where `get_state` was called.
+        """Go on from the place where `get_state` was called.
 
         Raises:
             ValueError: if that is no state, or one of an earlier version.
@@ -141,6 +153,11 @@ def seed_and_offset(state: bytes) -> tuple[int, int]:
 
     Raises:
         ValueError: if there are none, or if it is from an earlier version.
+
+    Example:
+        >>> from vmflow.random import seed_and_offset
+        >>> seed_and_offset(bytes(flow.Generator().manual_seed(17).get_state().numpy()))
+        (17, 0)
     """
     if len(state) == _STATE_BYTES and state.startswith(_TAG):
         return int.from_bytes(state[16:24], "little"), int.from_bytes(state[24:], "little")
@@ -154,31 +171,72 @@ default_generator: Final = Generator()
 
 @function()
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generator of this context: the process's, or inside `fork_rng` its own."""
+    """Seed the default generator of this context: the process's, or inside `fork_rng` its own.
+
+    Raises:
+        TypeError: if the seed is no integer.
+        ValueError: if it does not fit into 64 bits.
+
+    Example:
+        >>> flow.manual_seed(17)
+        <Generator seed=17 offset=0>
+    """
     return chosen_generator(None).manual_seed(seed)
 
 
 @function()
 def initial_seed() -> int:
-    """The seed of the default generator of this context."""
+    """The seed of the default generator of this context.
+
+    Example:
+        >>> with flow.fork_rng() as generator:
+        ...     _ = generator.manual_seed(17)
+        ...     flow.initial_seed()
+        17
+    """
     return chosen_generator(None).initial_seed()
 
 
 @function()
 def seed() -> int:
-    """Seed the default generator of this context from the operating system; returns the seed."""
+    """Seed the default generator of this context from the operating system; returns the seed.
+
+    Example:
+        >>> flow.seed() == flow.initial_seed()
+        True
+    """
     return chosen_generator(None).seed()
 
 
 @function()
 def get_rng_state() -> Tensor:
-    """The state of the default generator of this context."""
+    """The state of the default generator of this context, a vector of 32 bytes.
+
+    Example:
+        >>> state = flow.get_rng_state()
+        >>> first = flow.rand(3)
+        >>> flow.set_rng_state(state)
+        >>> (flow.rand(3) == first).all()
+        tensor(True)
+    """
     return chosen_generator(None).get_state()
 
 
 @function()
 def set_rng_state(new_state: Tensor) -> None:
-    """Put the default generator of this context where `get_rng_state` was called."""
+    """Put the default generator of this context at the place where `get_rng_state` was called.
+
+    Args:
+        new_state: a vector of 32 bytes.
+
+    Raises:
+        ValueError: if it is no state, or one of an earlier version.
+
+    Example:
+        >>> flow.set_rng_state(flow.Generator().manual_seed(17).get_state())
+        >>> flow.initial_seed()
+        17
+    """
     chosen_generator(None).set_state(new_state)
 
 
@@ -187,11 +245,17 @@ def set_rng_state(new_state: Tensor) -> None:
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iterator[Generator]:
     """Within the block, the default generator is one of this task's or thread's own.
 
-    It begins where the outer one stands; the outer one stays there.
+    It begins at the place of the outer one, which stays there.  Raises no errors.
 
     Args:
         devices: makes no difference, since one generator serves all devices.
         enabled: False to change nothing.
+
+    Example:
+        >>> with flow.fork_rng():
+        ...     inner = flow.rand(3)
+        >>> (flow.rand(3) == inner).all()
+        tensor(True)
     """
     mode = MODE.get()
     if not enabled:
@@ -213,6 +277,11 @@ def chosen_generator(given: Generator | None) -> Generator:
 
     Raises:
         TypeError: if something else is given.
+
+    Example:
+        >>> from vmflow.random import chosen_generator
+        >>> chosen_generator(flow.Generator().manual_seed(17))
+        <Generator seed=17 offset=0>
     """
     if given is not None and not isinstance(given, Generator):
         raise TypeError(f"expected a vmflow.Generator, got {type(given).__name__}")
@@ -220,7 +289,16 @@ def chosen_generator(given: Generator | None) -> Generator:
 
 
 def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
-    """A range of a generator's blocks, by default the default one's, as the scalars of an op that draws numbers."""
+    """A range of a generator's blocks, by default the default one's, as the scalars of an op that draws numbers.
+
+    Raises:
+        TypeError: if `generator` is none.
+
+    Example:
+        >>> from vmflow.random import take
+        >>> take(3, flow.Generator().manual_seed(17))
+        (17, 0)
+    """
     mode = MODE.get()
     chosen = chosen_generator(generator)
     if mode.interpreter is not None:
@@ -245,6 +323,14 @@ def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0, fami
         parameters: their types.
         inputs: how many tensors it takes.
         family: the module of its kernel.
+
+    Raises:
+        InternalError: if there is an op of this name.
+
+    Example:
+        >>> from vmflow.ops.table import OPS
+        >>> OPS["rand"].name  # declared by random_op("rand")
+        'rand'
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -273,12 +359,33 @@ _GAMMA = random_op("standard_gamma", inputs=1, family="rejection")
 
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:
-    """Issue a random op without inputs."""
+    """Issue a random op without inputs, for a result of the shape and dtype of `output`.
+
+    Raises:
+        TypeError: if `generator` is none.
+
+    Example:
+        >>> from vmflow.random import draw
+        >>> from vmflow.instructions.blob import meta
+        >>> from vmflow.ops.table import OPS
+        >>> draw(OPS["randperm"], meta((1,), flow.int64, flow.device("cpu")), None)
+        tensor([0])
+    """
     return _interpreter.dispatch(op, (), (output, *parameters), take(output.numel, generator))
 
 
 def draw_into(op: OpExpr, target: Tensor, generator: Generator | None, *parameters: Any) -> Tensor:
-    """Issue a random op that writes into `target`."""
+    """Issue a random op that writes into `target`, of any shape.
+
+    Raises:
+        TypeError: if `generator` is none.
+
+    Example:
+        >>> from vmflow.random import draw_into
+        >>> from vmflow.ops.table import OPS
+        >>> draw_into(OPS["randint"], flow.zeros(2), None, 3, 4)
+        tensor([3., 3.])
+    """
     output = target._blob.meta
     return _interpreter.dispatch_into(op, target, (), (output, *parameters), take(output.numel, generator))
 
@@ -301,10 +408,14 @@ def randn(
     out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
-    """Numbers from the standard normal distribution; complex ones have a variance of 1 as a whole.
+    """Elements from the standard normal distribution, in a tensor of this shape; complex ones have a variance of 1.
 
     Raises:
         TypeError: for an integer dtype.
+
+    Example:
+        >>> flow.randn(2, 3).shape
+        vmflow.Size([2, 3])
     """
     output = _fractional("randn", sized_meta("randn", size, dtype, device, named))
     return tracked(draw(_NORMAL, output, generator), requires_grad)
@@ -322,10 +433,14 @@ def rand(
     out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
-    """Numbers evenly distributed over [0, 1).
+    """Elements evenly distributed over [0, 1), in a tensor of this shape.
 
     Raises:
         TypeError: for an integer dtype.
+
+    Example:
+        >>> flow.rand(2, 3).shape
+        vmflow.Size([2, 3])
     """
     output = _fractional("rand", sized_meta("rand", size, dtype, device, named))
     return tracked(draw(_UNIFORM, output, generator), requires_grad)
@@ -342,7 +457,15 @@ def randn_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """As `randn`, of the shape, dtype and device of `input`."""
+    """As `randn`, of the shape, dtype and device of `input`.
+
+    Raises:
+        TypeError: for an integer dtype.
+
+    Example:
+        >>> flow.randn_like(flow.zeros(2, 3)).shape
+        vmflow.Size([2, 3])
+    """
     output = _fractional("randn_like", meta_like(input, dtype, device))
     order = chosen_order("randn_like", input, memory_format)
     return tracked(laid_out(lambda laid: draw(_NORMAL, laid, generator), output, order), requires_grad)
@@ -359,7 +482,15 @@ def rand_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """As `rand`, of the shape, dtype and device of `input`."""
+    """As `rand`, of the shape, dtype and device of `input`.
+
+    Raises:
+        TypeError: for an integer dtype.
+
+    Example:
+        >>> flow.rand_like(flow.zeros(2, 3)).shape
+        vmflow.Size([2, 3])
+    """
     output = _fractional("rand_like", meta_like(input, dtype, device))
     order = chosen_order("rand_like", input, memory_format)
     return tracked(laid_out(lambda laid: draw(_UNIFORM, laid, generator), output, order), requires_grad)
@@ -388,13 +519,17 @@ def randint(
     Raises:
         TypeError: if a limit is no integer.
         ValueError: if there is no integer between, or the dtype does not hold them.
+
+    Example:
+        >>> flow.randint(3, 4, (2,))
+        tensor([3, 3])
     """
     if size is None:
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
     if size is None or not all(
-        [isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in (low, high)]
+        [isinstance(limit, (int, np.integer)) and not isinstance(limit, bool) for limit in (low, high)]
     ):
         raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
     output = sized_meta("randint", (size,), dtype or dtypes.int64, device, None, placement, sbp)
@@ -418,6 +553,10 @@ def randint_like(
 
     Raises:
         TypeError, ValueError: as `randint`.
+
+    Example:
+        >>> flow.randint_like(flow.zeros(2), 3, 4)
+        tensor([3., 3.])
     """
     first, limit = (0, low) if high is None else (low, high)
     output = _checked_range("randint_like", meta_like(input, dtype, device), first, limit)
@@ -426,7 +565,7 @@ def randint_like(
 
 def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> TensorMeta:
     """The meta, if it holds the integers from `low` up to but without `high`."""
-    if not all([isinstance(value, (int, np.integer)) for value in (low, high)]):
+    if not all([isinstance(limit, (int, np.integer)) for limit in (low, high)]):
         raise TypeError(f"{name}: expected integers, as in {name}(low, high, size) or {name}(high, size)")
     if low >= high:
         raise ValueError(f"{name}: there is no integer from {low} up to, without, {high}")
@@ -456,6 +595,10 @@ def randperm(
     Raises:
         TypeError: for the dtype bool.
         ValueError: if `n` is negative, or the dtype does not hold the numbers.
+
+    Example:
+        >>> flow.randperm(4).sort()[0]
+        tensor([0, 1, 2, 3])
     """
     output = sized_meta("randperm", (n,), dtype or dtypes.int64, device, None, placement, sbp)
     if output.dtype is dtypes.bool_:
@@ -478,11 +621,11 @@ def normal(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Numbers from normal distributions.
+    """Elements from normal distributions.
 
     Args:
         mean: of all, or a tensor with the mean of each.
-        std: the standard deviation of all, or a tensor with that of each; the two broadcast.
+        std: the standard deviation of all, or a tensor with that of each; the two shapes broadcast.
         size: of the result, if both are numbers.
         generator: the source.
         dtype, device: of the result, if both are numbers.
@@ -490,8 +633,12 @@ def normal(
     Raises:
         TypeError: if `size` is missing, or superfluous.
         ValueError: if `std` is a negative number.
+
+    Example:
+        >>> flow.normal(flow.tensor([1.0, 2.0]), 0.0)
+        tensor([1., 2.])
     """
-    tensors = [value for value in (mean, std) if not isinstance(value, (int, float))]
+    tensors = [parameter for parameter in (mean, std) if not isinstance(parameter, (int, float))]
     if isinstance(std, (int, float)) and not std >= 0:
         raise ValueError(f"normal: the standard deviation cannot be negative, got {std}")
     if any([tensor.dtype.is_complex for tensor in tensors[-1:] if tensor is std]):
@@ -516,7 +663,11 @@ def bernoulli(
 
     Raises:
         TypeError: for integers without `p`.
-        ValueError: for a probability that is not within [0, 1]; if it is in `input`, when the result is looked at.
+        ValueError: for a probability that is not within [0, 1]; if it is in `input`, when the result is read.
+
+    Example:
+        >>> flow.bernoulli(flow.tensor([0.0, 1.0]))
+        tensor([0., 1.])
     """
     output = input._blob.meta
     if p is not None:
@@ -551,7 +702,11 @@ def multinomial(
     Raises:
         TypeError: for integers.
         ValueError: for another number of dimensions, or if there are not enough to draw; for weights that are negative,
-            not finite or all zero, when the result is looked at.
+            not finite or all zero, when the result is read.
+
+    Example:
+        >>> flow.multinomial(flow.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
+        tensor([1, 1])
     """
     if not input.dtype.is_floating_point:
         raise TypeError(f"multinomial: the weights must be floating-point, not {input.dtype.name}")
@@ -574,7 +729,11 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 
     Raises:
         TypeError: unless `input` is floating-point.
-        ValueError: for a rate that is negative or not finite, when the result is looked at.
+        ValueError: for a rate that is negative or not finite, when the result is read.
+
+    Example:
+        >>> flow.poisson(flow.zeros(2))
+        tensor([0., 0.])
     """
     return _drawn_like("poisson", _POISSON, input, generator)
 
@@ -584,7 +743,12 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
 
     Raises:
         TypeError: unless `input` is floating-point.
-        ValueError: for a concentration that is not positive or not finite, when the result is looked at.
+        ValueError: for a concentration that is not positive or not finite, when the result is read.
+
+    Example:
+        >>> from vmflow.random import standard_gamma
+        >>> standard_gamma(flow.ones(2, 3)).shape
+        vmflow.Size([2, 3])
     """
     return _drawn_like("standard_gamma", _GAMMA, input, generator)
 
@@ -603,6 +767,10 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
     Raises:
         TypeError: unless `input` is floating-point.
         ValueError: if the rate is not positive.
+
+    Example:
+        >>> (flow.zeros(2).exponential_() >= 0).all()
+        tensor(True)
     """
     if not lambd > 0:
         raise ValueError(f"exponential_: the rate must be positive, got {lambd}")
@@ -614,7 +782,16 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
 
 @method()
 def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the normal distribution."""
+    """Fill with numbers from the normal distribution.
+
+    Raises:
+        TypeError: for integers, or if the mean is no number.
+        ValueError: if the standard deviation is negative.
+
+    Example:
+        >>> flow.zeros(2).normal_(3, 0)
+        tensor([3., 3.])
+    """
     if not isinstance(mean, (int, float)):
         raise TypeError(f"normal_: the mean must be a number, not {mean!r}")
     if not std >= 0:
@@ -628,7 +805,16 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
 
 @method()
 def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers evenly distributed over [from_, to)."""
+    """Fill with numbers evenly distributed over [from_, to).
+
+    Raises:
+        TypeError: for integers.
+        ValueError: if the lower limit is above the upper one.
+
+    Example:
+        >>> flow.zeros(2).uniform_(3, 3)
+        tensor([3., 3.])
+    """
     if not from_ <= to:
         raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}, or one is nan")
     _fractional("uniform_", input._blob.meta)
@@ -642,14 +828,16 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
 def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """Fill with integers, evenly distributed, from `from_` up to but without `to`; ``random_(to)`` begins at 0.
 
-    Without limits up to the largest integer that the dtype holds, of a floating-point one up to which it holds all.
+    Without limits, up to the largest integer that elements of the dtype can have; for a floating-point dtype, up to the
+    largest below which it holds every integer.
 
     Raises:
         TypeError: for complex tensors.
         ValueError: if there is no integer between, or the dtype does not hold them.
 
-    >>> flow.zeros(3).random_(2, 3)
-    tensor([2., 2., 2.])
+    Example:
+        >>> flow.zeros(3).random_(2, 3)
+        tensor([2., 2., 2.])
     """
     kind = input.dtype
     if kind.is_complex:
@@ -671,6 +859,10 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Ge
     Raises:
         TypeError: unless `input` is floating-point.
         ValueError: if `sigma` is not positive.
+
+    Example:
+        >>> flow.zeros(2, 3).cauchy_().shape
+        vmflow.Size([2, 3])
     """
     if not sigma > 0:
         raise ValueError(f"cauchy_: sigma must be positive, got {sigma}")
@@ -685,6 +877,10 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Ge
     Raises:
         TypeError: unless `input` is floating-point.
         ValueError: if `std` is not positive.
+
+    Example:
+        >>> (flow.zeros(2).log_normal_() > 0).all()
+        tensor(True)
     """
     if not std > 0:
         raise ValueError(f"log_normal_: std must be positive, got {std}")
@@ -699,6 +895,10 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
 
     Raises:
         ValueError: unless `p` is between 0 and 1.
+
+    Example:
+        >>> (flow.zeros(2).geometric_(0.5) >= 1).all()
+        tensor(True)
     """
     if not 0 < p < 1:
         raise ValueError(f"geometric_: the probability must be between 0 and 1, got {p}")
@@ -716,7 +916,15 @@ def _uniform_like(name: str, input: Tensor, generator: Generator | None) -> Tens
 
 @method()
 def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with one, with probability `p`, or zero."""
+    """Fill with one, with probability `p`, or zero.
+
+    Raises:
+        ValueError: if `p` is not within [0, 1].
+
+    Example:
+        >>> flow.zeros(2).bernoulli_(1.0)
+        tensor([1., 1.])
+    """
     _check_probability("bernoulli_", p)
     return copy_(input, rand(tuple(input.shape), generator=generator, device=input.device) < p)
 

@@ -45,7 +45,7 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Choose how tensors are shown, in the whole process.  What is not given stays, except `sci_mode`.
+    """Choose how tensors are shown, in the whole process.  Options that are left out stay, except `sci_mode`.
 
     Args:
         precision: how many decimals.
@@ -57,7 +57,12 @@ def set_printoptions(
 
     Raises:
         ValueError: for an unknown profile or a negative number.
-        TypeError: for what is no number.
+        TypeError: for an option that is no number.
+
+    Example:
+        >>> flow.set_printoptions(profile="default")
+        >>> flow.tensor([0.123456])
+        tensor([0.1235])
     """
     global _chosen
     if profile is not None and profile not in _PROFILES:
@@ -77,13 +82,27 @@ def set_printoptions(
 
 
 def get_printoptions() -> dict[str, Any]:
-    """What `set_printoptions` has chosen."""
+    """The options that `set_printoptions` has chosen.
+
+    Example:
+        >>> flow.get_printoptions()["precision"]
+        4
+    """
     return _chosen._asdict()
 
 
 @contextmanager
 def printoptions(**options: Any) -> Iterator[None]:
-    """Within the block, these options of `set_printoptions`."""
+    """Use these options of `set_printoptions` within the block.
+
+    Raises:
+        ValueError, TypeError: as `set_printoptions`.
+
+    Example:
+        >>> with flow.printoptions(precision=1):
+        ...     print(flow.tensor([0.123456]))
+        tensor([0.1])
+    """
     global _chosen
     before = _chosen
     set_printoptions(**options)
@@ -109,7 +128,7 @@ def represent(tensor: Tensor) -> str:
     try:
         array = tensor.detach()._array()
     except Exception as error:
-        # Whoever shows a tensor wants to know what has become of it; a repr that raises tells nobody.
+        # A repr that raises is useless in a debugger or a log: show the failure instead.
         return f"{heading}tensor({', '.join(['...', size, f'failed={error!r}', *more])})"
     if array.size == 0:
         return heading + _joined("tensor([]", [*([size] if array.ndim != 1 else []), *more])
@@ -196,7 +215,7 @@ _MOST_CELLS: Final = 10
 
 
 def _joined(text: str, more: list[str]) -> str:
-    """With what is said behind the values, in lines of their own where it does not fit."""
+    """The values and the parts behind them, which get lines of their own where they do not fit."""
     length = len(text) - text.rfind("\n") + 1
     for part in more:
         if length + len(part) + 2 > _chosen.linewidth:
@@ -224,14 +243,14 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
     parts = [write(value) for value in shown]
     if leaves_out:
         parts.insert(border, " ...")
-    # As many in each line as there is room for, whatever the width of the dots.
+    # As many in each line as fit, as if the dots were as wide as a number.
     room = max(1, (_chosen.linewidth - indent) // (width + 2))
     lines = [", ".join(parts[start : start + room]) for start in range(0, len(parts), room)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
 def _more(tensor: Tensor) -> list[str]:
-    """What is said behind the values."""
+    """The parts shown behind the values: device, dtype, history."""
     parts: list[str] = []
     if tensor.device.type != "cpu":
         parts.append(f"device='{tensor.device}'")

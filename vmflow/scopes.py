@@ -1,4 +1,4 @@
-"""`scope`: give what is issued within a deadline, a priority and a name, and be able to cancel it."""
+"""`scope`: a deadline, a priority and a name for the work issued within a block, which can be cancelled."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class scope:
         async with flow.scope(timeout=0.05, priority=1, name="request 7") as request:
             y = await model(x)
 
-    What has not begun when the deadline passes, or when the scope is cancelled, is dropped: its results raise
-    `DeadlineExceeded` or `Cancelled` when looked at, its memory is freed, and whoever awaits one of them is told at
-    once.  What has begun runs to its end.
+    Work that has not begun when the deadline passes, or when the scope is cancelled, is dropped: its results raise
+    `DeadlineExceeded` or `Cancelled` when read, its memory is freed, and tasks that await its results are woken
+    immediately.  Work that has begun runs to its end.
 
     An optimizer's step is one instruction: it happens whole or, if it was dropped or one of its gradients was, not at
     all, and parameters and state keep their values; the same goes for the running statistics of batch norm.  Any other
     op in place that is dropped leaves its target without a value, as if computing it had failed.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
-    cancels its scope; left otherwise, what was issued in it goes on, and the deadline holds for it.
+    cancels its scope; left otherwise, work issued in it goes on, and the deadline holds for it.
 
     ``with`` and ``async with`` do the same.  Scopes belong to the task or thread that enters them and are inherited by
     the tasks it starts.  Inside a generator use the decorator: a block open across a ``yield`` lasts for the consumer
@@ -40,14 +40,19 @@ class scope:
     Args:
         deadline: on the clock of `time.monotonic`, in seconds.
         timeout: seconds from the moment the block is entered; the earlier of the two holds.
-        priority: among what is ready on a stream, higher goes first; lower is not starved, but gets a smaller share.
-            By default that of the scope around, 0 for none.
+        priority: ready work of a higher priority goes first on its stream; work of a lower one is not starved, but gets
+            a smaller share.  By default that of the outer scope, 0 without one.
         name: for error messages, snapshots and traces.
-        shield: what is issued within is not dropped when a scope around is; its own deadline holds.
+        shield: whether work issued within goes on when an outer scope is cancelled; its own deadline holds.
 
     Raises:
         TypeError: if `priority` is no integer, or `deadline` or `timeout` no number.
         ValueError: if `deadline` or `timeout` is nan.
+
+    Example:
+        >>> with flow.scope(timeout=60, name="request 7") as request:
+        ...     flow.ones(2) + 1
+        tensor([2., 2.])
     """
 
     def __init__(
@@ -92,7 +97,7 @@ class scope:
             made.cancel()
 
     def _innermost(self) -> Scope:
-        """The last one entered here that is still around; if it is the current one, its surroundings are restored.
+        """The innermost open scope that was entered here; if it is the current one, the outer scope is restored.
 
         Several tasks may have entered this object.  One that was entered elsewhere has changed nothing here.
         """
@@ -127,7 +132,13 @@ class scope:
 
 
 def current_scope() -> Scope | None:
-    """The innermost scope of this task or thread."""
+    """The innermost scope of this task or thread.
+
+    Example:
+        >>> with flow.scope() as scope:
+        ...     flow.current_scope() is scope
+        True
+    """
     return MODE.get().scope
 
 
@@ -138,7 +149,7 @@ def _abandon(scope: Scope, error: BaseException) -> None:
 
 
 def _switch(scope: Any) -> Any:
-    """Set and return what it was before.
+    """Set the scope of the mode; returns the former one.
 
     Never by a context variable's token: leaving may happen in another task than entering, where a token is not valid.
     """

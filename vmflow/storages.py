@@ -1,6 +1,6 @@
-"""Storages: the memory that tensors lie in, as programs ask for it to find out which tensors share memory.
+"""Storages: the memory of tensors, for programs that want to know which tensors share it.
 
-vmflow's ops never take them.  They are seen through a tensor, which keeps the memory.
+vmflow's ops never take them.  A storage refers to a tensor, which keeps the memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from .tensors import Tensor, settle
 
 
 class UntypedStorage:
-    """The memory of a tensor and of all its views, as bytes; see `Tensor.untyped_storage`.
+    """The memory of a tensor of any shape and of all its views, as bytes; see `Tensor.untyped_storage`.
 
-    Two of them are equal if they are the same memory.
+    Two of them are equal if they are the same memory.  Making one raises no errors.
 
-        x = flow.zeros(2, 3)
-        assert x[1].untyped_storage() == x.untyped_storage()
-        assert x.untyped_storage().nbytes() == 24
+    Example:
+        >>> x = flow.zeros(2, 3)
+        >>> x[1].untyped_storage() == x.untyped_storage()
+        True
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -36,7 +37,7 @@ class UntypedStorage:
 
     @property
     def device(self) -> Device:
-        """Where the memory is."""
+        """The device of the memory."""
         return self._tensor.device
 
     @property
@@ -120,7 +121,14 @@ class UntypedStorage:
 
 
 class TypedStorage(UntypedStorage):
-    """The memory of a tensor and of all its views, as elements of the tensor's dtype; see `Tensor.storage`."""
+    """The memory of a tensor and of all its views, as elements of the tensor's dtype; see `Tensor.storage`.
+
+    Making one raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2, 3]).storage().tolist()
+        [1, 2, 3]
+    """
 
     @property
     def dtype(self) -> DType:
@@ -132,5 +140,10 @@ class TypedStorage(UntypedStorage):
 
 
 def is_storage(obj: object) -> bool:
-    """Whether it is a storage, as `Tensor.storage` and `Tensor.untyped_storage` give."""
+    """Whether it is a storage, as `Tensor.storage` and `Tensor.untyped_storage` give.  Raises no errors.
+
+    Example:
+        >>> flow.is_storage(flow.ones(2)), flow.is_storage(flow.ones(2).storage())
+        (False, True)
+    """
     return isinstance(obj, UntypedStorage)

@@ -1,4 +1,4 @@
-"""`TensorFields`: what a tensor consists of, apart from its class for both to be compiled.
+"""`TensorFields`: the fields of tensors, in a class of their own, so that it can be compiled.
 
 Compiled code reaches the fields without a lookup.  Other code asks for the fields by the functions at the end, because
 users are not to see them as attributes.
@@ -29,7 +29,7 @@ class TensorFields:
 
     Attributes:
         _blob: where the values are.
-        _lease: what gives the memory back when the last tensor that has it goes; None if nothing does.
+        _lease: releases the memory when the last tensor that has it is gone; None without one.
         _autograd: the place in the graph of autograd; None without one.
         _base: the tensor that it is a view of, for autograd; see `vmflow.autograd.views`.
     """
@@ -94,16 +94,16 @@ def metas_of(tensors: Iterable[TensorFields]) -> tuple[TensorMeta, ...]:
     return tuple([tensor._blob.meta for tensor in tensors])
 
 
-def blobs_if(given: Sequence[Any], metas: tuple[TensorMeta, ...]) -> tuple[Blob, ...] | None:
-    """The blobs of what is `given`, if that is so many tensors of these metas, and none of a derived class; else None.
+def blobs_if(operands: Sequence[Any], metas: tuple[TensorMeta, ...]) -> tuple[Blob, ...] | None:
+    """The blobs of the operands, if they are tensors of exactly these metas, none of a derived class; else None.
 
-    For calls that are made often: in one go, and by the identity of the metas.
+    For frequent calls: one pass over the operands, which compares metas by identity.
     """
-    if len(given) != len(metas):
+    if len(operands) != len(metas):
         return None
     kind = CLASS[0]
     blobs: list[Blob] = []
-    for place, tensor in enumerate(given):
+    for place, tensor in enumerate(operands):
         if type(tensor) is not kind:
             return None
         fields: TensorFields = tensor

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Operator:
-    """What an operator comes to; set by the module that declares the op.
+    """The functions that an operator calls; set by the module that declares the op.
 
     Attributes:
         tensors: the op on two tensors.
-        otherwise: the function for a tensor and whatever else, in either order.
-        in_place: the function that changes a tensor by whatever else.
+        otherwise: the function for a tensor and any other object, in either order.
+        in_place: the function that changes a tensor, for any other operand.
     """
 
     __slots__ = ("in_place", "otherwise", "tensors")
@@ -51,16 +51,20 @@ class TensorOperators(TensorFields):
 
         Raises:
             ValueError: if there is not exactly one.
+
+        Example:
+            >>> flow.tensor([3.0]).item()
+            3.0
         """
         meta = self._blob.meta
         array = _interpreter.settled_array(self) if meta.numel == 1 else None  # type: ignore[arg-type]
         return self._item_in_time() if array is None or meta.dtype is bfloat16 else array.item()
 
     def _item_in_time(self) -> Any:
-        """The same, if that needs more than a look."""
+        """The same, if the value has to be waited for, copied or converted."""
         raise NotImplementedError
 
-    # Written out, for every other op of a program is one of these.
+    # Written out for speed: every other op of a program is one of these.
 
     def __add__(self, other: Any) -> Tensor:
         if isinstance(other, TensorFields):

@@ -43,12 +43,19 @@ _float = float
 class Tensor(TensorMethods):
     """An n-dimensional array of one dtype on one device, perhaps still being computed.
 
-    Every op returns at once.  ``await tensor`` suspends until the value is there and returns the tensor;
-    `numpy`, `item` and `tolist` block until it is.  If the op that should have computed it failed, each of these raises
-    the op's exception.
+    Ops return before their results are computed.  ``await tensor`` suspends until the value is there and returns the
+    tensor; `numpy`, `item` and `tolist` block until it is.  If the op that should have computed it failed, each of
+    these raises the op's exception.
 
     Made by functions such as `vmflow.tensor` and `vmflow.zeros`.  Calling the class is PyTorch's older way:
     ``Tensor(2, 3)`` for uninitialised values of that shape, ``Tensor(data)`` for data, both of the default dtype.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.tensor`, for data that make no tensor.
+
+    Example:
+        >>> flow.Tensor([1, 2]) + 1
+        tensor([2., 3.])
     """
 
     __slots__ = ("__weakref__",)
@@ -58,52 +65,100 @@ class Tensor(TensorMethods):
     # numpy must leave ``array + tensor`` to Tensor.__radd__.
     __array_priority__ = 1000
 
-    # What it is
+    # Shape, dtype, device and memory
 
     @property
     def shape(self) -> Size:
-        """The sizes of the dimensions."""
+        """The sizes of the dimensions.
+
+        Example:
+            >>> flow.zeros(2, 3).shape
+            vmflow.Size([2, 3])
+        """
         return self._blob.meta.shape
 
     @property
     def dtype(self) -> DType:
-        """The element type."""
+        """The element type.
+
+        Example:
+            >>> flow.tensor([1, 2]).dtype
+            vmflow.int64
+        """
         return self._blob.meta.dtype
 
     @property
     def device(self) -> Device:
-        """Where the memory is."""
+        """The device of the memory.
+
+        Example:
+            >>> flow.zeros(2).device
+            device(type='cpu', index=0)
+        """
         return self._blob.meta.device
 
     @property
     def ndim(self) -> _int:
-        """The number of dimensions."""
+        """The number of dimensions.
+
+        Example:
+            >>> flow.zeros(2, 3).ndim
+            2
+        """
         return len(self._blob.meta.shape)
 
     @property
     def itemsize(self) -> _int:
-        """Bytes per element."""
+        """Bytes per element.
+
+        Example:
+            >>> flow.zeros(2).itemsize
+            4
+        """
         size: _int = self._blob.meta.dtype.itemsize
         return size
 
     @property
     def nbytes(self) -> _int:
-        """Bytes of all elements."""
+        """Bytes of all elements.
+
+        Example:
+            >>> flow.zeros(2, 3).nbytes
+            24
+        """
         count: _int = self._blob.meta.nbytes
         return count
 
     @property
     def is_cuda(self) -> _bool:
-        """Whether on a CUDA device."""
+        """Whether the tensor is on a CUDA device.
+
+        Example:
+            >>> flow.zeros(2).is_cuda
+            False
+        """
         return self.device.type == "cuda"
 
     @property
     def is_meta(self) -> _bool:
-        """Whether on the meta device, without data."""
+        """Whether the tensor is on the meta device, without data.
+
+        Example:
+            >>> flow.zeros(2, device="meta").is_meta
+            True
+        """
         return self.device.type == "meta"
 
     def size(self, dim: _int | None = None) -> Any:
-        """The shape, or the size of one dimension."""
+        """The shape, or the size of one dimension.
+
+        Raises:
+            IndexError: if there is no such dimension.
+
+        Example:
+            >>> flow.zeros(2, 3).size(-1)
+            3
+        """
         if dim is None:
             return self._blob.meta.shape
         shape = self._blob.meta.shape
@@ -112,11 +167,21 @@ class Tensor(TensorMethods):
         return shape[dim]
 
     def dim(self) -> _int:
-        """The number of dimensions."""
+        """The number of dimensions.  Raises no errors.
+
+        Example:
+            >>> flow.zeros(2, 3).dim()
+            2
+        """
         return len(self._blob.meta.shape)
 
     def numel(self) -> _int:
-        """The number of elements."""
+        """The number of elements.  Raises no errors.
+
+        Example:
+            >>> flow.zeros(2, 3).numel()
+            6
+        """
         count: _int = self._blob.meta.numel
         return count
 
@@ -124,12 +189,25 @@ class Tensor(TensorMethods):
     ndimension = dim
 
     def element_size(self) -> _int:
-        """Bytes per element."""
+        """Bytes per element.  Raises no errors.
+
+        Example:
+            >>> flow.zeros(2).element_size()
+            4
+        """
         size: _int = self._blob.meta.dtype.itemsize
         return size
 
     def stride(self, dim: _int | None = None) -> Any:
-        """The distances in memory, in elements, between neighbours along each dimension, or along one."""
+        """The distances in memory, in elements, between neighbours along each dimension, or along one.
+
+        Raises:
+            IndexError: if there is no such dimension.
+
+        Example:
+            >>> flow.zeros(2, 3).stride()
+            (3, 1)
+        """
         strides = self._blob.strides
         if strides is None:
             strides = self._blob.meta.strides
@@ -142,6 +220,11 @@ class Tensor(TensorMethods):
 
         Raises:
             RuntimeError: for tensors on devices without addresses, and those of a graph that is being built.
+
+        Example:
+            >>> x = flow.zeros(2, 3)
+            >>> x[1].data_ptr() - x.data_ptr()
+            12
         """
         if self.device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"data_ptr: a tensor on {self.device} has no address")
@@ -155,14 +238,23 @@ class Tensor(TensorMethods):
         return 0 if self.numel() == 0 else array.__array_interface__["data"][0]
 
     def storage_offset(self) -> _int:
-        """Where in the storage the first element lies, in elements."""
+        """The place of the first element in the storage, in elements.  Raises no errors.
+
+        Example:
+            >>> flow.zeros(2, 3)[1].storage_offset()
+            3
+        """
         return self._blob.offset
 
     def is_contiguous(self, memory_format: memory_format = contiguous_format) -> _bool:
         """Whether the elements lie without gaps in the order of a memory format, by default that of the dimensions.
 
         Raises:
-            TypeError: for what is no memory format.
+            TypeError: if `memory_format` is none.
+
+        Example:
+            >>> flow.zeros(2, 3).t().is_contiguous()
+            False
         """
         blob = self._blob
         if memory_format is not contiguous_format:
@@ -175,22 +267,42 @@ class Tensor(TensorMethods):
         )
 
     def is_floating_point(self) -> _bool:
-        """Whether the dtype is a floating-point one."""
+        """Whether the dtype is a floating-point one.  Raises no errors.
+
+        Example:
+            >>> flow.tensor([1, 2]).is_floating_point()
+            False
+        """
         return self.dtype.is_floating_point
 
     def is_complex(self) -> _bool:
-        """Whether the dtype is a complex one."""
+        """Whether the dtype is a complex one.  Raises no errors.
+
+        Example:
+            >>> flow.tensor([1j]).is_complex()
+            True
+        """
         return self.dtype.is_complex
 
     @property
     def is_lazy(self) -> _bool:
-        """Whether it stands for a value in a graph that is being built."""
+        """Whether it stands for a value in a graph that is being built.
+
+        Example:
+            >>> flow.zeros(2).is_lazy
+            False
+        """
         lazy: _bool = self._blob.storage.lazy
         return lazy
 
     @property
     def is_local(self) -> _bool:
-        """Whether it lives on this rank alone."""
+        """Whether it lives on this rank alone.
+
+        Example:
+            >>> flow.zeros(2).is_local
+            True
+        """
         return True
 
     # Waiting for the value
@@ -198,7 +310,14 @@ class Tensor(TensorMethods):
     def is_ready(self) -> _bool:
         """Whether the value, or the error instead of it, is there, so that reading does not block.
 
-        Of a global tensor it is this rank's part that counts: reading the whole waits for others' as well.
+        For a global tensor, this rank's part counts: reading the whole waits for others' as well.  Raises no errors.
+
+        Example:
+            >>> x = flow.ones(2) + 1
+            >>> x.tolist()
+            [2.0, 2.0]
+            >>> x.is_ready()
+            True
         """
         part = self if self._blob.meta.spread is None else self.detach().to_local()
         return part._blob.storage.settled()
@@ -225,7 +344,7 @@ class Tensor(TensorMethods):
     def _array(self) -> Array:
         """The values, sharing memory with the storage; blocks until they are there.
 
-        Of a tensor on an accelerator it is a copy.
+        For a tensor on an accelerator they are a copy.
         """
         found = _interpreter.settled_array(self)
         if found is not None:
@@ -233,7 +352,7 @@ class Tensor(TensorMethods):
         if self._blob.meta.spread is not None:
             from .distributed.global_tensors import whole  # which few programs need
 
-            # A copy: what is written into one rank's array must not become its part of the tensor.
+            # A copy: writes to one rank's array must not change its part of the tensor.
             return whole(self).numpy()
         if not self._blob.storage.settled() and running_loop() is not None:
             _warn_of_blocking()
@@ -263,6 +382,13 @@ class Tensor(TensorMethods):
 
         Args:
             force: makes no difference; for programs that give it.
+
+        Raises:
+            Exception: that of the op that failed to compute the value.
+
+        Example:
+            >>> flow.tensor([1.0, 2.0]).numpy()
+            array([1., 2.], dtype=float32)
         """
         return self._array().copy()
 
@@ -275,7 +401,15 @@ class Tensor(TensorMethods):
         return float(value) if self.dtype is dtypes.bfloat16 else value
 
     def tolist(self) -> Any:
-        """Nested lists of Python numbers."""
+        """Nested lists of Python numbers.
+
+        Raises:
+            Exception: that of the op that failed to compute the value.
+
+        Example:
+            >>> flow.tensor([[1, 2], [3, 4]]).tolist()
+            [[1, 2], [3, 4]]
+        """
         array = self._array()
         return (array.astype(np.float32) if self.dtype is dtypes.bfloat16 else array).tolist()
 
@@ -326,7 +460,12 @@ class Tensor(TensorMethods):
 
     @property
     def requires_grad(self) -> _bool:
-        """Whether gradients flow into it."""
+        """Whether gradients flow into it.
+
+        Example:
+            >>> (flow.ones(2, requires_grad=True) * 2).requires_grad
+            True
+        """
         if self._base is not None:
             return renewed(self)
         return self._autograd is not None and self._autograd.requires_grad
@@ -339,7 +478,12 @@ class Tensor(TensorMethods):
         """Set whether gradients flow into this leaf.
 
         Raises:
+            TypeError: if `requires_grad` is not True or False.
             RuntimeError: for a dtype without gradients, or for turning it off on a non-leaf.
+
+        Example:
+            >>> flow.ones(2).requires_grad_()
+            tensor([1., 1.], requires_grad=True)
         """
         if requires_grad is not True and requires_grad is not False:
             raise TypeError(f"requires_grad_: requires_grad must be True or False, not {requires_grad!r}")
@@ -363,7 +507,14 @@ class Tensor(TensorMethods):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient."""
+        """The accumulated gradient, of the tensor's shape; None before the first backward pass.
+
+        Example:
+            >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
+            >>> (x * x).sum().backward()
+            >>> x.grad
+            tensor([2., 4.])
+        """
         return None if self._autograd is None else self._autograd.grad
 
     @grad.setter
@@ -380,18 +531,39 @@ class Tensor(TensorMethods):
 
     @property
     def grad_fn(self) -> Node | None:
-        """The node that made it, None for a leaf."""
+        """The node that made it, None for a leaf.
+
+        Example:
+            >>> flow.ones(2, requires_grad=True).exp().grad_fn
+            <exp>
+        """
         if self._base is not None:
             renewed(self)
         return None if self._autograd is None else self._autograd.node
 
     @property
     def is_leaf(self) -> _bool:
-        """Whether no recorded op made it."""
+        """Whether no recorded op made it.
+
+        Example:
+            >>> flow.ones(2, requires_grad=True).exp().is_leaf
+            False
+        """
         return self.grad_fn is None
 
     def retain_grad(self) -> None:
-        """Keep the gradient of this non-leaf in `grad`."""
+        """Keep the gradient of this non-leaf in `grad`.
+
+        Raises:
+            RuntimeError: if the tensor does not require a gradient.
+
+        Example:
+            >>> y = flow.ones(2, requires_grad=True) * 3
+            >>> y.retain_grad()
+            >>> y.sum().backward()
+            >>> y.grad
+            tensor([1., 1.])
+        """
         if not self.requires_grad:
             raise RuntimeError("retain_grad: the tensor does not require a gradient")
         autograd = self._autograd_meta()
@@ -399,7 +571,18 @@ class Tensor(TensorMethods):
             autograd.retain()
 
     def register_hook(self, hook: Hook) -> Handle:
-        """Call `hook` with the gradient whenever it is computed; a tensor it returns replaces the gradient."""
+        """Call `hook` with the gradient whenever it is computed; a tensor it returns replaces the gradient.
+
+        Raises:
+            RuntimeError: if the tensor does not require a gradient.
+
+        Example:
+            >>> x = flow.ones(2, requires_grad=True)
+            >>> handle = x.register_hook(lambda gradient: gradient * 2)
+            >>> x.sum().backward()
+            >>> x.grad
+            tensor([2., 2.])
+        """
         if not self.requires_grad:
             raise RuntimeError("register_hook: the tensor does not require a gradient")
         autograd = self._autograd_meta()
@@ -409,7 +592,17 @@ class Tensor(TensorMethods):
         return Handle(autograd.hooks, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
-        """Call `hook` with this leaf whenever its gradient has been accumulated."""
+        """Call `hook` with this leaf, of any shape, whenever its gradient has been accumulated.
+
+        Raises:
+            RuntimeError: if the tensor is no leaf that requires a gradient.
+
+        Example:
+            >>> x = flow.ones(2, requires_grad=True)
+            >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
+            >>> x.sum().backward()
+            tensor([1., 1.])
+        """
         if not (self.requires_grad and self.is_leaf):
             raise RuntimeError("register_post_accumulate_grad_hook: only for leaves that require a gradient")
         autograd = self._autograd_meta()
@@ -418,7 +611,12 @@ class Tensor(TensorMethods):
         return Handle(autograd.after, lambda: hook(self))
 
     def detach(self) -> Tensor:
-        """The same memory without history."""
+        """A tensor of the same shape and memory, without history.  Raises no errors.
+
+        Example:
+            >>> flow.ones(2, requires_grad=True).detach()
+            tensor([1., 1.])
+        """
         return new_tensor(self._blob, self._lease)
 
     def detach_(self) -> Tensor:
@@ -431,7 +629,15 @@ class Tensor(TensorMethods):
 
     @property
     def data(self) -> Tensor:
-        """The same memory without history; assigning gives this tensor another memory."""
+        """A tensor of the same shape and memory, without history; assigning gives this tensor another memory.
+
+        Example:
+            >>> x = flow.ones(2, requires_grad=True)
+            >>> x.data.mul_(3)
+            tensor([3., 3.])
+            >>> x
+            tensor([3., 3.], requires_grad=True)
+        """
         return self.detach()
 
     @data.setter
@@ -475,7 +681,7 @@ def settle(tensor: Tensor) -> None:
 
 
 def watch_requires_grad(tensor: Tensor) -> None:
-    """See to it that every change of its `requires_grad` counts as one; see `changes.changed`."""
+    """Have every change of its `requires_grad` counted; see `changes.changed`."""
     tensor._autograd_meta()
 
 

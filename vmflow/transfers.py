@@ -67,7 +67,15 @@ def pin(source: Tensor) -> Tensor:
 
 
 def beside(whole: Tensor, tensor: Tensor) -> Tensor:
-    """What is alike on all ranks, for an op with another tensor: broadcast global where that is global."""
+    """`whole`, of any shape and equal on all ranks, as an operand beside `tensor`: broadcast, if that is global.
+
+    Raises no errors.
+
+    Example:
+        >>> from vmflow.transfers import beside
+        >>> beside(flow.ones(2), flow.zeros(3))
+        tensor([1., 1.])
+    """
     if not tensor.is_global or whole.is_global:
         return whole
     from .distributed.global_tensors import cut  # which few programs need
@@ -77,7 +85,7 @@ def beside(whole: Tensor, tensor: Tensor) -> Tensor:
 
 
 def spread_like(whole: Tensor, tensor: Tensor) -> Tensor:
-    """A value for a tensor of the same shape: beside a global one, a local value is the whole, alike on all ranks."""
+    """A value for a tensor of the same shape: for a global tensor, a local value is the whole, equal on all ranks."""
     if not tensor.is_global or whole.is_global:
         return whole
     from .distributed.global_tensors import cut  # which few programs need
