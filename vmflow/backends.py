@@ -57,8 +57,8 @@ class _Codegen:
     """C kernels on the CPU, made by the system's compiler while the program runs.
 
     Most of them compute the same bits as numpy.  A few differ in the last digits: exp, log and ops made of them, such
-    as tanh, sigmoid and softmax, and layer norm.  Those are computed in one way by a process from the first time on: by
-    C if the kernel was kept from an earlier process or has been waited for, else by numpy.
+    as tanh, sigmoid and softmax, and layer norm.  A process computes these in one way from the first time on: by C
+    if the kernel was kept from an earlier process or has been waited for, else by numpy.
 
     One compiler runs at a time, at the lowest priority, and none in the first second, so that the program keeps its
     cores.  If a library takes more than 10 seconds, or the program waits for it, its compiler gets the usual priority.

@@ -325,7 +325,7 @@ def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0, fami
         family: the module of its kernel.
 
     Raises:
-        InternalError: if there is an op of this name.
+        ValueError: if there is an op of this name.
 
     Example:
         >>> from vmflow.ops.table import OPS

@@ -29,16 +29,12 @@ _CASTABLE: Final = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 class autocast:
     """Within, matrix products and convolutions compute in a lower precision, and ops that need float32 in that.
 
-        with flow.autocast("cpu", dtype=flow.bfloat16):
-            loss = loss_of(model(x), y)
-        loss.backward()
-
     Operands are cast when an op is issued, and gradients come back in the operands' own dtypes.  float64, complex and
     integer tensors are left alone, and so are ops in place.  The lists are in `vmflow.amp.policy`.  A backward pass
     computes in the dtypes of the forward pass, wherever it is started.
 
-    On the CPU this saves memory and shows what lower precision does to a model, but no time: bfloat16 and float16
-    arithmetic is emulated, and slower than float32.
+    On the CPU this saves memory and shows the effect of lower precision on a model, but saves no time: bfloat16 and
+    float16 arithmetic is emulated, and slower than float32.
 
     A context manager, or a decorator for functions, coroutine functions and generators.  It belongs to the task or
     thread that enters it, and to the tasks that one starts.
@@ -46,12 +42,17 @@ class autocast:
     Args:
         device_type: whose tensors are cast, "cpu" for instance.
         dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 elsewhere.
-        enabled: False for a block without, also within one that has it.
+        enabled: False to cast nothing in this block, also inside another one.
         cache_enabled: cast a parameter once for the whole of the outermost block, not at each use.
 
     Raises:
         TypeError: if `device_type` is no string, or `dtype` no dtype.
         ValueError: for another dtype.
+
+    Example:
+        >>> with flow.autocast("cpu", dtype=flow.bfloat16):
+        ...     (flow.ones(2, 3) @ flow.ones(3, 2)).dtype
+        vmflow.bfloat16
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class autocast:
         return carried(function, _set, self._casts)
 
     def _casts(self) -> Casts | None:
-        """The casts within, given the casts around."""
+        """The casts within the block, from those of the outer block."""
         around: Casts | None = MODE.get().autocast
         chosen = {} if around is None else dict(around.chosen)
         chosen.pop(self.device_type, None)
@@ -134,8 +135,8 @@ class Casts:
 
     def call(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a function of several ops that counts as one, see `vmflow.ops.autocasting`."""
-        given = (*args, *kwargs.values())
-        wanted = self._wanted(name, tuple([value for value in given if isinstance(value, Tensor)]))
+        arguments = (*args, *kwargs.values())
+        wanted = self._wanted(name, tuple([argument for argument in arguments if isinstance(argument, Tensor)]))
         if wanted is None or kwargs.get("out") is not None:
             return function(*args, **kwargs)
         mode = MODE.get()
@@ -143,7 +144,7 @@ class Casts:
         def cast(value: Any) -> Any:
             return self._cast(value, wanted, mode) if isinstance(value, Tensor) else value
 
-        operands, options = [cast(value) for value in args], {key: cast(value) for key, value in kwargs.items()}
+        operands, options = [cast(arg) for arg in args], {key: cast(option) for key, option in kwargs.items()}
         _set(None)
         try:
             return function(*operands, **options)
@@ -167,7 +168,7 @@ class Casts:
             return tensor
         if self.cache is None or not (tensor.requires_grad and tensor.is_leaf) or wanted not in _LOW:
             return copying.cast(tensor, wanted)
-        # One made without a history, or within a scope that may be cancelled, is of no use elsewhere.
+        # A cast made without a history, or within a scope that may be cancelled, cannot be used elsewhere.
         surroundings = (mode.grad or None, mode.machine, mode.scope)
         key = (id(tensor), wanted)
         kept = self.cache.get(key)
@@ -188,7 +189,7 @@ def _default(device_type: str) -> DType:
 
 
 def _set(casts: Any) -> Any:
-    """Set and return what it was before; not by a context variable's token, which other tasks cannot use."""
+    """Set the casts, and return the former ones; not by a context variable's token, which other tasks cannot use."""
     mode = MODE.get()
     if mode.autocast is not casts:
         MODE.set(mode.replace(autocast=casts))
@@ -196,7 +197,15 @@ def _set(casts: Any) -> Any:
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether there is such a type of device: all of them can."""
+    """Whether there is such a type of device: autocast works on all of them.
+
+    Raises:
+        TypeError: if `device_type` is no string.
+
+    Example:
+        >>> flow.amp.is_autocast_available("cpu"), flow.amp.is_autocast_available("abacus")
+        (True, False)
+    """
     try:
         make_device(device_type)
     except (RuntimeError, ValueError):
@@ -205,13 +214,24 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: str = "cpu") -> bool:
-    """Whether operands on this type of device are cast here."""
+    """Whether operands on this type of device are cast here.  Raises no errors.
+
+    Example:
+        >>> with flow.autocast("cpu"):
+        ...     flow.is_autocast_enabled("cpu")
+        True
+    """
     casts: Casts | None = MODE.get().autocast
     return casts is not None and device_type in casts.chosen
 
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
-    """The lower precision on this type of device: that of an `autocast` around, or the default."""
+    """The lower precision on this type of device: that of an `autocast` around, or the default.  Raises no errors.
+
+    Example:
+        >>> flow.get_autocast_dtype("cpu")
+        vmflow.bfloat16
+    """
     casts: Casts | None = MODE.get().autocast
     return _default(device_type) if casts is None else casts.chosen.get(device_type, _default(device_type))
 
@@ -219,12 +239,24 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
 def custom_fwd(
     fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: DType | None = None
 ) -> Callable[..., Any]:
-    """For the `forward` of an `autograd.Function`: let `custom_bwd` know how it was run.
+    """Decorates the `forward` of an `autograd.Function`: records for `custom_bwd` whether autocast was on.
 
     Args:
         fwd: the method; without it, a decorator is returned.
         device_type: on which type of device.
         cast_inputs: if autocast is on, cast floating-point arguments to this, and run forward without autocast.
+
+    Raises no errors itself.
+
+    Example:
+        >>> class Square(flow.autograd.Function):
+        ...     @staticmethod
+        ...     @flow.amp.custom_fwd(device_type="cpu", cast_inputs=flow.float32)
+        ...     def forward(ctx, x):
+        ...         return x * x
+        >>> with flow.autocast("cpu"):
+        ...     Square.apply(flow.ones(2, dtype=flow.bfloat16)).dtype
+        vmflow.float32
     """
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
@@ -244,11 +276,24 @@ def custom_fwd(
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
-    """For the `backward` of an `autograd.Function`: run it with autocast as `custom_fwd` has found it.
+    """Decorates the `backward` of an `autograd.Function`: it runs with autocast as `custom_fwd` has recorded it.
 
     Args:
         bwd: the method; without it, a decorator is returned.
         device_type: on which type of device.
+
+    Raises no errors itself.
+
+    Example:
+        >>> class Double(flow.autograd.Function):
+        ...     @staticmethod
+        ...     @flow.amp.custom_fwd(device_type="cpu")
+        ...     def forward(ctx, x):
+        ...         return x * 2
+        ...     @staticmethod
+        ...     @flow.amp.custom_bwd(device_type="cpu")
+        ...     def backward(ctx, gradient):
+        ...         return gradient * 2
     """
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
@@ -263,12 +308,12 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
 
 
 def _cast_all(value: Any, device_type: str, dtype: DType) -> Any:
-    """The same with each castable tensor in it cast."""
+    """`value` with each castable tensor in it cast."""
     if isinstance(value, Tensor):
         wanted = value.device.type == device_type and value.dtype in _CASTABLE
         return copying.cast(value, dtype) if wanted else value
     if isinstance(value, dict):
-        return {key: _cast_all(entry, device_type, dtype) for key, entry in value.items()}
+        return {key: _cast_all(item, device_type, dtype) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)([_cast_all(entry, device_type, dtype) for entry in value])
+        return type(value)([_cast_all(item, device_type, dtype) for item in value])
     return value

@@ -24,11 +24,7 @@ _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 class GradScaler:
     """Scales losses, divides gradients again before the step, and skips the step if one is infinite or NaN.
 
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-
-    Nothing is waited for: scale and findings are tensors, the step is issued and looks at what was found when it runs,
+    No call waits: the scale is a tensor, the instruction of the step checks by itself whether all gradients are finite,
     and `update` is an instruction as well.  Gradients may be summed over several backward passes before the step, as
     long as `update` is called only after it.
 
@@ -42,6 +38,15 @@ class GradScaler:
 
     Raises:
         ValueError: for factors that do not grow and shrink.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> optimizer, scaler = flow.optim.SGD([p], lr=0.5), flow.amp.GradScaler(init_scale=4.0)
+        >>> scaler.scale(p.sum()).backward()
+        >>> scaler.step(optimizer)
+        >>> scaler.update()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     def __init__(
@@ -108,7 +113,10 @@ class GradScaler:
             done = "unscale_() was" if stage == _UNSCALED else "step() was"
             raise RuntimeError(f"GradScaler.unscale_: {done} called for this optimizer since the last update()")
         gradients = [
-            value.grad for group in optimizer.param_groups for value in group["params"] if value.grad is not None
+            parameter.grad
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
         ]
         for gradient in gradients:
             if gradient.dtype is dtypes.float16:

@@ -14,7 +14,7 @@ from typing import Final
 
 
 class CastTo(enum.Enum):
-    """What the floating-point operands of an op are cast to."""
+    """The dtype that the floating-point operands of an op are cast to."""
 
     LOWER = "the lower precision"
     FLOAT32 = "float32"

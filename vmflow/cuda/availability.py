@@ -25,7 +25,7 @@ from . import libcuda
 OLDEST_CUPY: Final = (14, 0, 1)
 NEXT_CUPY: Final = (15,)
 
-# The packages that bring a module named cupy, and the CUDA that each is built for: None where that is anybody's choice.
+# The packages that contain a module named cupy, and the CUDA that each is built for: None for the package of sources.
 CUPY_PACKAGES: Final[dict[str, int | None]] = {
     "cupy-cuda11x": 11,
     "cupy-cuda12x": 12,
@@ -46,7 +46,7 @@ def find_nvrtc() -> Path | None:
 
 
 def installed_cupy() -> dict[str, str]:
-    """The packages that bring cupy and are installed, with their versions."""
+    """The installed packages that contain cupy, with their versions."""
     found: dict[str, str] = {}
     for package in CUPY_PACKAGES:
         try:
@@ -57,12 +57,12 @@ def installed_cupy() -> dict[str, str]:
 
 
 class Probes(NamedTuple):
-    """How the machine is asked.
+    """The functions that look at the machine; tests replace them.
 
     Attributes:
         environment: the environment variables.
         load_driver: returns the driver's library, or raises OSError.
-        installed_cupy: returns the packages that bring cupy, with their versions.
+        installed_cupy: returns the packages that contain cupy, with their versions.
         import_cupy: imports cupy.
         find_nvrtc: returns where NVRTC is, or None.
     """
@@ -92,7 +92,7 @@ def find(probes: Probes | None = None) -> Findings:
     """Look at the machine anew.
 
     Args:
-        probes: how the machine is asked; by default, the one that this process runs on.
+        probes: by default those of the machine that this process runs on.
 
     Raises:
         ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
@@ -184,7 +184,7 @@ def _unsuitable_package(packages: dict[str, str], driver: libcuda.Driver) -> str
 def _failed_import(packages: dict[str, str], import_cupy: Callable[[], object]) -> str | None:
     try:
         import_cupy()
-    except Exception as error:  # whatever a broken package raises is told
+    except Exception as error:  # a broken package may raise anything
         ((package, version),) = packages.items()
         return (
             f"{package} {version} is installed but cannot be imported ({_one_line(_root(error))}); "
@@ -266,15 +266,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def why_not() -> str | None:
-    """Why no CUDA device can be used, and what to do about it.
+    """The reason why no CUDA device can be used, and a remedy.
 
-    The answer is found out by the first call, and remembered.  Where all else is right, that call imports cupy.
+    The first call finds the answer, and later ones remember it.  If all else is right, the first call imports cupy.
 
     Returns:
         One sentence, or None if CUDA devices can be used.
 
     Raises:
         ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+
+    Example:
+        >>> (flow.cuda.why_not() is None) == flow.cuda.is_available()
+        True
     """
     return findings().reason
 
@@ -317,7 +321,7 @@ def describe(probes: Probes | None = None) -> dict[str, Any]:
     The driver is not asked where VMFLOW_CUDA turns CUDA off, nor cupy imported unless all else is right.
 
     Args:
-        probes: how the machine is asked; by default, the one that this process runs on.
+        probes: by default those of the machine that this process runs on.
     """
     asked = probes or Probes()
     off = False

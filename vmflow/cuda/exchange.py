@@ -44,10 +44,10 @@ class _Lender:
     """The base of an array that stands for lent memory: holds the memory.
 
     Args:
-        alias: of the tensor, which keeps the memory from being given to anybody else.
+        alias: of the tensor, which keeps the memory from being reused.
         array: the memory.
         home: the stream in whose order the memory is handed out.
-        borrower: the stream on which it is used elsewhere; None if nobody told.
+        borrower: the stream on which it is used elsewhere; None if that is not known.
     """
 
     __slots__ = ("__array_interface__", "_alias", "_borrower", "_home")

@@ -12,32 +12,80 @@ from .selection import chosen
 
 
 def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
-    """See `vmflow.memory_stats`."""
+    """See `vmflow.memory_stats`.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.cuda.memory_stats()["num_ooms"] if flow.cuda.is_available() else 0
+        0
+    """
     return _memory.memory_stats(chosen(device))
 
 
 def memory_allocated(device: Device | str | int | None = None) -> int:
-    """Bytes in tensors on a device; 0 where there is no CUDA device."""
+    """Bytes in tensors on a device; 0 where there is no CUDA device.
+
+    Raises:
+        ValueError: if the device is no CUDA device.
+
+    Example:
+        >>> flow.cuda.memory_allocated() <= flow.cuda.max_memory_allocated()
+        True
+    """
     return _memory.memory_allocated(chosen(device)) if is_available() else 0
 
 
 def max_memory_allocated(device: Device | str | int | None = None) -> int:
-    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 where there is no CUDA device."""
+    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 where there is no CUDA device.
+
+    Raises:
+        ValueError: if the device is no CUDA device.
+
+    Example:
+        >>> flow.cuda.max_memory_allocated() >= flow.cuda.memory_allocated()
+        True
+    """
     return _memory.max_memory_allocated(chosen(device)) if is_available() else 0
 
 
 def memory_reserved(device: Device | str | int | None = None) -> int:
-    """Bytes taken from a device, in tensors or kept for reuse; 0 where there is no CUDA device."""
+    """Bytes taken from a device, in tensors or kept for reuse; 0 where there is no CUDA device.
+
+    Raises:
+        ValueError: if the device is no CUDA device.
+
+    Example:
+        >>> flow.cuda.memory_reserved() >= flow.cuda.memory_allocated()
+        True
+    """
     return _memory.memory_reserved(chosen(device)) if is_available() else 0
 
 
 def max_memory_reserved(device: Device | str | int | None = None) -> int:
-    """The most bytes taken from a device since `reset_peak_memory_stats`."""
+    """The most bytes taken from a device since `reset_peak_memory_stats`.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     peak = flow.cuda.max_memory_reserved()
+    """
     return memory_stats(device)["reserved_bytes.all.peak"]
 
 
 def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
-    """See `vmflow.reset_peak_memory_stats`."""
+    """See `vmflow.reset_peak_memory_stats`.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     flow.cuda.reset_peak_memory_stats()
+    """
     _memory.reset_peak_memory_stats(chosen(device))
 
 
@@ -46,6 +94,10 @@ def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     free, total = flow.cuda.mem_get_info()
     """
     found = chosen(device)
     found.require()
@@ -58,6 +110,10 @@ def set_per_process_memory_fraction(fraction: float, device: Device | str | int 
     Raises:
         ValueError: if the fraction is not from 0 to 1.
         DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     flow.cuda.set_per_process_memory_fraction(1.0)
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"a fraction of the memory is a number from 0 to 1, not {fraction}")
@@ -67,7 +123,11 @@ def set_per_process_memory_fraction(fraction: float, device: Device | str | int 
 
 
 def empty_cache() -> None:
-    """Give memory kept for reuse back to the devices, and page-locked memory to the host; see `vmflow.empty_cache`."""
+    """Give memory kept for reuse back to the devices, and page-locked memory to the host; see `vmflow.empty_cache`.
+
+    Example:
+        >>> flow.cuda.empty_cache()
+    """
     if not opened():
         return
     for index in range(device_count()):

@@ -11,17 +11,32 @@ from .selection import chosen
 
 
 def is_available() -> bool:
-    """Whether there is a CUDA device that can be used; if not, `vmflow.cuda.why_not` says why."""
+    """Whether there is a CUDA device that can be used; if not, `vmflow.cuda.why_not` says why.
+
+    Example:
+        >>> flow.cuda.is_available() == (flow.cuda.device_count() > 0)
+        True
+    """
     return availability.why_not() is None
 
 
 def is_initialized() -> bool:
-    """Whether this process uses CUDA devices already; it must not fork any more then."""
+    """Whether this process uses CUDA devices already; it must not fork any more then.
+
+    Example:
+        >>> flow.cuda.is_initialized() <= flow.cuda.is_available()
+        True
+    """
     return bool(opened())
 
 
 def device_count() -> int:
-    """How many CUDA devices can be used."""
+    """How many CUDA devices can be used.
+
+    Example:
+        >>> flow.cuda.device_count() >= 0
+        True
+    """
     return availability.device_count()
 
 
@@ -30,6 +45,10 @@ def get_device_properties(device: Device | str | int | None = None) -> DevicePro
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     bytes_in_all = flow.cuda.get_device_properties(0).total_memory
     """
     found = chosen(device)
     found.require()
@@ -41,6 +60,10 @@ def get_device_name(device: Device | str | int | None = None) -> str:
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     model = flow.cuda.get_device_name(0)
     """
     return get_device_properties(device).name
 
@@ -50,11 +73,20 @@ def get_device_capability(device: Device | str | int | None = None) -> tuple[int
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     major, minor = flow.cuda.get_device_capability(0)
     """
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
 def is_bf16_supported() -> bool:
-    """Whether the current device computes in bfloat16: from compute capability 8.0 on."""
+    """Whether the current device computes in bfloat16: from compute capability 8.0 on.
+
+    Example:
+        >>> flow.cuda.is_bf16_supported() <= flow.cuda.is_available()
+        True
+    """
     return is_available() and get_device_capability() >= (8, 0)

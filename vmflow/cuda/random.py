@@ -1,8 +1,8 @@
 """The random numbers of CUDA devices, which are those of the CPU.
 
-A generator counts what it has given away, and a number is a function of the seed and its index.  So all devices draw
-from the process-wide generator, and draw the same numbers: these functions are about that generator, whichever device
-they name.
+A generator counts the numbers that it has given away, and a number is a function of the seed and its index.  So all
+devices draw from the process-wide generator, and draw the same numbers: these functions are about that generator, for
+any device.
 """
 
 from __future__ import annotations
@@ -18,41 +18,94 @@ if TYPE_CHECKING:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the process-wide generator; see `vmflow.manual_seed`."""
+    """Seed the process-wide generator; see `vmflow.manual_seed`.
+
+    Raises:
+        TypeError: if the seed is no integer.
+        ValueError: if it does not fit into 64 bits.
+
+    Example:
+        >>> flow.cuda.manual_seed(17)
+        >>> flow.cuda.initial_seed()
+        17
+    """
     _random.manual_seed(seed)
 
 
 def manual_seed_all(seed: int) -> None:
-    """The same."""
+    """The same as `manual_seed`: there is one generator for all devices.
+
+    Raises:
+        TypeError, ValueError: as `manual_seed`.
+
+    Example:
+        >>> flow.cuda.manual_seed_all(17)
+        >>> flow.cuda.initial_seed()
+        17
+    """
     _random.manual_seed(seed)
 
 
 def seed() -> None:
-    """Seed the process-wide generator at random."""
+    """Seed the process-wide generator at random.
+
+    Example:
+        >>> flow.cuda.seed()
+    """
     _random.seed()
 
 
 def initial_seed() -> int:
-    """The seed of the process-wide generator."""
+    """The seed of the process-wide generator.
+
+    Example:
+        >>> flow.cuda.manual_seed(17)
+        >>> flow.cuda.initial_seed()
+        17
+    """
     return _random.initial_seed()
 
 
 def get_rng_state(device: Device | str | int | None = None) -> Tensor:
-    """The state of the process-wide generator: a tensor of bytes on the CPU."""
+    """The state of the process-wide generator: a vector of bytes on the CPU.  Raises no errors.
+
+    Example:
+        >>> flow.cuda.get_rng_state().shape
+        vmflow.Size([32])
+    """
     return _random.get_rng_state()
 
 
 def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -> None:
-    """Put the process-wide generator into a state that `get_rng_state` has returned."""
+    """Put the process-wide generator into a state that `get_rng_state` has returned, a vector of bytes.
+
+    Raises:
+        ValueError: if it is no state, or one of an earlier version.
+
+    Example:
+        >>> flow.cuda.set_rng_state(flow.cuda.get_rng_state())
+    """
     _random.set_rng_state(new_state)
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The state of the generator, once: there is one for all devices."""
+    """The state of the one generator of all devices, as a list of one vector of bytes.
+
+    Example:
+        >>> len(flow.cuda.get_rng_state_all())
+        1
+    """
     return [_random.get_rng_state()]
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Put the generator into the first of these states."""
+    """Put the generator into the first of these states, vectors of bytes.
+
+    Raises:
+        ValueError: if it is no state, or one of an earlier version.
+
+    Example:
+        >>> flow.cuda.set_rng_state_all(flow.cuda.get_rng_state_all())
+    """
     for state in list(new_states)[:1]:
         _random.set_rng_state(state)

@@ -1,4 +1,4 @@
-"""Which CUDA device is meant where none is named."""
+"""The current CUDA device of a task or thread, which "cuda" without an index means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vmflow.devices import CURRENT_CUDA, device as Device
 
 
 def chosen(device: Device | str | int | None) -> Device:
-    """The CUDA device that is named so; the current one by default.
+    """The CUDA device of this name or index; the current one by default.
 
     Raises:
         ValueError: if it is no CUDA device.
@@ -25,6 +25,10 @@ def current_device() -> int:
 
     Raises:
         DeviceUnavailable: if there is none.
+
+    Example:
+        >>> flow.cuda.current_device() if flow.cuda.is_available() else 0
+        0
     """
     found = chosen(None)
     found.require()
@@ -36,6 +40,9 @@ def set_device(device: Device | str | int) -> None:
 
     Raises:
         DeviceUnavailable: if it cannot be used here.
+
+    Example:
+        >>> flow.cuda.set_device(-1)
     """
     if isinstance(device, int) and device < 0:
         return
@@ -45,7 +52,16 @@ def set_device(device: Device | str | int) -> None:
 
 
 class device:
-    """A block in which "cuda" means this device; a negative index, or None, changes nothing."""
+    """A block in which "cuda" means this device; a negative index, or None, changes nothing.
+
+    Raises:
+        DeviceUnavailable: on entry, if it cannot be used here.
+
+    Example:
+        >>> with flow.cuda.device(0 if flow.cuda.is_available() else None):
+        ...     flow.device("cuda").index
+        0
+    """
 
     def __init__(self, device: Device | str | int | None) -> None:
         self._device = device

@@ -2,7 +2,7 @@
 
 The virtual machine orders ops by the memory they touch, on all streams.  So a program may put ops on several streams
 without waiting between them: no result is read before it is there, and no memory is reused too early.  `wait_stream`
-and events are for work whose order no tensor tells, and for timing.
+and events are for work whose order does not follow from tensors, and for timing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vmflow.vm.wakers import running_loop
 
 from .selection import chosen
 
-# So many streams of each device and priority are really different; then the first is used again, as in PyTorch.
+# The number of different streams of each device and priority; then the first is used again, as in PyTorch.
 STREAMS: Final = 32
 
 _numbers: Final = itertools.count()
@@ -41,7 +41,7 @@ class Stream:
 
         side = flow.cuda.Stream()
         with flow.cuda.stream(side):
-            y = model(x)        # runs on `side`, behind whatever computes x
+            y = model(x)        # runs on `side`, behind the ops that compute x
         z = y + 1               # runs on the usual stream, behind y
 
     Args:
@@ -54,6 +54,11 @@ class Stream:
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     with flow.cuda.Stream():
+        ...         y = flow.ones(2, device="cuda") + 1
     """
 
     def __init__(self, device: Device | str | int | None = None, priority: int = 0) -> None:
@@ -87,25 +92,25 @@ class Stream:
         return policy.device.driver.stream_address(policy.handle)
 
     def wait_event(self, event: Event) -> None:
-        """Let what is issued to this stream from now on run behind `event`, as it was recorded last."""
+        """Let work issued to this stream from now on run behind `event`, as it was recorded last."""
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Let what is issued to this stream from now on run behind all that was issued to `stream` so far."""
+        """Let work issued to this stream from now on run behind all work issued to `stream` so far."""
         self.wait_event(stream.record_event())
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Record an event, by default a new one, behind all that was issued to this stream so far."""
+        """Record an event, by default a new one, behind all work issued to this stream so far."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
     def query(self) -> bool:
-        """Whether all that was issued to this stream has ended."""
+        """Whether all work issued to this stream has ended."""
         return self.record_event().query()
 
     def synchronize(self) -> Synchronization:
-        """Wait for all that was issued to this stream: await it, or in plain code let it block right here."""
+        """Wait for all work issued to this stream: await it, or in plain code let it block right here."""
         return self.record_event().synchronize()
 
     def __enter__(self) -> Stream:
@@ -120,7 +125,7 @@ class Stream:
         MODE.set(MODE.get().replace(streams=self._before.pop()))
 
     def on(self, machine: VirtualMachine) -> MachineStream:
-        """The stream of a virtual machine that work issued to this one goes to there."""
+        """The stream of a virtual machine to which work issued to this one goes."""
         return machine.stream(self.device, self.kind)
 
     def __eq__(self, other: object) -> bool:
@@ -134,14 +139,30 @@ class Stream:
 
 
 def current_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device are issued to here."""
+    """The stream that ops of a device are issued to here.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     assert flow.cuda.current_stream() == flow.cuda.default_stream()
+    """
     found = chosen(device)
     kinds = MODE.get().streams
     return Stream.of_kind(found, "compute" if kinds is None else kinds.get(found, "compute"))
 
 
 def default_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device are issued to where no other was chosen."""
+    """The stream that ops of a device are issued to where no other was chosen.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     assert flow.cuda.default_stream().query() in (True, False)
+    """
     return Stream.of_kind(chosen(device), "compute")
 
 
@@ -152,6 +173,15 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
         stream_ptr: its ``cudaStream_t`` as a number, or an object with ``__cuda_stream__``.  Its owner must keep it for
             as long as ops are issued to it.
         device: of the stream; the current one by default.
+
+    Raises:
+        ValueError: if it is no address.
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.cuda.ExternalStream(0)
+        Traceback (most recent call last):
+        ValueError: ExternalStream: expected the address of a stream, which is positive, not 0
     """
     protocol = getattr(stream_ptr, "__cuda_stream__", None)
     address = stream_ptr if protocol is None else protocol()[1]
@@ -161,13 +191,24 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
 
 
 def set_stream(stream: Stream) -> None:
-    """Issue ops of the stream's device to it from now on, in this task or thread."""
+    """Issue ops of the stream's device to it from now on, in this task or thread.  Raises no errors.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     flow.cuda.set_stream(flow.cuda.default_stream())
+    """
     mode = MODE.get()
     MODE.set(mode.replace(streams={**(mode.streams or {}), stream.device: stream.kind}))
 
 
 class stream:
-    """A block whose ops of the stream's device are issued to it; None changes nothing."""
+    """A block whose ops of the stream's device are issued to it; None changes nothing.  Raises no errors.
+
+    Example:
+        >>> with flow.cuda.stream(flow.cuda.Stream() if flow.cuda.is_available() else None):
+        ...     flow.ones(2) + 1
+        tensor([2., 2.])
+    """
 
     def __init__(self, stream: Stream | None) -> None:
         self._stream = stream
@@ -192,9 +233,16 @@ class Event:
         print(start.elapsed_time(end))   # milliseconds
 
     Args:
-        enable_timing: whether `elapsed_time` may be asked.
+        enable_timing: whether `elapsed_time` may be called.
         blocking, interprocess: taken for programs that give them; waiting never burns a core, and events are of this
             process.
+
+    Raises:
+        ValueError: for ``interprocess=True``.
+
+    Example:
+        >>> flow.cuda.Event(enable_timing=True).query()  # never recorded
+        True
     """
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
@@ -207,7 +255,7 @@ class Event:
         self._dependence: Dependence | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Let it be reached when all has ended that was issued to `stream`, by default the current one, so far."""
+        """Put the event behind all work issued so far to `stream`, by default the current one."""
         stream = current_stream() if stream is None else stream
         machine = current_machine()
         source = stream.on(machine)
@@ -224,7 +272,7 @@ class Event:
         self._shared = shared
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Let what is issued to `stream`, by default the current one, from now on run behind the event.
+        """Let work issued from now on to `stream`, by default the current one, run behind the event.
 
         An event that was never recorded holds nothing back.
         """
@@ -237,7 +285,7 @@ class Event:
             physical_run(machine, lambda builder: builder.wait_event(target, shared, dependence))
 
     def query(self) -> bool:
-        """Whether it has been reached; True of one that was never recorded."""
+        """Whether it has been reached; True for one that was never recorded."""
         if self._shared is None:
             return True
         machine, shared, _ = self._recorded_here()

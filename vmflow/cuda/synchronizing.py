@@ -17,6 +17,10 @@ def synchronize(device: Device | str | int | None = None) -> Synchronization:
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> if flow.cuda.is_available():
+        ...     _ = flow.cuda.synchronize()
     """
     chosen(device).require()
     return current_machine().synchronize()

@@ -55,6 +55,13 @@ class Adam(_Averaging):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.Adam([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     shaped = (*AVERAGES, "max_exp_avg_sq")
@@ -104,8 +111,18 @@ class Adam(_Averaging):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
 
-    The decay does not pass through the running averages.  The arguments are those of `Adam`; `weight_decay` is 0.01
-    unless given.
+    The decay does not pass through the running averages.  The arguments are those of `Adam`, for tensors of any shape;
+    `weight_decay` is 0.01 unless given.
+
+    Raises:
+        ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.AdamW([p], lr=0.5).step()
+        >>> p
+        tensor([0.4950], requires_grad=True)
     """
 
     decoupled = True
@@ -128,6 +145,13 @@ class NAdam(_Averaging):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.NAdam([p], lr=0.5).step()
+        >>> p
+        tensor([0.4718], requires_grad=True)
     """
 
     not_negative = ("lr", "eps", "weight_decay", "momentum_decay")
@@ -178,6 +202,13 @@ class RAdam(_Averaging):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.RAdam([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     def __init__(
@@ -221,6 +252,13 @@ class Adamax(_Averaging):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.Adamax([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     shaped = ("exp_avg", "exp_inf")
@@ -264,6 +302,13 @@ class LAMB(_Averaging):
 
     Raises:
         ValueError: for settings that make no sense, and for `amsgrad`.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.LAMB([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     def __init__(

@@ -27,6 +27,13 @@ class Adagrad(Optimizer):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.Adagrad([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     shaped = ("sum",)
@@ -89,6 +96,13 @@ class Adadelta(Optimizer):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.Adadelta([p], lr=0.5).step()
+        >>> p
+        tensor([0.9984], requires_grad=True)
     """
 
     shaped = ("square_avg", "acc_delta")
@@ -139,6 +153,13 @@ class RMSprop(Optimizer):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.RMSprop([p], lr=0.05).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     shaped = ("square_avg", "momentum_buffer", "grad_avg")
@@ -201,6 +222,13 @@ class Rprop(Optimizer):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.Rprop([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     shaped = ("prev", "step_size")
@@ -255,6 +283,13 @@ class ASGD(Optimizer):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.ASGD([p], lr=0.5).step()
+        >>> p
+        tensor([0.4999], requires_grad=True)
     """
 
     shaped = ("ax",)

@@ -39,6 +39,17 @@ class LBFGS(Optimizer):
     Raises:
         ValueError: for several groups and settings that make no sense.
         TypeError: for complex parameters.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> optimizer = flow.optim.LBFGS([p], max_iter=1)
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = (p * p).sum() / 4
+        ...     loss.backward()
+        ...     return loss
+        >>> optimizer.step(closure).item()
+        0.25
     """
 
     def __init__(
@@ -161,7 +172,7 @@ class _Search:
         return loss
 
     def direction(self) -> Tensor:
-        """Minus the gradient, multiplied by what is known of the inverse Hessian; remembers the last move first."""
+        """Minus the gradient, multiplied by the estimated inverse Hessian; remembers the last move first."""
         state = self.state
         state["n_iter"] += 1
         if state["n_iter"] == 1:

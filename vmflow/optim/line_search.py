@@ -1,7 +1,7 @@
 """Searching along a line for a point that satisfies the strong Wolfe conditions.
 
-Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with cubic interpolation.  What is at a point is
-asked of a function; nothing here knows of tensors.
+Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with cubic interpolation.  A function evaluates the
+points; nothing here knows of tensors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def strong_wolfe(
     """A point that satisfies the conditions, or the best seen when the search gives up.
 
     Args:
-        evaluate: what is at a place.
+        evaluate: returns the point at a place.
         start: place 0, where the slope is negative.
         place: where to look first.
         length: of the largest element of the direction.

@@ -35,6 +35,13 @@ class Adafactor(Optimizer):
     Raises:
         ValueError: for settings that make no sense.
         TypeError: for complex parameters.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.Adafactor([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     shaped = ("variance",)
@@ -110,7 +117,7 @@ def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) 
     if smallest is None:
         smallest = dtypes.finfo(parameter.dtype).eps
     lr, length = group["lr"], math.sqrt(max(1, parameter.numel()))
-    # Numbers are of float64, whatever the parameter is of.
+    # Numbers are of float64, for parameters of any dtype.
     taken = state["step"].double() + 1
     most = lr.double() if isinstance(lr, Tensor) else creation.full((), lr, dtype=dtypes.float64, device=taken.device)
     rate = minimum(most, taken**-0.5)
@@ -136,8 +143,10 @@ def _moved(average: Tensor, value: Tensor, weight: Tensor) -> Tensor:
 
 
 class Muon(Optimizer):
-    """Muon (Jordan and others, 2024), for the matrices inside of a network: steps are running averages of the gradient
-    whose singular values were all brought near 1, by the iteration of Newton and Schulz in bfloat16.
+    """Muon (Jordan and others, 2024), for the matrices inside of a network.
+
+    Steps are running averages of the gradient whose singular values were all moved near 1, by the iteration of Newton
+    and Schulz in bfloat16.
 
     Args:
         params: parameters of two dimensions, or dicts of groups; see `Optimizer`.
@@ -154,6 +163,14 @@ class Muon(Optimizer):
     Raises:
         ValueError: for parameters of other dimensions, and for settings that make no sense.
         TypeError: for complex parameters.
+
+    Example:
+        >>> p = flow.zeros(2, 3, requires_grad=True)
+        >>> optimizer = flow.optim.Muon([p], lr=0.5)
+        >>> p.sum().backward()
+        >>> optimizer.step()
+        >>> (p < 0).all()
+        tensor(True)
     """
 
     shaped = ("momentum_buffer",)

@@ -25,7 +25,7 @@ from .given import check_is_tensor, listed
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
-# Called with the optimizer and the arguments of `step`; what one before the step returns replaces those arguments.
+# Called with the optimizer and the arguments of `step`; the result of a hook before the step replaces those arguments.
 StepPreHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, Any]] | None]"
 StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], None]"
 
@@ -33,8 +33,8 @@ StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]]
 class Execution(TypedDict, total=False):
     """PyTorch's settings of how a step is carried out, and OneFlow's `contiguous_params`.
 
-    Here a step is one instruction for all parameters whatever they are, hence they make no difference.  Only
-    `differentiable` asks for something else, and is refused.
+    Here a step is always one instruction for all parameters, so that they make no difference.  Only `differentiable`
+    asks for something else, and is refused.
     """
 
     foreach: bool | None
@@ -54,7 +54,7 @@ COUNTS: Final = {"step": 0.0}
 
 def with_gradients(group: dict[str, Any]) -> list[Tensor]:
     """The parameters of a group that have a gradient."""
-    return [value for value in group["params"] if value.grad is not None]
+    return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 def rate_of(group: dict[str, Any]) -> float | None:
@@ -84,6 +84,12 @@ class Optimizer:
             `differentiable` is asked for.
 
     There may be no parameters at all: a step does nothing then.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> optimizer = flow.optim.SGD([{"params": [p], "lr": 0.25}], lr=0.5)
+        >>> optimizer.param_groups[0]["lr"]
+        0.25
     """
 
     shaped: tuple[str, ...] = ()
@@ -113,7 +119,7 @@ class Optimizer:
             raise TypeError(f"{name}: a group must be a dict with the key 'params', got {param_group!r:.100}")
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else listed(name, params)
-        seen = {id(value) for group in self.param_groups for value in group["params"]}
+        seen = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         for position, parameter in enumerate(params):
             check_is_tensor(name, position, parameter)
             if not parameter.is_leaf:

@@ -30,6 +30,13 @@ class SGD(Optimizer):
 
     Raises:
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> p = flow.tensor([1.0], requires_grad=True)
+        >>> p.sum().backward()
+        >>> flow.optim.SGD([p], lr=0.5).step()
+        >>> p
+        tensor([0.5000], requires_grad=True)
     """
 
     shaped = ("momentum_buffer",)

@@ -32,9 +32,13 @@ AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 
 @attrs.frozen(eq=False)
 class Weighted:
-    """A running average, in which the newest has this weight; None for the plain average of all.
+    """A running average of tensors of any shape: the newest has this weight; None for the plain average of all.
 
-    `AveragedModel` makes it by one instruction, without waiting for how many there are.
+    `AveragedModel` computes it by one instruction, without waiting for their number.  Raises no errors.
+
+    Example:
+        >>> flow.optim.swa_utils.Weighted(0.25)(flow.zeros(2), flow.ones(2), 1)
+        tensor([0.2500, 0.2500])
     """
 
     weight: float | None
@@ -51,15 +55,24 @@ class Weighted:
 
 
 def get_swa_avg_fn() -> Weighted:
-    """The plain average of all."""
+    """The plain average of all.
+
+    Example:
+        >>> flow.optim.swa_utils.get_swa_avg_fn()(flow.tensor(1.0), flow.tensor(3.0), 1)
+        tensor(2.)
+    """
     return Weighted(None)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Weighted:
-    """The average of which so much stays each time.
+    """The average that keeps this part of its value each time.
 
     Raises:
-        ValueError: if it is not within [0, 1].
+        ValueError: if `decay` is not within [0, 1].
+
+    Example:
+        >>> flow.optim.swa_utils.get_ema_avg_fn(0.75)(flow.tensor(1.0), flow.tensor(3.0), 1)
+        tensor(1.5000)
     """
     if not 0 <= decay <= 1:
         raise ValueError(f"get_ema_avg_fn: decay must be within [0, 1], got {decay}")
@@ -79,8 +92,8 @@ class AveragedModel(Module):
         model: copied; all of it is on one device.
         device: where to keep the average, by default that of the model.
         avg_fn: computes the average of one parameter; by default the plain one.
-        multi_avg_fn: in its place, of all parameters, in place.  Functions other than those of this module wait for
-            `n_averaged`.
+        multi_avg_fn: instead of `avg_fn`; computes the averages of all parameters in place.  Functions other than those
+            of this module wait for `n_averaged`.
         use_buffers: average the buffers of floating point as well; else they are copied.
 
     Attributes:
@@ -89,6 +102,13 @@ class AveragedModel(Module):
 
     Raises:
         ValueError: if both functions are given.
+
+    Example:
+        >>> model = flow.nn.Linear(2, 2)
+        >>> averaged = flow.optim.swa_utils.AveragedModel(model)
+        >>> averaged.update_parameters(model)
+        >>> averaged.n_averaged
+        tensor(1)
     """
 
     n_averaged: Tensor
@@ -130,7 +150,7 @@ class AveragedModel(Module):
         issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 
     def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-        """What is averaged and what is copied: mine and the model's."""
+        """The tensors to average and those to copy, as pairs of mine and the model's."""
         averaged: list[tuple[Tensor, Tensor]] = [*zip(self.module.parameters(), model.parameters(), strict=True)]
         copied: list[tuple[Tensor, Tensor]] = []
         for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
@@ -139,13 +159,13 @@ class AveragedModel(Module):
         return moved[0], moved[1]
 
     def _average_by_functions(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
-        mine, theirs = [value for value, _ in pairs], [value for _, value in pairs]
+        mine, theirs = [old for old, _ in pairs], [new for _, new in pairs]
         with no_grad():
             if not self.n_averaged.item():
                 for old, new in pairs:
                     old.copy_(new)
             elif self.multi_avg_fn is not None:
-                self.multi_avg_fn([value.detach() for value in mine], theirs, self.n_averaged)
+                self.multi_avg_fn([old.detach() for old in mine], theirs, self.n_averaged)
             elif self.avg_fn is not None:
                 for old, new in pairs:
                     old.copy_(self.avg_fn(old.detach(), new, self.n_averaged))
@@ -155,15 +175,24 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
     """Compute the running statistics of all batch norms anew, by one pass over the data.
 
     Args:
-        loader: of batches; of one that is a tuple or list, the first is taken.
-        model: run in training mode, and put back into the mode it was in.
+        loader: of batches; if a batch is a tuple or list, its first item is taken.
+        model: run in training mode, and put back into its former mode.
         device: to move the batches to.
+
+    Raises:
+        Exception: that of the model, for batches of a wrong shape.
+
+    Example:
+        >>> model = flow.nn.BatchNorm1d(1)
+        >>> flow.optim.swa_utils.update_bn([flow.tensor([[1.0], [3.0]])], model)
+        >>> model.running_mean
+        tensor([2.])
     """
     norms = [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
     if not norms:
         return
     was_training = model.training
-    momenta = [value.momentum for value in norms]
+    momenta = [norm.momentum for norm in norms]
     try:
         model.train()
         for norm in norms:
@@ -190,7 +219,13 @@ class SWALR(LRScheduler):
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 
     Raises:
-        ValueError: for another strategy, a negative time, or rates that are not as many as groups.
+        ValueError: for another strategy, a negative time, or if there are not as many rates as groups.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.swa_utils.SWALR(optimizer, 0.5, anneal_epochs=2, anneal_strategy="linear")
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [1.0, 0.75, 0.5, 0.5]
     """
 
     def __init__(

@@ -21,19 +21,26 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """``function(*args, **kwargs)``, of which only the arguments are kept for the backward pass.
+    """``function(*args, **kwargs)``, which keeps only the arguments for the backward pass.
 
-    There the function is called again.  Gradients reach the arguments and everything else that it uses, such as a
-    module's parameters; `autograd.grad` and ``create_graph=True`` work as without.
+    The backward pass calls the function again.  Gradients reach the arguments and everything else that it uses, such as
+    a module's parameters; `autograd.grad` and ``create_graph=True`` work as without.
 
     Args:
         function: returns a tensor or a tuple; must do the same when it is called again.
-        args: its arguments; only tensors that stand directly among them may change in place later, with an error.
+        args: its arguments; a later change in place is noticed, with an error, only for tensors directly among them.
         use_reentrant: accepted for PyTorch's sake; both of PyTorch's kinds are this one.
         preserve_rng_state: whether random numbers, such as dropout's, are the same again.
 
     Raises:
+        TypeError: if `function` cannot be called.
         RuntimeError: in the backward pass, if the results of the second call differ in number, shape or dtype.
+
+    Example:
+        >>> x = flow.tensor(3.0, requires_grad=True)
+        >>> flow.utils.checkpoint.checkpoint(lambda x: x * x, x).backward()
+        >>> x.grad
+        tensor(6.)
     """
     if not callable(function):
         raise TypeError(f"checkpoint: expected a function, got {type(function).__name__}")
@@ -77,6 +84,13 @@ def checkpoint_sequential(
 
     Raises:
         ValueError: for a number of segments that does not fit.
+
+    Example:
+        >>> x = flow.tensor(1.0, requires_grad=True)
+        >>> double = lambda x: x * 2
+        >>> flow.utils.checkpoint.checkpoint_sequential([double, double], 2, x).backward()
+        >>> x.grad
+        tensor(4.)
     """
     chain = list(functions)
     if not 1 <= segments <= len(chain):
@@ -98,7 +112,7 @@ def _chained(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 def _called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What it returns, without the hooks of `saved_tensors_hooks` around: what it saves is soon gone."""
+    """The function's result, without the hooks of an outer `saved_tensors_hooks`: its saved tensors are short-lived."""
     before = PACKING.get()
     PACKING.set(None)
     try:
@@ -153,9 +167,9 @@ class _CheckpointNode(Node):
 
     The second call may use nodes that the first one made and that something else has kept: a cast in autocast's cache,
     the renewed history of a view, a value that a module remembers.  They belong to the function, so the inner backward
-    pass goes through all nodes since the *first* call began.  Those older than the second call keep what they saved,
-    because the outer pass may need it.  If the second call uses something that the first did not, say because a cast is
-    no longer in the cache, the node gets further edges.
+    pass goes through all nodes since the *first* call began.  Nodes older than the second call keep their saved
+    tensors, because the outer pass may need them.  If the second call uses something that the first did not, say
+    because a cast is no longer in the cache, the node gets further edges.
 
     Attributes:
         mode: around the first call.

@@ -29,8 +29,8 @@ def from_torch(torch_tensor: Any) -> Tensor:
 def to_torch(flow_tensor: Tensor) -> Any:
     """A tensor of PyTorch's that shares the memory of `flow_tensor`, without its history; waits for the value.
 
-    What is written by one library is seen by the other.  vmflow's ops that were issued before are done; those issued
-    later may run at any time until they are awaited.
+    Each library sees the other's writes.  vmflow's ops that were issued before are done; ops issued later may run at
+    any time until they are awaited.
 
         y = flow.utils.tensor.to_torch(flow.ones(2))
 

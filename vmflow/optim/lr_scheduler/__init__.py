@@ -1,7 +1,7 @@
 """Learning rates that change from step to step.
 
-What they share is in `scheduler`; `closed` holds those whose rate is a function of the step's number, `combined` those
-made of others, and `measured` the one that looks at a measure.
+The base class is in `scheduler`; schedules whose rate is a function of the step's number are in `closed`, those made of
+others in `combined`, and the one that depends on a measure in `measured`.
 """
 
 from .closed import (

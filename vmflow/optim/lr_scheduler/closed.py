@@ -15,7 +15,18 @@ Factor = Callable[[int], float]
 
 
 class StepLR(LRScheduler):
-    """Multiply by `gamma` every `step_size` epochs."""
+    """Multiply by `gamma` every `step_size` epochs.
+
+    Raises:
+        TypeError: if it is no optimizer.
+        ValueError: if `step_size` is less than 1.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [1.0, 1.0, 0.5, 0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         if step_size < 1:
@@ -32,7 +43,17 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Multiply by `gamma` at each of the milestones; at one that is given several times, so many times."""
+    """Multiply by `gamma` at each of the milestones; at one that is given several times, so many times.
+
+    Raises:
+        TypeError: if it is no optimizer.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.MultiStepLR(optimizer, [1, 3], gamma=0.5)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [1.0, 0.5, 0.5, 0.25]
+    """
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -49,7 +70,18 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Multiply by `factor` in the first `total_iters` epochs."""
+    """Multiply by `factor` in the first `total_iters` epochs.
+
+    Raises:
+        TypeError: if it is no optimizer.
+        ValueError: if `factor` is not within [0, 1].
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [0.5, 0.5, 1.0, 1.0]
+    """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
@@ -70,7 +102,18 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Multiply by a factor that goes evenly from `start_factor` to `end_factor` within `total_iters` epochs."""
+    """Multiply by a factor that goes evenly from `start_factor` to `end_factor` within `total_iters` epochs.
+
+    Raises:
+        TypeError: if it is no optimizer.
+        ValueError: if a factor is not within [0, 1].
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [0.5, 0.75, 1.0, 1.0]
+    """
 
     def __init__(
         self,
@@ -90,7 +133,7 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def factor_at(self, epoch: int) -> float:
-        """What the initial rate is multiplied by."""
+        """The factor of the initial rate."""
         done = min(epoch, self.total_iters) / self.total_iters if self.total_iters else 1.0
         return self.start_factor + (self.end_factor - self.start_factor) * done
 
@@ -109,7 +152,17 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Multiply by `gamma` in every epoch."""
+    """Multiply by `gamma` in every epoch.
+
+    Raises:
+        TypeError: if it is no optimizer.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [1.0, 0.5, 0.25, 0.125]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -148,6 +201,12 @@ class PolynomialLR(LRScheduler):
     Raises:
         ValueError: if both times are given, or the time is not positive.
         TypeError: for other arguments.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [1.0, 0.75, 0.5, 0.25]
     """
 
     @overload
@@ -223,6 +282,16 @@ class CosineAnnealingLR(LRScheduler):
 
     Loshchilov and Hutter, 2017, without the restarts.  Each rate is made from the one before, so that it goes together
     with other changes of the learning rate.
+
+    Raises:
+        TypeError: if it is no optimizer.
+        ValueError: if `T_max` is less than 1.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+        >>> [round(schedule.rate_at(epoch, 1.0), 3) for epoch in range(4)]
+        [1.0, 0.5, 0.0, 0.5]
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
@@ -258,10 +327,20 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         T_mult: how many times longer the next one takes.
         eta_min: the bottom.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
-        decay_rate: what each restart multiplies the top by, which is the initial rate at first; OneFlow's.
+        decay_rate: each restart multiplies the top, which is the initial rate at first, by this; OneFlow's.
         restart_limit: so many descents, and then stay at the bottom; 0 for no end; OneFlow's.
 
     `step` may be given the epoch as a fraction, to move within one.
+
+    Raises:
+        TypeError: if it is no optimizer.
+        ValueError: if a number is no integer, or too small.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+        >>> [round(schedule.rate_at(epoch, 1.0), 3) for epoch in range(4)]
+        [1.0, 0.5, 1.0, 0.5]
     """
 
     def __init__(
@@ -312,7 +391,18 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class CosineDecayLR(LRScheduler):
-    """OneFlow's: follow half a cosine down to `alpha` times the initial rate in `decay_steps`, and stay there."""
+    """OneFlow's: follow half a cosine down to `alpha` times the initial rate in `decay_steps`, and stay there.
+
+    Raises:
+        TypeError: if it is no optimizer.
+        ValueError: if `decay_steps` is less than 1.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.CosineDecayLR(optimizer, decay_steps=2)
+        >>> [round(schedule.rate_at(epoch, 1.0), 3) for epoch in range(4)]
+        [1.0, 0.5, 0.0, 0.0]
+    """
 
     def __init__(self, optimizer: Optimizer, decay_steps: int, alpha: float = 0.0, last_step: int = -1) -> None:
         if decay_steps < 1:
@@ -344,6 +434,12 @@ class LambdaLR(_ByFunction):
 
     Raises:
         ValueError: if there are not as many functions as groups.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [1.0, 0.5, 0.25, 0.125]
     """
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
@@ -360,6 +456,12 @@ class MultiplicativeLR(_ByFunction):
 
     Raises:
         ValueError: if there are not as many functions as groups.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [1.0, 0.5, 0.25, 0.125]
     """
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
@@ -368,4 +470,4 @@ class MultiplicativeLR(_ByFunction):
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self.present()
-        return [rate * self.lr_lambdas[value](self.last_epoch) for value, rate in enumerate(self.present())]
+        return [rate * self.lr_lambdas[group](self.last_epoch) for group, rate in enumerate(self.present())]

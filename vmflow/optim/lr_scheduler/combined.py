@@ -47,7 +47,7 @@ class _Combined(LRScheduler):
 
 
 class ChainedScheduler(_Combined):
-    """Step several schedules together; each changes what the one before has set.
+    """Step several schedules together; each changes the rates that the one before has set.
 
     Args:
         schedulers: of one optimizer.
@@ -56,6 +56,14 @@ class ChainedScheduler(_Combined):
     Raises:
         TypeError: for one that needs a measure, or that is none.
         ValueError: for none at all, or of several optimizers.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> halve = flow.optim.lr_scheduler.ExponentialLR
+        >>> schedule = flow.optim.lr_scheduler.ChainedScheduler([halve(optimizer, 0.5), halve(optimizer, 0.5)])
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.25]
     """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
@@ -86,12 +94,23 @@ class SequentialLR(_Combined):
         milestones: the epochs at which the second and the following begin.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
         interval_rescaling: OneFlow's: whether each of them begins with its epoch 0, as by default; False to have it go
-            on as if it had been at work from the start.  One for all, or for each milestone; OneFlow has it in place of
+            on as if it had run from the start.  One for all, or for each milestone; OneFlow has it in place of
             `last_epoch`, and so it may be given by that position.
 
     Raises:
         TypeError, ValueError: as for `ChainedScheduler`, and for milestones that are too few, too many or not in order.
         NotImplementedError: with ``interval_rescaling=False``, for a schedule whose rates are not known in advance.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> low = flow.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=9)
+        >>> high = flow.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+        >>> schedule = flow.optim.lr_scheduler.SequentialLR(optimizer, [low, high], milestones=[1])
+        >>> schedule.get_last_lr()
+        [0.5]
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [1.0]
     """
 
     def __init__(
@@ -124,7 +143,7 @@ class SequentialLR(_Combined):
             )
         for chosen, again in enumerate(self._rescaled):
             if not again:
-                schedulers[chosen + 1].rates_at(0)  # which those refuse whose rates are not known in advance
+                schedulers[chosen + 1].rates_at(0)  # raises if its rates are not known in advance
         self._milestones = list(milestones)
         self.restart()
         self.last_epoch = last_epoch + 1
@@ -157,7 +176,7 @@ class WarmUpLR(LRScheduler):
 
     Args:
         scheduler_or_optimizer: the schedule to go on with, or the optimizer.
-        warmup_factor: what the initial rates are multiplied by at first.
+        warmup_factor: the factor of the initial rates at first.
         warmup_iters: how many steps it lasts.
         warmup_method: "linear", to go evenly to where the schedule goes on, or "constant".
         warmup_prefix: begin the schedule after the warm-up, at its step 0; else its first steps are hidden by it.
@@ -167,6 +186,12 @@ class WarmUpLR(LRScheduler):
         TypeError: if it is neither schedule nor optimizer.
         ValueError: for another method, or no steps.
         NotImplementedError: for a schedule whose rates are not known in advance.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.WarmUpLR(optimizer, warmup_factor=0.5, warmup_iters=2)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [0.5, 0.75, 1.0, 1.0]
     """
 
     unsaved = ("optimizer", "_schedule")

@@ -59,6 +59,12 @@ class CyclicLR(_WithMomentum):
 
     Raises:
         ValueError: for another mode, lists that do not fit, or an optimizer without momentum.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
+        >>> schedule = flow.optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.5, max_lr=1.5, step_size_up=2)
+        >>> [schedule.rate_at(epoch, 1.0) for epoch in range(4)]
+        [0.5, 1.0, 1.5, 1.0]
     """
 
     def __init__(
@@ -132,6 +138,12 @@ class OneCycleLR(_WithMomentum):
 
     Raises:
         ValueError: for settings that make no sense, and for steps beyond the last.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
+        >>> schedule = flow.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=4, pct_start=0.5)
+        >>> [round(schedule.rate_at(epoch, 0.04), 2) for epoch in range(4)]
+        [0.04, 1.0, 0.5, 0.0]
     """
 
     def __init__(

@@ -27,6 +27,14 @@ class ReduceLROnPlateau(LRScheduler):
     Raises:
         TypeError: if it is no optimizer.
         ValueError: for settings that make no sense.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = flow.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+        >>> for loss in (3.0, 3.0):
+        ...     schedule.step(loss)
+        >>> schedule.get_last_lr()
+        [0.5]
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`LRScheduler`: what all schedules share."""
+"""`LRScheduler`: the base class of all schedules."""
 
 from __future__ import annotations
 
@@ -62,9 +62,18 @@ class LRScheduler:
     Raises:
         TypeError: if it is no optimizer, or `last_epoch` no integer.
         KeyError: when resuming with an optimizer that has no initial learning rates.
+
+    Example:
+        >>> class Halving(flow.optim.lr_scheduler.LRScheduler):
+        ...     def rate_at(self, epoch, base, group=0):
+        ...         return base / 2**epoch
+        >>> schedule = Halving(flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0))
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.5]
     """
 
-    # What `state_dict` leaves out.
+    # The attributes that `state_dict` leaves out.
     unsaved: tuple[str, ...] = ("optimizer",)
     verbose: bool = False
 
@@ -101,7 +110,7 @@ class LRScheduler:
         self.last_epoch = number
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
-        """The learning rate of an epoch, if nothing else changes it: a function of nothing but the arguments.
+        """The learning rate of an epoch, if nothing else changes it; depends on the arguments alone.
 
         Args:
             epoch: its number, from 0.
@@ -109,14 +118,14 @@ class LRScheduler:
             group: the number of the group, for schedules that differ from group to group.
 
         Raises:
-            NotImplementedError: for schedules that depend on what has happened.
+            NotImplementedError: for schedules that depend on earlier steps.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr(), and no rate is known in advance")
 
     def get_lr(self) -> list[float]:
         """The learning rates of epoch `last_epoch`, one per group.
 
-        Those that multiply the present rate go together with other changes of it.
+        Schedules that multiply the present rate can be combined with other changes of it.
         """
         return self.rates_at(self.last_epoch)
 
@@ -173,12 +182,12 @@ class LRScheduler:
         return [rate * factor for rate in self.present()]
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs: everything but the optimizer and functions."""
+        """All attributes except the optimizer and functions, for `load_state_dict`."""
         left_out = (*self.unsaved, "verbose")
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from where another scheduler stood.  The learning rates are part of the optimizer's state."""
+        """Continue from the state of another scheduler.  The learning rates are part of the optimizer's state."""
         self.__dict__.update(state_dict)
 
 
@@ -193,20 +202,26 @@ def number(lr: float | Tensor) -> float:
     return float(lr.item()) if isinstance(lr, Tensor) else lr
 
 
-def per_group(name: str, optimizer: Optimizer, what: str, value: Any) -> list[Any]:
-    """One for each group: a list or tuple of them, or the same for all.
+def per_group(name: str, optimizer: Optimizer, noun: str, value: Any) -> list[Any]:
+    """One value for each group: from a list or tuple of them, or the same for all.
 
     Raises:
+        TypeError: if it is no optimizer.
         ValueError: if there are not as many as groups.
+
+    Example:
+        >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+        >>> flow.optim.swa_utils.per_group("SWALR", optimizer, "rates", 0.5)
+        [0.5]
     """
     check_optimizer(name, optimizer)
     groups = len(optimizer.param_groups)
     values = list(value) if isinstance(value, (list, tuple)) else [value] * groups
     if len(values) != groups:
-        raise ValueError(f"{name}: got {len(values)} {what} for {groups} groups")
+        raise ValueError(f"{name}: got {len(values)} {noun} for {groups} groups")
     return values
 
 
 def _calls(value: Any) -> bool:
     """Whether it is a function, or a list of them, which cannot be saved."""
-    return callable(value) or (isinstance(value, list) and any([callable(entry) for entry in value]))
+    return callable(value) or (isinstance(value, list) and any([callable(item) for item in value]))

@@ -14,16 +14,20 @@ from vmflow.tensors import Tensor
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Put samples together: what is at the same place in each becomes one tensor with a new first dimension.
+    """Put samples together: the values at the same place of each become one tensor with a new first dimension.
 
     Tensors, numpy arrays and numbers (floats as float64, integers as int64) become tensors on the default device;
-    strings and bytes stay a list; dicts and other mappings, named tuples, tuples and lists are entered.  Tuples become
-    lists, as in PyTorch.
+    strings and bytes stay a list; dicts and other mappings, named tuples, tuples and lists are collated item by item.
+    Tuples become lists, as in PyTorch.
 
     Raises:
         TypeError: for anything else; pass a `collate_fn` of your own to `DataLoader` then.
         ValueError: if shapes or lengths differ.
         KeyError: if a key of the first mapping is missing from another.
+
+    Example:
+        >>> flow.utils.data.default_collate([(1, "a"), (2, "b")])
+        [tensor([1, 2]), ['a', 'b']]
     """
     first = batch[0]
     if isinstance(first, Tensor):
@@ -59,7 +63,7 @@ def _stacked(arrays: Sequence[Any]) -> Any:
         found = ", ".join(str(list(shape)) for shape in sorted(shapes))
         raise ValueError(f"default_collate: arrays at one place must have one shape, got {found}")
     stacked = np.stack(arrays)
-    dtypes.from_numpy(stacked.dtype)  # raises for what no tensor can hold
+    dtypes.from_numpy(stacked.dtype)  # raises for a dtype that no tensor can have
     return stacked if stacked.dtype.isnative else stacked.astype(stacked.dtype.newbyteorder("="))
 
 
@@ -72,7 +76,16 @@ def _like(mapping: Any, columns: dict[Any, Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """Turn the numpy arrays in one sample into tensors; everything else stays what it is."""
+    """Turn the numpy arrays in one sample into tensors; everything else stays as it is.
+
+    Raises:
+        TypeError: for an array of a dtype that no tensor can have.
+
+    Example:
+        >>> import numpy
+        >>> flow.utils.data.default_convert((numpy.array([1, 2]), "a"))
+        (tensor([1, 2]), 'a')
+    """
     if isinstance(data, np.ndarray) and data.dtype.kind not in "SUO":
         return creation.tensor(data)
     if isinstance(data, np.generic) and not isinstance(data, (np.str_, np.bytes_)):

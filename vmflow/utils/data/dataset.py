@@ -22,7 +22,17 @@ Sample = TypeVar("Sample", covariant=True)
 class Dataset(Generic[Sample]):
     """Samples that are found by index: define `__getitem__`, and `__len__` if samplers are to know how many there are.
 
-    Define ``__getitems__(indices) -> list of samples`` too if a whole batch is had more cheaply at once.
+    Define ``__getitems__(indices) -> list of samples`` too if a whole batch together is cheaper.
+
+    Raises:
+        NotImplementedError: when indexed, if `__getitem__` is not defined.
+
+    Example:
+        >>> class Squares(flow.utils.data.Dataset):
+        ...     def __getitem__(self, index):
+        ...         return index * index
+        >>> Squares()[3]
+        9
     """
 
     def __getitem__(self, index: Any) -> Sample:
@@ -37,6 +47,16 @@ class IterableDataset(Dataset[Sample]):
 
     With several workers each iterates over the dataset on its own.  Unless `__iter__` gives each its share, according
     to `get_worker_info`, every sample comes as often as there are workers.
+
+    Raises:
+        NotImplementedError: when iterated over, if `__iter__` is not defined.
+
+    Example:
+        >>> class Letters(flow.utils.data.IterableDataset):
+        ...     def __iter__(self):
+        ...         return iter("ab")
+        >>> list(Letters())
+        ['a', 'b']
     """
 
     def __iter__(self) -> Iterator[Sample]:
@@ -50,19 +70,23 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Sample i is the tuple of ``tensor[i]`` of each tensor.
 
     Args:
-        tensors: all of the same length.
+        tensors: of the same size in the first dimension.
 
     Raises:
-        TypeError: for what is no tensor.
+        TypeError: for an argument that is no tensor.
         ValueError: for none at all, for a 0-d tensor, or if lengths differ.
+
+    Example:
+        >>> flow.utils.data.TensorDataset(flow.tensor([1, 2]), flow.tensor([3, 4]))[1]
+        (tensor(2), tensor(4))
     """
 
     def __init__(self, *tensors: Tensor) -> None:
         if not tensors:
             raise ValueError("TensorDataset: expected at least one tensor")
-        for each in tensors:
-            if not isinstance(each, Tensor):
-                raise TypeError(f"TensorDataset: expected tensors, got {type(each).__name__}")
+        for column in tensors:
+            if not isinstance(column, Tensor):
+                raise TypeError(f"TensorDataset: expected tensors, got {type(column).__name__}")
         if any(tensor.ndim == 0 for tensor in tensors) or len({len(tensor) for tensor in tensors}) > 1:
             shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
             raise ValueError(f"TensorDataset: the tensors must agree in their first dimension, got shapes {shapes}")
@@ -78,7 +102,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
             if not -length <= index < length:
                 raise IndexError(f"TensorDataset: index {index} is out of range for {length} samples")
         chosen = [index % length for index in indices]
-        columns = [unbind(index_select(value, 0, tensor(chosen, device=value.device))) for value in self.tensors]
+        columns = [unbind(index_select(column, 0, tensor(chosen, device=column.device))) for column in self.tensors]
         return list(zip(*columns, strict=True))
 
     def __len__(self) -> int:
@@ -90,13 +114,17 @@ class StackDataset(Dataset[Any]):
 
     Raises:
         ValueError: for none at all, for some by position and some by name, or if lengths differ.
+
+    Example:
+        >>> flow.utils.data.StackDataset(x=[1, 2], y=["a", "b"])[1]
+        {'x': 2, 'y': 'b'}
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if bool(args) == bool(kwargs):
             raise ValueError("StackDataset: give at least one dataset, and all by position or all by name")
         self.datasets: Any = args or kwargs
-        lengths = {len(value) for value in self._all()}
+        lengths = {len(dataset) for dataset in self._all()}
         if len(lengths) > 1:
             raise ValueError(f"StackDataset: the datasets must have one length, got {sorted(lengths)}")
 
@@ -129,6 +157,10 @@ class ConcatDataset(Dataset[Sample]):
     Raises:
         ValueError: for none at all.
         TypeError: for an `IterableDataset`.
+
+    Example:
+        >>> flow.utils.data.ConcatDataset(["ab", "cd"])[2]
+        'c'
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -157,6 +189,13 @@ class ChainDataset(IterableDataset[Sample]):
 
     Raises:
         TypeError: when iterated over, for a dataset that is no `IterableDataset`.
+
+    Example:
+        >>> class Letters(flow.utils.data.IterableDataset):
+        ...     def __iter__(self):
+        ...         return iter("ab")
+        >>> list(flow.utils.data.ChainDataset([Letters(), Letters()]))
+        ['a', 'b', 'a', 'b']
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -173,7 +212,15 @@ class ChainDataset(IterableDataset[Sample]):
 
 
 class Subset(Dataset[Sample]):
-    """The samples of `dataset` at `indices`, in their order."""
+    """The samples of `dataset` at `indices`, in their order.
+
+    Raises:
+        IndexError: when indexed out of range.
+
+    Example:
+        >>> flow.utils.data.Subset("abcd", [3, 1])[0]
+        'd'
+    """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset = dataset
@@ -181,7 +228,7 @@ class Subset(Dataset[Sample]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list):
-            return self.dataset[[self.indices[value] for value in index]]
+            return self.dataset[[self.indices[place] for place in index]]
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -192,7 +239,7 @@ class Subset(Dataset[Sample]):
 
 
 def samples_of(dataset: Any, indices: Sequence[Any]) -> list[Any]:
-    """The samples at `indices`, at once if the dataset can."""
+    """The samples at `indices`, in one call if the dataset can."""
     together = getattr(dataset, "__getitems__", None)
     if together is None:
         return [dataset[index] for index in indices]
@@ -208,13 +255,17 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
     """Split a dataset at random into parts that have no sample in common.
 
     Args:
-        dataset: what to split.
+        dataset: found by index.
         lengths: of the parts, adding up to the dataset's; or fractions that add up to 1, each part then getting its
-            share rounded down, and the first parts one of what remains each.
+            share rounded down, and the first parts one each of the remaining samples.
         generator: the source; by default that of the context.
 
     Raises:
         ValueError: if the lengths do not add up, or one is negative.
+
+    Example:
+        >>> [len(part) for part in flow.utils.data.random_split(range(10), [0.75, 0.25])]
+        [8, 2]
     """
     sizes = _sizes(lengths, len(dataset))
     order: list[int] = numbers_of(generator, len(dataset)).permutation(len(dataset)).tolist()

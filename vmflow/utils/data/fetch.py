@@ -1,4 +1,4 @@
-"""Fetching one batch, in whichever worker; and `get_worker_info`, by which a dataset learns about its worker."""
+"""Fetching one batch, in any worker; and `get_worker_info`, by which a dataset learns about its worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MASK: Final = (1 << 63) - 1
 
 @attrs.frozen
 class WorkerInfo:
-    """The facts that a worker is told about itself.
+    """The facts about a worker of a `DataLoader`; made by the loader, raises no errors.
 
     Attributes:
         id: its number, from 0.
@@ -30,6 +30,10 @@ class WorkerInfo:
         seed: of its random numbers, another one in each iteration over the loader.
         dataset: the one it reads; threads share it, a process has a copy of its own.
         kind: "thread" or "process".
+
+    Example:
+        >>> flow.utils.data.WorkerInfo(id=0, num_workers=2, seed=17, dataset=[1, 2], kind="thread").num_workers
+        2
     """
 
     id: int
@@ -43,7 +47,12 @@ _WORKER_INFO: ContextVar[WorkerInfo | None] = ContextVar("vmflow.worker_info", d
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker of a `DataLoader` the facts about it; elsewhere, also with ``num_workers=0``, None."""
+    """In a worker of a `DataLoader` the facts about it; elsewhere, also with ``num_workers=0``, None.
+
+    Example:
+        >>> print(flow.utils.data.get_worker_info())
+        None
+    """
     return _WORKER_INFO.get()
 
 
@@ -57,7 +66,7 @@ class Recipe:
         drop_last: of an iterable dataset, whether a shorter last batch is left out.
         collate: makes a batch out of samples, or converts a single one.
         init: called with the worker's number before it fetches anything.
-        workers: how many there are; 0 if they are not to be seen by the dataset.
+        workers: how many there are; 0 if the dataset is not to know of them.
         kind: "thread" or "process".
     """
 
@@ -71,7 +80,7 @@ class Recipe:
 
 
 class RanOut(Exception):
-    """Of an iterable dataset: the worker's iterator has ended."""
+    """The worker's iterator over an iterable dataset has ended."""
 
 
 class Fetcher:
@@ -167,7 +176,7 @@ class Fetcher:
 
     def _explain(self, error: BaseException, where: str) -> None:
         """Add a note to the error; raise another in its place if its kind would steer the consumer's own loops."""
-        who = f" in data worker {self._number}, a {self._recipe.kind}" if self._recipe.workers else ""
+        worker = f" in data worker {self._number}, a {self._recipe.kind}" if self._recipe.workers else ""
         if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError)):
-            raise RuntimeError(f"{type(error).__name__} was raised {where}{who}") from error
-        error.add_note(f"{where}{who}")
+            raise RuntimeError(f"{type(error).__name__} was raised {where}{worker}") from error
+        error.add_note(f"{where}{worker}")

@@ -88,7 +88,7 @@ class Iteration:
         return END
 
     def stop(self) -> None:
-        """End it; returns at once.  Also called as a finalizer, on whichever thread that happens to be."""
+        """End the iteration, without waiting.  Also called as a finalizer, on any thread."""
         if self.over:
             return
         self.over = True
@@ -150,7 +150,7 @@ class Iteration:
         try:
             raise letter.error
         finally:
-            del letter, self  # the traceback has this frame, and must not keep what it holds
+            del letter, self  # the traceback has this frame, and must not keep its objects alive
 
 
 class Batches(Iterator[Any]):

@@ -34,14 +34,14 @@ class DataLoader:
     ``break``, an exception or cancellation, ends its workers.  ``contextlib.closing(iter(loader))`` and
     ``contextlib.aclosing(aiter(loader))`` wait for them to end as well.
 
-    ``async for`` never blocks the event loop: with ``num_workers=0`` one thread fetches what is asked for, when it is
-    asked for, since nothing can tell beforehand how long a sample takes.  Plain ``for`` then fetches in place.
+    ``async for`` never blocks the event loop: with ``num_workers=0`` one thread fetches each batch when it is asked
+    for, since nobody knows how long a sample takes.  Plain ``for`` then fetches in place.
 
     An exception in a worker is raised when the batch's turn comes, with a note that says which sample it was, and ends
     the iteration.
 
-    Random numbers: an iteration takes a seed from `generator` when it begins.  The order, and what vmflow's own random
-    functions return while a batch is fetched, depend on it alone and not on the number of workers or their speed.
+    Random numbers: an iteration takes a seed from `generator` when it begins.  The order, and the results of vmflow's
+    random functions while a batch is fetched, depend on it alone and not on the number of workers or their speed.
     Worker processes also seed `random` and `numpy.random`; threads share these with the rest of the program.
 
     Args:
@@ -65,13 +65,19 @@ class DataLoader:
         persistent_workers: keep the workers for the next iteration, until the loader is gone.
         in_order: whether batches come in the order of the indices, or as they are ready.
         worker_kind: "thread" or "process".  Threads are the default, because numpy and reading files let go of the
-            interpreter's lock, and threads start at once, share the dataset and hand over tensors without copying.
+            interpreter's lock, and threads start quickly, share the dataset and hand over tensors without copying.
             Choose processes if samples are made in Python itself; dataset and functions must then be picklable, and a
-            script needs its ``if __name__ == "__main__":``.  What a worker is told of itself: `get_worker_info`.
+            script needs its ``if __name__ == "__main__":``.  In a worker, `get_worker_info` has the facts about it.
 
     Raises:
         TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for numbers that are none.
         ValueError: for arguments that exclude each other, or are out of range.
+
+    Example:
+        >>> for batch in flow.utils.data.DataLoader([1, 2, 3], batch_size=2):
+        ...     print(batch)
+        tensor([1, 2])
+        tensor([3])
     """
 
     def __init__(
@@ -155,7 +161,7 @@ class DataLoader:
             base_seed,
             eager=self.num_workers > 0,
             prime=prime,
-            release=self._kept.give_back if self.persistent_workers else _dismiss,
+            release=self._kept.give_back if self.persistent_workers else _end,
             timeout=self.timeout or None,
         )
 
@@ -192,7 +198,7 @@ class DataLoader:
         return length // self.batch_size if self.drop_last else math.ceil(length / self.batch_size)
 
 
-def _dismiss(crew: Crew) -> bool:
+def _end(crew: Crew) -> bool:
     crew.stop()
     return True
 
@@ -213,7 +219,7 @@ class _Kept:
     def give_back(self, crew: Crew) -> bool:
         """Returns whether the crew ends instead: one is enough."""
         if self._closed or self._idle:
-            return _dismiss(crew)
+            return _end(crew)
         self._idle.append(crew)
         return False
 

@@ -235,7 +235,7 @@ class RemoteFetcher:
                 return  # it has just ended by itself
 
     def end(self) -> int | None:
-        """End the process, at once if it is at work; returns its exit code, None if there was no process."""
+        """End the process, even in the middle of its work; returns its exit code, None if there was no process."""
         process, link = self._process, self._link
         self._process = self._link = None
         if process is None or link is None:

@@ -31,7 +31,7 @@ def numbers_of(generator: Generator | None, elements: int) -> HostNumbers:
 
 
 def length_of(name: str, of: Any) -> int:
-    """`len`, with an error that says who needs it.
+    """`len`, with an error that names the class that needs it.
 
     Raises:
         TypeError: if `of` has no length.
@@ -55,14 +55,33 @@ def _integers(array: Array) -> Iterator[int]:
 
 
 class Sampler(Generic[Index]):
-    """Something that iterates over indices; define `__iter__`, and `__len__` if it is known."""
+    """Something that iterates over indices; define `__iter__`, and `__len__` if it is known.
+
+    Raises:
+        NotImplementedError: when iterated over, if `__iter__` is not defined.
+
+    Example:
+        >>> class Backwards(flow.utils.data.Sampler):
+        ...     def __iter__(self):
+        ...         return iter([2, 1, 0])
+        >>> [batch.item() for batch in flow.utils.data.DataLoader([7, 8, 9], sampler=Backwards())]
+        [9, 8, 7]
+    """
 
     def __iter__(self) -> Iterator[Index]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
 
 class SequentialSampler(Sampler[int]):
-    """The indices in order."""
+    """The indices in order.
+
+    Raises:
+        TypeError: when iterated over, if the dataset has no length.
+
+    Example:
+        >>> list(flow.utils.data.SequentialSampler("abc"))
+        [0, 1, 2]
+    """
 
     def __init__(self, data_source: Any) -> None:
         self.data_source = data_source
@@ -87,6 +106,10 @@ class RandomSampler(Sampler[int]):
     Raises:
         TypeError: if `num_samples` is no integer, or `replacement` no bool.
         ValueError: if `num_samples` is less than 1.
+
+    Example:
+        >>> sorted(flow.utils.data.RandomSampler("abc"))
+        [0, 1, 2]
     """
 
     def __init__(
@@ -135,7 +158,15 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in random order, each once."""
+    """The given indices in random order, each once.
+
+    Raises:
+        TypeError: when iterated over, if the indices have no length.
+
+    Example:
+        >>> sorted(flow.utils.data.SubsetRandomSampler([5, 3, 1]))
+        [1, 3, 5]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
@@ -163,7 +194,11 @@ class WeightedRandomSampler(Sampler[int]):
 
     Raises:
         TypeError: if `num_samples` is no integer, or `replacement` no bool.
-        ValueError: for weights that will not do, or if there are not enough to draw without replacement.
+        ValueError: for negative weights and the like, or if there are not enough to draw without replacement.
+
+    Example:
+        >>> list(flow.utils.data.WeightedRandomSampler([0.0, 1.0, 0.0], num_samples=2))
+        [1, 1]
     """
 
     def __init__(
@@ -202,7 +237,7 @@ class WeightedRandomSampler(Sampler[int]):
             last = np.flatnonzero(self.weights)[-1]
             yield from _integers(np.minimum(np.searchsorted(sums, places, side="right"), last))
         else:
-            # The order in which independent exponential times come, each with its weight as rate, is that of drawing.
+            # Independent exponential times, each with its weight as rate, come in the order of such draws.
             with np.errstate(divide="ignore"):
                 times = numbers.exponential(len(self.weights)) / self.weights
             yield from _integers(np.argsort(times)[: self.num_samples])
@@ -222,6 +257,10 @@ class BatchSampler(Sampler[list[int]]):
     Raises:
         TypeError: if `batch_size` is no integer, or `drop_last` no bool.
         ValueError: if `batch_size` is less than 1.
+
+    Example:
+        >>> list(flow.utils.data.BatchSampler(range(5), batch_size=2, drop_last=False))
+        [[0, 1], [2, 3], [4]]
     """
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
@@ -255,11 +294,15 @@ class DistributedSampler(Sampler[int]):
         rank: which of them this is, from 0.
         shuffle: whether the order is random.
         seed: of the order.
-        drop_last: leave out what does not give every rank one more, instead of repeating some indices.
+        drop_last: leave out the last indices, if there are fewer than ranks, instead of repeating the first ones.
 
     Raises:
         TypeError: if a number is no integer.
         ValueError: if `rank` is not below `num_replicas`.
+
+    Example:
+        >>> list(flow.utils.data.DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
+        [1, 3, 0]
     """
 
     def __init__(

@@ -178,7 +178,7 @@ class ThreadWorker:
         self.thread.start()
 
     def post(self, job: Job) -> None:
-        """Hand over a job; returns at once."""
+        """Hand over a job, without waiting."""
         self._queue.put(job)
 
     def forget(self, assignment: Assignment) -> None:
@@ -186,7 +186,7 @@ class ThreadWorker:
         self._queue.put(assignment)
 
     def stop(self) -> None:
-        """Let the thread end after its present job, its process at once; returns immediately."""
+        """Let the thread end after its present job, and its process now; does not wait."""
         self._stopping = True
         self._queue.put(None)
         if self._remote is not None:
@@ -230,7 +230,7 @@ class Crew:
             _crews.add(self)
 
     def stop(self) -> None:
-        """Let all workers end; returns at once.  Once more does nothing."""
+        """Let all workers end, without waiting.  A second time does nothing."""
         for worker in self._threads():
             worker.stop()
 
