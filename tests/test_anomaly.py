@@ -31,7 +31,7 @@ def test_it_is_off_by_default() -> None:
     assert result.tolist() == [-INF] * 3
 
 
-# What is found
+# Ops that are found
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_notes_name_shapes_line_and_module() -> None:
     ]
 
 
-def test_what_counts_is_where_it_was_issued() -> None:
+def test_an_op_is_checked_where_it_was_issued() -> None:
     """Not where it runs, or where its result is looked at."""
     before = zeros().log()
     with flow.detect_anomaly():
@@ -153,7 +153,7 @@ def test_several_results() -> None:
         (variance + mean).tolist()
 
 
-# What is not
+# Ops that pass
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
@@ -205,7 +205,7 @@ def test_attention_with_a_mask() -> None:
 
 
 def test_memory_that_nothing_was_written_to() -> None:
-    """Whatever is in there, nobody has computed it."""
+    """Uninitialised memory may hold nan, which no op has computed."""
     with flow.detect_anomaly():
         for device in ("cpu", "sim:8"):
             for _ in range(3):
@@ -220,7 +220,7 @@ def test_integers_and_booleans() -> None:
         assert flow.tensor([INF, 1.0]).isinf().tolist() == [True, False]
 
 
-def test_what_removes_them() -> None:
+def test_an_op_that_removes_nan_passes() -> None:
     with flow.detect_anomaly():
         assert flow.nan_to_num(flow.tensor([NAN, 2.0])).tolist() == [0.0, 2.0]
 

@@ -1,4 +1,4 @@
-"""The hot modules stay within what mypyc compiles, and a wheel can be made where nothing can be compiled."""
+"""The hot modules stay within the Python that mypyc compiles, and a wheel can be made without a compiler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def wheels(build: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What setuptools is asked to make wheels of, instead of making them."""
+    """The arguments of setuptools' calls, which make no wheels here."""
     made: list[dict[str, Any]] = []
 
     def make(*passed_on: object) -> str:
@@ -57,8 +57,8 @@ def test_every_module_that_is_named_exists_once(build: Any) -> None:
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
 
 
-def test_the_hot_modules_know_what_they_import(build: Any) -> None:
-    """What comes by way of a package's `__init__`, which is not compiled, is an object of which nothing is known."""
+def test_the_hot_modules_import_from_compiled_modules(build: Any) -> None:
+    """A name imported from a package's `__init__`, which is not compiled, has no known type for the compiler."""
     for name in build.modules():
         path = ROOT / f"{name.replace('.', '/')}.py"
         package = name.rpartition(".")[0]
@@ -83,7 +83,7 @@ def test_the_hot_modules_say_nothing_that_the_compiler_leaves_out(build: Any) ->
                 assert not any([isinstance(target, ast.Name) for target in found.targets]), f"{name}:{found.lineno}"
 
 
-def test_a_compiled_wheel_is_made_of_what_was_translated(
+def test_a_compiled_wheel_is_made_of_the_translated_modules(
     build: Any, wheels: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "compiled", lambda folder: {"ext_modules": ["one"]})
@@ -142,7 +142,7 @@ def test_a_word_that_says_nothing_is_refused(build: Any, monkeypatch: pytest.Mon
         build.wanted()
 
 
-# What a checkout holds beside what comes of using it.
+# The files of a checkout, without those that arise from its use.
 CARRIED = (".ci", "docs", "examples", "graph_mode", "instructions", "streams", "tests", "vmflow")
 
 

@@ -1,4 +1,4 @@
-"""`pickle`, `copy` and `multiprocessing`: what comes through, what is shared, and that nothing is run on the way."""
+"""`pickle`, `copy` and `multiprocessing`: the copied attributes, the shared memory, and that no code is run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_pickled_tensors(dtype: flow.dtype, protocol: int) -> None:
         assert not again.requires_grad
 
 
-def test_what_is_pickled_beside_the_values() -> None:
+def test_requires_grad_is_pickled_and_the_gradient_is_not() -> None:
     x = flow.ones(2, requires_grad=True)
     x.sum().backward()
     again = pickled(x)
@@ -54,7 +54,7 @@ def test_what_is_pickled_beside_the_values() -> None:
     assert kept.note == "kept"
 
 
-def test_a_pickle_names_only_what_rebuilds() -> None:
+def test_a_pickle_names_only_functions_that_rebuild() -> None:
     """No module, no class of ours, is called but these: nothing that computes or imports more."""
     model = {"w": nn.Parameter(flow.ones(2)), "b": nn.Buffer(flow.ones(2)), "x": flow.ones(2, dtype=flow.float64)}
     whole = pickle.dumps([model, flow.float32, flow.device("cpu"), flow.Generator(), flow.ones(2).shape], protocol=2)

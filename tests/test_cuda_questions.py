@@ -1,4 +1,4 @@
-"""What programs ask and set before they choose a device, and older names, work without CUDA."""
+"""Calls that programs make before they choose a device, and older names, work without CUDA."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_programs_fall_back_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flow.cuda.memory_allocated() == flow.cuda.max_memory_allocated() == 0
 
 
-def test_what_needs_a_device_is_refused() -> None:
+def test_calls_that_need_a_device_are_refused() -> None:
     for use in (flow.cuda.synchronize, flow.cuda.current_device, flow.cuda.get_device_name):
         with pytest.raises(flow.DeviceUnavailable):
             use()

@@ -41,7 +41,7 @@ def test_equal_devices_are_one_object_across_threads() -> None:
     assert len({id(value) for value in found}) == 1
 
 
-def test_what_a_device_says_of_itself() -> None:
+def test_attributes_and_texts_of_a_device() -> None:
     device = flow.device("cuda", 1)
     assert (device.type, device.index) == ("cuda", 1)
     assert str(device) == "cuda:1"

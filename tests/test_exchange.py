@@ -1,4 +1,4 @@
-"""Memory shared with numpy, PyTorch and JAX: what is shared, who keeps it alive, and in which order it is used."""
+"""Memory shared with numpy, PyTorch and JAX: its contents, its lifetime, and the order of its uses."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_copies_are_made_when_asked_for_and_never_when_forbidden() -> None:
         there.__array__(copy=False)
 
 
-def test_what_requires_a_gradient_is_not_read_by_numpy() -> None:
+def test_numpy_does_not_read_tensors_that_require_a_gradient() -> None:
     x = flow.ones(2, requires_grad=True)
     for tensor in (x, x * 1, x.to("sim")):
         for read in (np.asarray, np.array, np.sin, np.mean, lambda value: value.__array__(copy=True)):
@@ -77,7 +77,7 @@ def test_what_requires_a_gradient_is_not_read_by_numpy() -> None:
     np.testing.assert_array_equal(np.asarray(x.detach()), [1, 1])
 
 
-def test_a_copy_for_numpy_is_detached_whatever_requires_a_gradient() -> None:
+def test_a_copy_for_numpy_is_detached_even_if_a_gradient_is_required() -> None:
     x = flow.ones(2, requires_grad=True)
     y = x * 2
     array = y.numpy()
@@ -131,7 +131,7 @@ def test_a_failure_is_raised_where_the_memory_is_asked_for() -> None:
         np.from_dlpack(failed_tensor())
 
 
-# Who keeps it, and in which order
+# Its lifetime, and the order of its uses
 
 
 @pytest.mark.host
@@ -179,12 +179,12 @@ def test_lent_memory_outlives_its_machine() -> None:
 
 @pytest.mark.host
 @pytest.mark.parametrize("borrow", [np.asarray, np.from_dlpack])
-def test_lending_waits_for_those_who_read(borrow: Any) -> None:
+def test_lending_waits_for_readers(borrow: Any) -> None:
     seen: list[float] = []
     with entered(VirtualMachine("quiet", cpu_worker="never", gather=1000)) as machine:
         x = flow.ones(4)
         x.numpy()
-        # Nobody drives before somebody waits: what reads has not run.
+        # The machine is not driven before a wait: the reader has not run.
         physical_run(
             machine, lambda builder: builder.access_blob_by_callback(x._blob, lambda value: seen.append(value[0]))
         )

@@ -22,13 +22,13 @@ from tests.support import run_program, source_files
 
 ROOT = Path(vmflow.__file__).parent
 
-# What all may import, and which import none but each other.
+# Modules that all may import, and that import none but each other.
 VOCABULARY = (
     *("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.forking", "vmflow.markup"),
     "vmflow.native",
 )
 
-# Each may import itself, those before it and the vocabulary.  What is in none of them is the eager front.
+# Each may import itself, the layers before it and the vocabulary.  All other modules are the eager front.
 LAYERS = (
     "vmflow.streams",
     "vmflow.instructions",
@@ -40,7 +40,7 @@ LAYERS = (
     "vmflow.__main__",
 )
 
-# Packages that import nothing of vmflow but themselves and what is named here: they could stand alone.
+# Packages that import nothing of vmflow but themselves and the modules named here: they could stand alone.
 ALONE = {
     "vmflow.graph_mode.actors": ("vmflow.errors",),
     "vmflow.streams.cuda.ptx": ("vmflow.errors",),
@@ -54,7 +54,7 @@ _SIMULATION = ("vmflow.streams", "vmflow.streams.simulated")
 LATE = {
     # Each command has its own needs, serving optional packages among them.
     "vmflow.__main__": ("vmflow.info", "vmflow.serving.command"),
-    # attrs, and what fuses ops.
+    # attrs, and the fusing of ops.
     "vmflow.interpreter": ("vmflow.ops.chains", "vmflow.distributed.global_interpreter"),
     "vmflow.ops.formula": ("vmflow.ops.recording",),
     # HTML, which only notebooks need.
@@ -115,7 +115,7 @@ GOING_BACK = {
 
 
 class Import(NamedTuple):
-    """One import statement: who imports what, where, and whether when the module is imported."""
+    """One import statement: importer, imported module, line, and whether it runs when the module is imported."""
 
     importer: str
     imported: str
@@ -243,7 +243,7 @@ def _reached(name: str, edges: dict[str, set[str]]) -> set[str]:
 
 
 def test_no_imports_go_in_circles() -> None:
-    """That a module brings in the packages around it is left out: Python does that by itself."""
+    """Imports of the packages around a module are left out: Python does them by itself."""
     edges: dict[str, set[str]] = {name: set() for name in MODULES}
     for value in _of_the_project(at_import=True):
         edges[value.importer].add(value.imported)
@@ -266,7 +266,7 @@ def test_a_circle_is_found() -> None:
     assert _in_circles({"a": {"a"}}) == {"a"}
 
 
-def test_functions_import_only_what_is_better_late() -> None:
+def test_functions_import_only_the_listed_modules() -> None:
     found = {(value.importer, value.imported) for value in _of_the_project(at_import=False)}
     assert found == {(importer, imported) for importer, targets in LATE.items() for imported in targets}
 
@@ -300,7 +300,7 @@ def test_functions_import_only_what_is_better_late() -> None:
         ("vmflow.graph_mode.actors.bus", "import collections\nfrom .messages import Message", False),
     ],
 )
-def test_the_walk_sees_what_it_should(importer: str, statement: str, wrong: bool) -> None:
+def test_the_walk_finds_imports_that_break_the_order(importer: str, statement: str, wrong: bool) -> None:
     package = importer if importer in ("vmflow.nn", "vmflow.graph_mode") else importer.rpartition(".")[0]
     found = list(_walk(ast.parse(statement), importer, package, at_import=True))
     assert any(_breaks_the_order(value) for value in found) == wrong
@@ -331,7 +331,7 @@ def _lazy_exports(package: str) -> list[str]:
 
 
 @pytest.mark.parametrize("package", ["vmflow", "vmflow.autograd", "vmflow.nn", "vmflow.streams"])
-def test_what_type_checkers_see_is_found_on_first_use(package: str) -> None:
+def test_names_for_type_checkers_are_found_on_first_use(package: str) -> None:
     names = _lazy_exports(package)
     assert names
     module = importlib.import_module(package)
@@ -365,7 +365,7 @@ def _in_a_fresh_interpreter(program: str, *options: str, paths: Sequence[Path] =
 
 
 def test_importing_vmflow_imports_little_else() -> None:
-    """Of what numpy has not imported itself; nor what finds an editable install, which comes with the site."""
+    """Modules that numpy imports do not count, nor those that find an editable install, which come with the site."""
     found = _in_a_fresh_interpreter(
         """
         import sys
@@ -407,7 +407,7 @@ def test_the_folders_are_imported_under_one_name_only() -> None:
 
 
 def test_every_package_is_installed() -> None:
-    """What setuptools is told to install is listed by hand, since folders and package names differ."""
+    """The packages for setuptools are listed by hand, since folders and package names differ."""
     source = Path(__file__).resolve().parents[1]
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
     told = set(project["tool"]["setuptools"]["packages"])

@@ -23,7 +23,7 @@ ROOT = Path(flow.__file__).parent
 
 
 @pytest.mark.usefixtures("without_cuda")
-def test_the_text_names_what_bug_reports_need(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_the_facts_for_bug_reports(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
     text = capsys.readouterr().out
     for expected in (flow.__version__, np.__version__, sys.version.split()[0], "BLAS", "CPUs", "no limit"):
@@ -49,7 +49,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert error is None if reason is None else error.startswith(f"cuda:0 cannot be used: {reason}")
 
 
-def test_the_text_names_what_there_is_of_cuda() -> None:
+def test_the_text_lists_the_parts_of_cuda() -> None:
     facts = {
         "driver": "12.8",
         "devices": ["NVIDIA H100", "NVIDIA L4"],
@@ -150,7 +150,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_as_a_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is installed calls the same function, and its usage names what was called."""
+    """The installed command calls the same function, and its usage shows the name by which it was called."""
     source = ROOT.parent / "pyproject.toml"
     if not source.exists():
         pytest.skip("the sources are elsewhere")

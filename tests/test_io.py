@@ -1,4 +1,4 @@
-"""`vmflow.save` and `vmflow.load`: what comes back, who else can read it, and what happens to bad objects and files."""
+"""`vmflow.save` and `vmflow.load`: round trips, other readers of the files, and errors of bad objects and files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def round_trip(obj: Any, path: Path) -> Any:
     return flow.load(path)
 
 
-# What comes back
+# Round trips
 
 
 def test_a_checkpoint(path: Path) -> None:
@@ -247,7 +247,7 @@ def test_bad_objects_are_named_and_no_file_is_touched(path: Path, bad: Any, matc
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_what_contains_itself(path: Path) -> None:
+def test_an_object_that_contains_itself_is_refused(path: Path) -> None:
     around: list[Any] = [1]
     around.append({"back": around})
     with pytest.raises(ValueError, match=r"the object\[1\]\['back'\] contains itself"):
@@ -292,7 +292,7 @@ def test_where_load_puts_tensors(path: Path) -> None:
     flow.save([twice[0], twice[0]], path)
     first, second = flow.load(path, "sim:1")
     first.add_(1)
-    assert second.tolist() == [1, 3, 5], "what was one tensor is one tensor"
+    assert second.tolist() == [1, 3, 5], "two names of one tensor are one tensor again"
     assert [value.is_meta for value in flow.load(path, "meta")] == [True, True]
     with pytest.raises(flow.DeviceUnavailable):
         flow.load(path, "cuda")
@@ -680,7 +680,7 @@ def test_bad_npz_files(npz: Path, write: Any, text: str) -> None:
 
 
 def npy_bytes(shape: str, content: bytes = b"", kind: str = "<f4") -> bytes:
-    """A file of numpy's with this shape in its header, whatever its content."""
+    """A file of numpy's with this shape in its header, and any content."""
     header = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(11 + len(header)) % 64) + b"\n"
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + content

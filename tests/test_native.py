@@ -1,4 +1,4 @@
-"""What policies say in the bodies of their classes counts, whether what reads it is compiled or not."""
+"""Attributes in the bodies of policies' classes are found by interpreted and by compiled code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Shallow(Deep):
 
 
 class Sequential(Shallow):
-    """One that sets by itself what its class's base set before."""
+    """One whose constructor sets an attribute that its base sets in the class."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -46,7 +46,7 @@ class Fence(InstructionPolicy):
 
 
 def _launched(policy: StreamPolicy, *kinds: InstructionPolicy) -> list[str]:
-    """What an engine launches in its first turn, of instructions that cost a microsecond each."""
+    """The instructions, of a microsecond each, that an engine launches in its first turn."""
     engine = VirtualMachineEngine()
     stream = Stream("stream", None, policy)
     for kind in kinds:
@@ -64,7 +64,7 @@ def test_an_engine_sees_that_a_policy_keeps_order() -> None:
     assert _launched(Deep(), Ordered("a"), Ordered("b", preschedulable=False)) == ["a", "b"]
 
 
-def test_an_engine_sees_what_is_a_barrier() -> None:
+def test_an_engine_sees_which_policies_are_barriers() -> None:
     assert _launched(StreamPolicy(), Ordered("a"), Fence(), Ordered("b")) == ["a", "b"]
 
 
@@ -78,5 +78,5 @@ def test_an_engine_sees_what_is_a_barrier() -> None:
         (Ordered("it"), {"name": "it", "barrier": False, "preschedulable": True}),
     ],
 )
-def test_a_policy_has_what_its_class_says(made: Any, expected: dict[str, object]) -> None:
+def test_a_policy_has_the_attributes_of_its_class(made: Any, expected: dict[str, object]) -> None:
     assert {name: getattr(made, name) for name in expected} == expected

@@ -94,7 +94,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
 
 
 def said_by(shell: InteractiveShell, *cells: str) -> str:
-    """What is printed by cells that run on a running loop, as those of Jupyter do."""
+    """The output of cells that run on a running loop, as those of Jupyter do."""
 
     async def run() -> None:
         for cell in cells:
@@ -137,7 +137,7 @@ def test_a_cell_shows_the_value_and_not_that_it_is_pending(shell: InteractiveShe
         "asyncio.get_running_loop().call_soon(lambda: print(late()))\nawait asyncio.sleep(0)\nawait asyncio.sleep(0)",
     ],
 )
-def test_what_a_cell_has_started_on_the_loop_does_not_block_it(shell: InteractiveShell, cell: str) -> None:
+def test_tasks_that_a_cell_has_started_do_not_block_the_loop(shell: InteractiveShell, cell: str) -> None:
     said = said_by(shell, cell)
     assert "tensor(..., size=(2,), pending)" in said
     assert said_by(shell, "await flow.synchronize()", "late()").strip().endswith(VALUE)
@@ -196,7 +196,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def answer_of(client: Any, cell: str) -> tuple[str, str]:
-    """What a cell shows, and the traceback of its error."""
+    """The output of a cell, and the traceback of its error."""
     shown: list[str] = []
     trace: list[str] = []
 

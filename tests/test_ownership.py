@@ -25,7 +25,7 @@ OWNERS = {
         ],
         ("vmflow.vm.engine", "the state of its algorithm, kept where it takes no look-up"),
     ),
-    "Instruction.before": ("vmflow.vm.lively", "what is lively is linked through its instructions"),
+    "Instruction.before": ("vmflow.vm.lively", "lively instructions are linked with each other"),
     "Instruction.after": ("vmflow.vm.lively", "as before"),
     "TurnLock.owner": ("vmflow.vm.driver", "Ctrl-C must not come between the taking and the `try` that gives it back"),
     "Instruction.behind": ("vmflow.streams.queues", "the queues of streams are linked through their instructions"),
@@ -41,11 +41,11 @@ PAIRS = {"MachineFields": "VirtualMachine", "TensorFields": "Tensor"}
 
 
 class Class(NamedTuple):
-    """A class, and what its source says.
+    """A class, with facts from its source.
 
     Attributes:
         fields: by name, the annotation if there is one.
-        returns: by name of a method or property, the annotation of what it gives.
+        returns: by name of a method or property, the annotation of its result.
     """
 
     module: str
@@ -67,7 +67,7 @@ class Assignment(NamedTuple):
         return f"{self.module}:{self.line} assigns {self.target}, a field of {' or '.join(self.owners)}"
 
 
-# What the sources say
+# Facts from the sources
 
 
 @cache
@@ -170,7 +170,7 @@ def _named(annotation: ast.expr | None) -> set[str]:
 
 
 class _Function:
-    """What is known of the types of names within a function: by what is written there, and by its parameters."""
+    """The types of names within a function, as far as assignments, annotations and parameters show them."""
 
     def __init__(self, around: ast.ClassDef | None, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._known: dict[str, set[str]] = {}
@@ -217,7 +217,7 @@ def _owners(attribute: str, types: set[str]) -> list[Class]:
         found = [base for name in types for base in _with_bases(name) if attribute in base.fields]
     else:
         found = [class_ for classes in _classes().values() for class_ in classes if attribute in class_.fields]
-    # Who knows the one of a pair knows the other.
+    # A module that knows the one of a pair knows the other.
     return found + [value for one in found for value in _classes().get(PAIRS.get(one.name, ""), ())]
 
 
@@ -265,7 +265,7 @@ def _all_assignments() -> list[Assignment]:
 
 def test_each_field_is_assigned_in_one_module() -> None:
     wrong = [str(assignment) for assignment in _all_assignments() if not _allowed(assignment)]
-    assert not wrong, "\n".join(["give its class a method that says what is wanted, or name its owner:", *wrong])
+    assert not wrong, "\n".join(["give its class a method for this change, or name its owner:", *wrong])
 
 
 def test_every_owner_is_one() -> None:

@@ -1,4 +1,4 @@
-"""`vmflow.load` of PyTorch's files: what comes back, and that hostile ones run nothing nor take more than they have.
+"""`vmflow.load` of PyTorch's files: the loaded objects, and that hostile files run nothing and take little memory.
 
 Files are made by PyTorch where it is installed; and by hand, so that most tests need it not.
 """
@@ -84,7 +84,7 @@ def same(found: Any, wanted: Any) -> None:
         assert found == wanted
 
 
-# What PyTorch writes
+# Files that PyTorch writes
 
 
 @needs_torch
@@ -125,7 +125,7 @@ def test_plain_data(form: dict[str, Any]) -> None:
 
 @needs_torch
 @pytest.mark.parametrize("form", FORMATS, ids=str)
-def test_what_shares_memory_shares_it_again(form: dict[str, Any]) -> None:
+def test_tensors_that_share_memory_share_it_again(form: dict[str, Any]) -> None:
     x = torch.arange(12.0).reshape(3, 4)
     parts = {"part": x[1:, 2], "whole": x, "turned": x.t(), "one": x[2, 3], "wide": x[0, :1].expand(2, 3), "again": x}
     found = loaded(parts, **form)
@@ -210,7 +210,7 @@ def test_a_checkpoint_of_pytorch_goes_on_here(form: dict[str, Any], tmp_path: Pa
         (lambda: {"deep": [set, 1]}, "holds set, which is no data"),
     ],
 )
-def test_what_is_no_plain_data(value: Any, match: str) -> None:
+def test_objects_that_are_no_plain_data_are_refused(value: Any, match: str) -> None:
     for form in FORMATS:
         with pytest.raises(ValueError, match=f"(?s)^load: BytesIO: .*({match})"):
             loaded({"a": 1, "b": value()}, **form)
@@ -259,7 +259,7 @@ def test_mapped_into_memory(tmp_path: Path) -> None:
     same(found, given)
     found["x"].add_(1)
     assert found["x"].sum().item() == 21
-    assert path.read_bytes() == before, "what is written stays in memory"
+    assert path.read_bytes() == before, "writes to the tensors stay in memory"
     with path.open("rb") as file, pytest.raises(ValueError, match="give its path"):
         flow.load(file, mmap=True)
     torch.save(given, path, _use_new_zipfile_serialization=False)
@@ -591,7 +591,7 @@ def test_hostile_pickles(case: str, kind: str) -> None:
     body, match = HOSTILE[case]
     content = zipped(body) if kind == "zip" else old(body)
     if kind == "old":
-        # There, what a storage has comes from the list behind the pickle.
+        # In old files, the sizes of storages come from the list behind the pickle.
         match = rf"{match}|cut off|needs more|has no storage|list of storages|two dtypes|is no data|empty stack|version"
     RUN.clear()
     began = time.perf_counter()
@@ -603,7 +603,7 @@ def test_hostile_pickles(case: str, kind: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_python_would_run_what_is_refused() -> None:
+def test_python_would_run_the_refused_pickles() -> None:
     """So the tests above are tests: the pickles are hostile ones."""
     RUN.clear()
     body, _ = HOSTILE["a function"]
@@ -624,7 +624,7 @@ def test_python_would_run_what_is_refused() -> None:
 def peak(content: bytes) -> int:
     """Bytes that an attempt to load it takes at most."""
     file = io.BytesIO(content)
-    flow.load(io.BytesIO(zipped(b"N")))  # what is imported late
+    flow.load(io.BytesIO(zipped(b"N")))  # imports some modules
     tracemalloc.start()
     try:
         with pytest.raises(ValueError):

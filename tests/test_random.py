@@ -48,7 +48,7 @@ def _numbers(tensor: flow.Tensor) -> Array:
     return np.asarray(array, np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-# What the numbers depend on
+# Dependence on seeds, devices and threads
 
 
 @pytest.mark.parametrize(("name", "draw"), DRAWS, ids=NAMES)
@@ -156,7 +156,7 @@ def test_another_run_of_the_program_draws_the_same() -> None:
 
 
 def test_numbers_are_these_and_stay_these() -> None:
-    """A change of the numbers is a change for everybody who set a seed."""
+    """A change of the numbers would change every program that sets a seed."""
     words = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]  # of Philox 4x32-10 for the key 0 and the counter 0
     flow.manual_seed(0)
     assert flow.rand(4).tolist() == [(word >> 8) * 2.0**-24 for word in words]
@@ -385,7 +385,7 @@ def test_bad_arguments(call: Callable[[], Any], error: type[Exception], message:
         call()
 
 
-# Distributions, for seeds that are fixed: what is asserted either always holds or never does
+# Distributions, for seeds that are fixed: an assertion holds in all runs or in none
 
 COUNT = 40_000
 
@@ -472,7 +472,7 @@ def test_categories() -> None:
             assert _close((row == category).mean(), share, 0.5 if share else 1e-9)
     rows = _numbers(flow.multinomial(flow.tensor([1.0, 2.0, 1.0]).expand(10_000, 3), 2))
     assert (rows[:, 0] != rows[:, 1]).all()
-    # Of the first draw, and of the second given the first: 1/2, and 2/3 where 1 was not drawn before.
+    # The probability at the first draw is 1/2, and at the second 2/3 if 1 was not drawn before.
     assert abs((rows[:, 0] == 1).mean() - 0.5) < 5 * 0.5 / 100
     assert abs((rows[rows[:, 0] != 1][:, 1] == 1).mean() - 2 / 3) < 5 * 0.5 / 70
     certain = flow.multinomial(flow.tensor([0.0, 1.0, 0.0, 2.0]), 2).tolist()

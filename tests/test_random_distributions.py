@@ -16,7 +16,7 @@ from vmflow.random import standard_gamma
 
 pytestmark = pytest.mark.host
 
-# How many are drawn; fewer of the distributions that take a microsecond for each.
+# How many numbers are drawn; fewer of the distributions that take a microsecond for each.
 COUNT = 10_000_000
 FEWER = 1_000_000
 EXPENSIVE = frozenset(
@@ -97,12 +97,12 @@ def test_real_numbers(name: str) -> None:
     """Moments, and the test of Kolmogorov and Smirnov at 4,000 places."""
     it, count = CONTINUOUS[name], FEWER if name in EXPENSIVE else COUNT
     flow.manual_seed(SEED)
-    drawn = np.sort(it.draw(count).numpy().astype(np.float64))
-    assert abs(drawn.mean() - it.mean) < DEVIATIONS * math.sqrt(it.variance / count)
-    spread = math.sqrt((it.fourth - it.variance**2) / count)
-    assert abs(((drawn - it.mean) ** 2).mean() - it.variance) < DEVIATIONS * spread
+    drawn = np.sort(distribution.draw(count).numpy().astype(np.float64))
+    assert abs(drawn.mean() - distribution.mean) < DEVIATIONS * math.sqrt(distribution.variance / count)
+    spread = math.sqrt((distribution.fourth - distribution.variance**2) / count)
+    assert abs(((drawn - distribution.mean) ** 2).mean() - distribution.variance) < DEVIATIONS * spread
     places = np.arange(0, count, count // 4000)
-    distance = np.abs(it.function(drawn[places]) - places / count).max()
+    distance = np.abs(distribution.function(drawn[places]) - places / count).max()
     assert distance * math.sqrt(count) < KOLMOGOROV
 
 

@@ -59,7 +59,7 @@ def test_only_the_borders_of_large_tensors_are_shown() -> None:
     lines = repr(flow.zeros(500, 500)).splitlines()
     assert len(lines) == 7
     assert lines[3].strip() == "...,"
-    # What is hidden takes no part in how the rest is written.
+    # Hidden elements have no influence on the format.
     array = flow.zeros(3000)
     array[1500] = 1e-9
     assert repr(array).startswith("tensor([0., 0., 0.,  ...")
@@ -174,13 +174,13 @@ def test_options_can_be_asked_for_and_are_checked() -> None:
 
 
 @pytest.mark.host
-def test_what_does_not_fit_behind_the_values_has_its_own_line() -> None:
+def test_parts_that_do_not_fit_behind_the_values_have_their_own_line() -> None:
     tensor = flow.tensor([0.123] * 8, dtype=flow.float64, requires_grad=True)
     lines = repr(tensor).splitlines()
     assert lines[-1] == "       dtype=vmflow.float64, requires_grad=True)"
 
 
-# What is listed
+# Attributes that are listed
 
 
 def test_dir_lists_public_names_only() -> None:

@@ -201,7 +201,7 @@ def test_memory_is_shared_with_pytorch(name: str) -> None:
     assert (again.dtype, again.stride(), again.data_ptr()) == (theirs.dtype, (1, 4), theirs.data_ptr())
 
 
-def test_what_pytorch_cannot_share() -> None:
+def test_tensors_that_pytorch_cannot_share() -> None:
     torch = pytest.importorskip("torch")
     layer = torch.nn.Linear(2, 2)
     assert not flow.utils.tensor.from_torch(layer.weight).requires_grad
@@ -215,7 +215,7 @@ def test_what_pytorch_cannot_share() -> None:
         flow.utils.tensor.to_torch(torch.ones(2))
 
 
-def test_without_pytorch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pytorch_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     calls: list[Any] = [
         lambda: flow.utils.tensor.from_torch(3),

@@ -1,4 +1,4 @@
-"""numpy warns of nothing: what overflows, divides by zero or is not a number has a value, and that is all."""
+"""numpy warns of nothing: results that overflow, divide by zero or are no numbers have a value, and that is all."""
 
 from __future__ import annotations
 

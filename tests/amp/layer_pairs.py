@@ -21,8 +21,8 @@ Gradients = dict[str, Array]
 
 LOWER: Final = (flow.bfloat16, flow.float16)
 
-# Of float32: how often the reference is repeated with numbers that are off by as much as the lower precision rounds;
-# and how many times the largest change that this makes to a gradient the difference to that under autocast may be.
+# How often the float32 reference is repeated, with numbers that are off by as much as the lower precision rounds; and
+# the largest difference allowed under autocast, as a multiple of the largest change of a gradient by that.
 TRIALS: Final = 3
 SPREAD: Final = 4.0
 # And which part of a gradient it may be anyway: a number that crosses a bend of a function does so in few trials.
@@ -34,7 +34,7 @@ UNFIT: Final = (ValueError, RuntimeError, TypeError, IndexError, ZeroDivisionErr
 
 @dataclass(frozen=True)
 class Pair:
-    """Two layers, or a layer and a loss, and the shape of what the first is given."""
+    """Two layers, or a layer and a loss, and the shape of the first one's input."""
 
     first: Entry
     second: Entry
@@ -49,8 +49,8 @@ class Chain(nn.Module):
 
     Args:
         pair: the layers.
-        lower: the dtype of what the first is given; None for float32.
-        noise: by which part numbers are off: the source, the parameters, and what is between the layers.
+        lower: the dtype of the first layer's input; None for float32.
+        noise: by which part numbers are off: the source, the parameters, and the values between the layers.
         seed: of the noise.
     """
 
@@ -83,7 +83,7 @@ class Chain(nn.Module):
         return self._noisy(self.first(source.to(self.lower) if self.lower and source.is_floating_point() else source))
 
     def forward(self) -> tuple[flow.Tensor, flow.Tensor]:
-        """A loss, and what the second layer makes of it."""
+        """The loss, and the result of the second layer."""
         out = self.second(self._between())
         if not out.ndim:
             return out.float() * 16, out
@@ -148,7 +148,7 @@ def check(pair: Pair, lower: DType) -> None:
     trials = [_trained(Chain(pair, noise=eps, seed=seed), None)[1] for seed in range(TRIALS)]
     out, found = _trained(Chain(pair, lower), lower)
     assert np.isfinite(out).all()
-    # Where the parts of a gradient cancel, what is left is the rounding of the others.
+    # Where the parts of a gradient cancel, only the rounding of the others is left.
     rounding = eps * (1 + max([_norm(gradient) for gradient in wanted.values()]))
     for name, gradient in found.items():
         spread = max([_norm(trial[name] - wanted[name]) for trial in trials])
@@ -162,7 +162,7 @@ def check(pair: Pair, lower: DType) -> None:
 
 
 def _result(entry: Entry, shape: Shape, lower: DType | None) -> flow.Tensor:
-    """What a layer makes of numbers, or of words."""
+    """A layer's result for random numbers, or for numbers of words."""
     source = flow.zeros(shape, dtype=flow.int64) if entry.words else flow.randn(shape, dtype=lower or flow.float32)
     result: flow.Tensor = entry.build(shape)(source)
     return result
@@ -209,7 +209,7 @@ def pairs() -> Iterator[Pair]:
 
 
 def behaviour(entry: Entry) -> tuple[Any, ...]:
-    """What a layer makes of the dtype of its input under autocast, and whether it has numbers of its own."""
+    """The dtype of a layer's result under autocast, and whether it has parameters of its own."""
     shape = next(iter(shapes_of(entry)))
     with flow.autocast(flow.zeros(1).device.type, flow.bfloat16):
         results = [_result(entry, shape, lower).dtype for lower in (None, flow.bfloat16)]

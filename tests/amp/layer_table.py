@@ -1,4 +1,4 @@
-"""Every layer of `vmflow.nn`, made to fit the shape of what comes before it, and the losses that end a model."""
+"""Every layer of `vmflow.nn`, made to fit the shape of its input, and the losses that end a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vmflow import nn
 Shape = tuple[int, ...]
 functional = nn.functional
 
-# What a model begins with: rows of features, lines, images and volumes with channels, all of even sizes.
+# The shapes of a model's input: rows of features, lines, images and volumes with channels, all of even sizes.
 INPUTS: Final[tuple[Shape, ...]] = ((6, 8), (2, 4, 8), (2, 4, 6, 6), (2, 4, 4, 4, 4))
 # Rows of numbers of words.
 TOKENS: Final[Shape] = (3, 8)
@@ -40,7 +40,7 @@ class Layer(nn.Module):
 
 @dataclass(frozen=True)
 class Entry:
-    """A layer, or a loss of what a model has predicted.
+    """A layer, or a loss of a model's prediction.
 
     Attributes:
         name: of the class.
@@ -49,7 +49,7 @@ class Entry:
         call: from the module and the input to one tensor.
         words: whether the input is of numbers of words, so that it can only come first.
         least: how many spatial elements it needs.
-        label: what tells it from others of the class.
+        label: distinguishes it from others of the class.
     """
 
     name: str
@@ -107,7 +107,7 @@ def _flat(module: Any, x: flow.Tensor) -> flow.Tensor:
 
 
 def _cell(module: Any, x: flow.Tensor) -> flow.Tensor:
-    """Two steps of a cell, and what it shows and keeps."""
+    """Two steps of a cell: its output and its state."""
     state = module(x, module(x))
     return flow.cat(list(state), -1) if isinstance(state, tuple) else state
 
@@ -408,7 +408,7 @@ LOSSES: Final[list[Entry]] = [
     Entry("CombinedMarginLoss", lambda s: nn.CombinedMarginLoss(1.0, 0.1, 0.1), call=_margins),
 ]
 
-# What has no place between two layers: containers, and what is no module.
+# Names that cannot stand between two layers: containers, and names that are no modules.
 NOT_LAYERS: Final = (
     "Buffer",
     "FakeQuantization",  # of numbers and their scales, as are the other three

@@ -177,7 +177,7 @@ def test_a_parameter_is_cast_once() -> None:
             assert not other.cast.requires_grad
             layer.weight.fill_(3.0)
         assert layer(data).requires_grad
-        assert layer(data).tolist() == [[6, 6]], "what was changed in place is cast anew"
+        assert layer(data).tolist() == [[6, 6]], "a parameter that was changed in place is cast anew"
     with flow.autocast(here(), LOW):
         assert cached() == 0
     with flow.autocast(here(), LOW, cache_enabled=False):
@@ -219,7 +219,7 @@ async def test_tasks_do_not_see_each_other() -> None:
     assert not flow.is_autocast_enabled(here())
 
 
-def test_what_is_said_of_it() -> None:
+def test_the_state_of_autocast_can_be_asked_for() -> None:
     assert flow.get_autocast_dtype() is LOW
     assert flow.get_autocast_dtype("cuda") is flow.float16
     assert amp.is_autocast_available("cpu")

@@ -1,4 +1,4 @@
-"""`GradScaler`: what is scaled, skipped, grown and refused, and that nothing of it waits."""
+"""`GradScaler`: it scales losses, skips steps, adapts the scale and refuses wrong calls, and never waits."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_nothing_waits() -> None:
     with instructions_issued() as issued:
         scaler.step(optimizer)
         scaler.update()
-    assert len(issued) == 4, "what is found, the unscaling, the step and the update"
+    assert len(issued) == 4, "the check, the unscaling, the step and the update"
     assert not parameter.is_ready()
     await parameter
     assert parameter.tolist() == [0, 0]
@@ -198,7 +198,7 @@ def test_one_that_is_not_enabled() -> None:
     assert not scaler.is_enabled()
 
 
-def test_what_is_refused() -> None:
+def test_wrong_calls_are_refused() -> None:
     parameter, optimizer, scaler = prepared(1.0)
     with pytest.raises(RuntimeError, match="no gradients were unscaled"):
         scaler.update()

@@ -21,7 +21,7 @@ LOWER = [flow.bfloat16, flow.float16]
 
 
 def on(lower: Any) -> flow.autocast:
-    """Autocast for what the tests make."""
+    """Autocast for the device of the tests' tensors."""
     return flow.autocast(flow.zeros(1).device.type, lower)
 
 
@@ -38,7 +38,7 @@ def _recurrent(kind: str, gates: int, states: int) -> Callable[[Any], Any]:
     return function
 
 
-# What each makes of a (2, 3, 4) input, and whether that has 16 bits.
+# The functions, applied to a (2, 3, 4) input, and whether the result has 16 bits.
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "conv1d": (lambda x: functional.conv1d(x, _lines(2, 3, 2), _lines(2)), True),
     "conv2d": (lambda x: functional.conv2d(x.unsqueeze(1), _lines(2, 1, 2, 2), _lines(2)), True),
@@ -88,7 +88,7 @@ def test_functions_take_operands_of_two_dtypes(name: str, lower: Any) -> None:
     np.testing.assert_allclose(half.grad.float().numpy(), single.grad.numpy(), rtol=0.05, atol=0.1)
 
 
-def test_what_needs_float32_multiplies_matrices_in_float32() -> None:
+def test_functions_that_need_float32_multiply_matrices_in_float32() -> None:
     rows = 1000 + flow.linspace(0, 30, 30).unsqueeze(-1)
     with on(flow.bfloat16):
         found = flow.cdist(rows, rows, compute_mode="use_mm_for_euclid_dist")

@@ -188,7 +188,7 @@ def _functions_in_place(base: Any) -> dict[str, Any]:
 
 
 def functions(autograd: Any, once: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """What to call, by name.
+    """The functions that programs call, by name.
 
     Args:
         autograd: the module that has `Function`.

@@ -12,7 +12,7 @@ import numpy as np
 
 from .program_steps import Library, Program, Run, Step, as_array
 
-# Errors of vmflow for what PyTorch computes, all documented.
+# Errors of vmflow where PyTorch computes something, all documented.
 DOCUMENTED = (
     "marked @once_differentiable",  # in PyTorch as well
     "without copying; use reshape()",  # results of ops have other strides
@@ -23,9 +23,9 @@ DOCUMENTED = (
     "functions with out=... do not support",  # in PyTorch neither
 )
 
-# Differences that DEVIATIONS.md tells of, or that are PyTorch's own: by what they are, how the problem begins or ends
-# where it is told, and what the program has.
-TOLD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+# Differences that DEVIATIONS.md describes, or that are PyTorch's own: a description, the end of the name at which the
+# problem shows, and parts of the program's text.
+DOCUMENTED_DIFFERENCES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("gradients that mark_dirty leaves with a tensor", ".grad", ("'doubled_in_place'", "op='retain'")),
     ("gradients that mark_dirty leaves with a tensor", ".grad", ("'changed_and_other'", "op='retain'")),
     ("gradients by a tensor that was transposed in place", "", ("'transpose_'", "op='grad'")),
@@ -54,7 +54,7 @@ Seen: TypeAlias = "dict[str, Any]"
 
 
 def run(library: Library, program: Program) -> tuple[Seen, Fault | None]:
-    """What can be seen after a program, and the step that ended it early."""
+    """The visible values after a program, and the step that ended it early."""
     state = Run(library)
     with library.around():
         for at, step in enumerate(program):
@@ -73,7 +73,7 @@ def _seen(state: Run) -> Seen:
                 found[f"{name}.{which}.grad"] = _gradient(parameter)
         else:
             found[name] = as_array(value)
-            # PyTorch refuses to say so of some views of what was changed in place.
+            # PyTorch refuses to tell for some views of tensors that were changed in place.
             with contextlib.suppress(RuntimeError):
                 found[f"{name}.is_leaf"] = value.grad_fn is None
             found[f"{name}.requires_grad"] = bool(value.requires_grad)
@@ -91,10 +91,10 @@ def _gradient(tensor: Any) -> Any:
 
 
 def _coarse(program: Program) -> Callable[[str, Seen], bool]:
-    """What is not compared: what is seen between leaves, where gradients by name lead through a checkpoint.
+    """Selects values that are not compared: gradients between leaves, if gradients by name lead through a checkpoint.
 
-    It has one node, through which more may pass than what was asked for, and computes all within anew.  So have parts
-    of a tensor in PyTorch, which are several nodes here.
+    A checkpoint is one node, through which other gradients than the requested ones may pass, and computes all within
+    anew.  In PyTorch, parts of a tensor are one node as well; here they are several.
     """
     text = repr(program)
     several = any([value in text for value in ("op='checkpoint'", "'unbind'", "'split'")])
@@ -109,7 +109,7 @@ def _coarse(program: Program) -> Callable[[str, Seen], bool]:
 
 
 def difference(one: Seen, other: Seen, program: Program) -> str | None:
-    """What is not the same, in words."""
+    """The difference in words; None if there is none."""
     skipped, tolerance = _coarse(program), tolerance_of(program) * _scale(other)
     unlike = [name for name in one.keys() ^ other.keys() if not (name.endswith("is_leaf") or skipped(name, other))]
     if unlike:
@@ -154,10 +154,10 @@ class Check:
 
     Attributes:
         ours: vmflow.
-        theirs: what is compared with.
-        fallback: computes what `theirs` refuses.
-        counts: of what has come out.
-        differing: steps that lead to a difference, with what it is.
+        theirs: the library to compare with.
+        fallback: computes programs that `theirs` refuses.
+        counts: of outcomes.
+        differing: steps that lead to a difference, with its description.
     """
 
     ours: Library
@@ -189,7 +189,7 @@ class Check:
         return self._computed(program, theirs)
 
     def _refused(self, program: Program, fault: Fault) -> str | None:
-        """The last step is refused by the other: vmflow refuses as well, or what it computes is right."""
+        """The other library refuses the last step: vmflow refuses as well, or its result is right."""
         ours, own = run(self.ours, program)
         if own is not None:
             self.counts["steps refused by both"] += 1
@@ -221,16 +221,16 @@ class Check:
         return found and self._unless_told(program, found) and self._unless_checkpoint(program, ours, found)
 
     def _unless_told(self, program: Program, problem: str) -> str | None:
-        """The problem, if it is none of those in `TOLD`."""
+        """The problem, if it is not in `DOCUMENTED_DIFFERENCES`."""
         text, name = repr(program), problem.split(":")[0]
-        for what, end, parts in TOLD:
+        for description, end, parts in DOCUMENTED_DIFFERENCES:
             if name.endswith(end) and all([part in text for part in parts]):
-                self.counts[f"programs that differ as told: {what}"] += 1
+                self.counts[f"programs that differ as documented: {description}"] += 1
                 return None
         return problem
 
     def _unless_unsound(self, program: Program, problem: str) -> str | None:
-        """PyTorch does not notice that what a checkpoint saves at its second call is changed in place.
+        """PyTorch does not notice a change in place of tensors that a checkpoint saves at its second call.
 
         On the other hand a gradient by name does not go through all of a checkpoint there.
         """
@@ -248,7 +248,7 @@ class Check:
         return problem
 
     def _unless_checkpoint(self, program: Program, ours: Seen, problem: str) -> str | None:
-        """Gradients that are those without checkpoints are right, whatever the other makes of its checkpoints."""
+        """Gradients that are equal to those without checkpoints are right, even if the other's checkpoints differ."""
         if "checkpoint" not in repr(program):
             return problem
         expected, refused = run(self.fallback, program)

@@ -1,4 +1,4 @@
-"""Programs as data, for two libraries to run: steps over tensors with names, and what each kind of step does.
+"""Programs as data, for two libraries to run: steps over tensors with names, and the functions that run them.
 
 A step that misses an operand is passed over, so that a program stays one when steps are dropped.
 """
@@ -27,7 +27,7 @@ class Step:
     Attributes:
         op: a name in `STEPS`.
         inputs: names of tensors, modules.
-        params: what else it is given; bodies are tuples of steps.
+        params: its other arguments; bodies are tuples of steps.
         outputs: names for the results.
     """
 
@@ -54,7 +54,7 @@ def _is_body(part: Any) -> bool:
 
 @attrs.define
 class Library:
-    """What runs a program.
+    """A library that runs programs.
 
     Attributes:
         name: for messages.
@@ -118,7 +118,7 @@ class Run:
     Attributes:
         library: that runs it.
         tensors: by name, and modules.
-        heard: what each hook was called with.
+        heard: the arguments of the calls of each hook.
         handles: of hooks.
     """
 
@@ -128,7 +128,7 @@ class Run:
     handles: dict[str, Any] = attrs.field(factory=dict)
 
     def inner(self, tensors: Mapping[str, Any]) -> Run:
-        """For the body of a function: it sees what is outside and these."""
+        """For the body of a function: it sees the outer tensors and these."""
         return Run(self.library, {**self.tensors, **tensors}, self.heard, self.handles)
 
     def step(self, step: Step) -> None:
@@ -144,7 +144,7 @@ class Run:
         )
 
     def hear(self, name: str, gradient: Any) -> None:
-        """Note what a hook was called with; PyTorch calls some with None."""
+        """Note the gradient that a hook was called with; PyTorch calls some with None."""
         if gradient is not None:
             self.heard.setdefault(name, []).append(as_array(gradient))
 
@@ -365,7 +365,7 @@ def _dropout(run: Run, given: list[Any], rate: float) -> Any:
     return run.library.module.nn.functional.dropout(given[0], rate, True)
 
 
-# What is asked of autograd
+# Gradients and hooks
 
 
 @_defined("hook")
@@ -374,7 +374,7 @@ def _hook(run: Run, given: list[Any], name: str, factor: float | None) -> None:
         run.hear(name, gradient)
         return None if factor is None or gradient is None else gradient * factor
 
-    _bring_up_to_date(given[0])
+    _update_history(given[0])
     run.handles[name] = given[0].register_hook(heard)
 
 
@@ -386,12 +386,12 @@ def _unhook(run: Run, given: list[Any], name: str) -> None:
 
 @_defined("retain")
 def _retain(run: Run, given: list[Any]) -> None:
-    _bring_up_to_date(given[0])
+    _update_history(given[0])
     given[0].retain_grad()
 
 
-def _bring_up_to_date(view: Any) -> None:
-    """Have PyTorch look at what has become of a view: it dies of some hooks otherwise, or takes the view for a leaf."""
+def _update_history(view: Any) -> None:
+    """Make PyTorch update the history of a view: else it crashes with some hooks, or takes the view for a leaf."""
     if view.requires_grad and view.grad_fn is None and not view.is_leaf:
         raise RuntimeError("a tensor that is no leaf and has no history")
 

@@ -29,7 +29,7 @@ Condition: TypeAlias = Callable[[Tensor], bool]
 
 @attrs.frozen
 class Kinds:
-    """What programs are drawn from.
+    """The kinds of steps that programs are drawn from.
 
     Attributes:
         low: the dtype of blocks under autocast; None for none.
@@ -53,7 +53,7 @@ class Maker:
     Attributes:
         run: the program so far, in vmflow.
         steps: the program so far.
-        own: names of what the body at hand has made; None outside of bodies.
+        own: names of the tensors that the present body has made; None outside of bodies.
         frozen: storages that functions which are called again have used.
         cuts: whether whole tensors that require a gradient are overwritten.  Nothing goes back from there in vmflow,
             and zeros in PyTorch, so that no gradients of such programs are asked for by name.
@@ -123,7 +123,7 @@ class Maker:
         return self.rng.choice(names[-5:] if self.rng.random() < 0.6 else names)
 
     def _apart(self, name: str, condition: Condition = lambda x: True) -> str:
-        """As `_like`, of other memory: what an op does that writes what it reads depends on the order."""
+        """As `_like`, of other memory: the result of an op that overwrites its operand depends on the order."""
         storage = self.run.tensors[name]._blob.storage
         return self._like(name, lambda tensor: tensor._blob.storage is not storage and condition(tensor))
 
@@ -283,7 +283,7 @@ class Maker:
     def _changed_alone(self, name: str) -> None:
         is_complex = self.run.tensors[name].dtype.is_complex
         method, *params = self.rng.choice(UNARY_IN_PLACE[:3] if is_complex else UNARY_IN_PLACE)
-        # Neither of views, which PyTorch refuses, nor of what has views, nor of what keeps its gradient.
+        # Neither views, which PyTorch refuses, nor tensors that have views, nor tensors that keep their gradient.
         storages = Counter([tensor._blob.storage for tensor in self.run.tensors.values() if _is(tensor)])
         kept = self.run.tensors[name]._autograd
         alone = storages[self.run.tensors[name]._blob.storage] == 1 and not (kept is not None and kept.retains)
@@ -352,7 +352,7 @@ class Maker:
             ]
         )
         changes = "changed" in function or "in_place" in function
-        # PyTorch's detach what they change without recording.
+        # PyTorch's functions detach tensors that they change without recording.
         seen_anew = function == "transposed"  # a constant if nothing is recorded, and in PyTorch a view
         name = (
             self._target(function=True) if changes else self._one(lambda tensor: tensor.requires_grad or not seen_anew)
@@ -435,7 +435,7 @@ class Maker:
         if name is not None and self.kinds.dropout:
             self._add("dropout", (name,), 0.5)
 
-    # What is asked of autograd
+    # Gradients and hooks
 
     def _watched(self) -> None:
         name = self._one(lambda tensor: tensor.requires_grad) if self.rng.random() < 0.95 else self._one()
@@ -447,7 +447,7 @@ class Maker:
         elif kind == "hook":
             self._add("hook", (name,), self._named("h"), self.rng.choice([None, 0.5, 2.0]))
         elif self.run.handles:
-            # Those of modules belong to the first call in PyTorch, also within a checkpoint.
+            # In PyTorch hooks of modules belong to the first call, also within a checkpoint.
             names = [name for name in sorted(self.run.handles) if name[0] == "h"]
             self._add("unhook", (), self.rng.choice(names or ["h"]))
 
@@ -466,7 +466,7 @@ class Maker:
 
     def _grad(self) -> None:
         names = self._outputs() if not self.cuts else []
-        # Whether PyTorch calls hooks of what it is asked for depends on what else it is asked for.
+        # Whether PyTorch calls the hooks of a requested tensor depends on the other requested ones.
         wanted = self._tensors(
             lambda tensor: tensor.requires_grad and (tensor.grad_fn is None or not tensor.grad_fn.outputs)
         )
@@ -512,7 +512,7 @@ def _flat(body: Program) -> list[Step]:
     return found
 
 
-# What is drawn: a view is an op, its parameters and how many results it has; None where it does not fit.
+# A drawn view: an op, its parameters and how many results it has; None where it does not fit.
 
 Drawn: TypeAlias = "tuple[str, tuple[Any, ...], int] | None"
 

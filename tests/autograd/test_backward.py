@@ -148,8 +148,8 @@ def test_grad_of_inner_values() -> None:
     assert x.grad is None
 
 
-def test_grad_prunes_what_is_not_wanted() -> None:
-    """The branch towards an unwanted leaf is not walked: its node keeps what it saved."""
+def test_grad_skips_branches_to_unwanted_leaves() -> None:
+    """The branch towards an unwanted leaf is not walked: its node keeps its saved tensors."""
     x, y = leaf(2.0), leaf(3.0)
     branch = y * y
     z = x * branch
@@ -351,7 +351,7 @@ def test_a_product_keeps_only_the_factor_that_the_wanted_gradient_needs(product:
     result = product(own, data) if wanted == 0 else product(data, own)
     del own
     flow.synchronize()
-    # The result is there, and the factor is not.  A block that is used again may be larger than what is asked for.
+    # The result is there, and the factor is not.  A reused block may be larger than requested.
     assert flow.memory_allocated(result.device) < before + result.nbytes // 2
     result.sum().backward()
     assert weight.grad is not None

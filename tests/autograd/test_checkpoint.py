@@ -68,7 +68,7 @@ def test_the_function_is_called_again_once() -> None:
     assert calls == [True, True, False]
 
 
-def test_only_what_is_used_gets_a_gradient_and_only_once() -> None:
+def test_only_used_leaves_get_a_gradient_and_only_once() -> None:
     weight = flow.tensor([2.0, 3.0], requires_grad=True)
     shared = weight * 5  # leads to the weight by another way
     x = shared + 1
@@ -111,7 +111,7 @@ def test_several_results_and_keywords() -> None:
     assert scale.grad.item() == 3.0
 
 
-def test_what_is_not_the_same_again_is_refused() -> None:
+def test_a_second_call_with_other_results_is_refused() -> None:
     sizes = iter([2, 3])
     x = flow.ones(1, requires_grad=True)
     y = checkpoint(lambda value: value.expand(next(sizes)) * 2, x)
@@ -237,7 +237,7 @@ class _Remembering(nn.Module):
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
-def test_what_a_module_remembers_of_its_first_call(calls: int) -> None:
+def test_a_module_that_caches_a_value_at_its_first_call(calls: int) -> None:
     def gradient(call: Any) -> Any:
         module = _Remembering()
         total = call(module, flow.ones(2)).sum()

@@ -293,10 +293,10 @@ def test_an_input_that_is_returned_as_it_is_where_nothing_is_recorded() -> None:
     seen = _AsItIs.apply(view)
     whole.mul_(3)
     with pytest.raises(RuntimeError, match="was changed in place since"):
-        seen.sum()  # brought up to date it would lose the gradient of its own
+        seen.sum()  # updating its history would replace its own gradient
 
 
-def test_what_is_marked_dirty_keeps_its_gradient() -> None:
+def test_a_tensor_marked_dirty_keeps_its_gradient() -> None:
     class Doubled(flow.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
@@ -315,7 +315,7 @@ def test_what_is_marked_dirty_keeps_its_gradient() -> None:
     assert y.grad.tolist() == [1.0, 1.0]
 
 
-def test_a_second_derivative_of_what_is_differentiable_once_is_refused() -> None:
+def test_second_derivatives_through_once_differentiable_are_refused() -> None:
     class Square(flow.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:

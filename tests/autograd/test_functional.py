@@ -1,4 +1,4 @@
-"""Jacobians, Hessians and products with them, as functions and as what makes functions; compared with torch's."""
+"""Jacobians, Hessians and products with them, by `autograd.functional` and by `func`; compared with torch's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CASES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "jvp": lambda t, f, one: f.jvp(_pair, (one(X), one(W)), (one(X + 1), one(W * 2))),
     "jacobian": lambda t, f, one: f.jacobian(_pair, (one(X), one(W))),
     "jacobian of one": lambda t, f, one: f.jacobian(lambda x: x.outer(x), one(X)),
-    "jacobian of what does not depend": lambda t, f, one: f.jacobian(lambda x, w: (x * 2, one(X)), (one(X), one(W))),
+    "jacobian of a constant input": lambda t, f, one: f.jacobian(lambda x, w: (x * 2, one(X)), (one(X), one(W))),
     "hessian": lambda t, f, one: f.hessian(_scalar, (one(X), one(W))),
     "hessian of one": lambda t, f, one: f.hessian(lambda x: (x**3).sum(), one(X)),
     "hessian of a linear function": lambda t, f, one: f.hessian(lambda x: x.sum(), one(X)),
@@ -75,7 +75,7 @@ def test_as_torch(name: str) -> None:
     _same(ours, CASES[name](torch, torch.autograd.functional, torch.tensor))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what it loads for forward mode
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads forward mode
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_transformed_as_torch(name: str) -> None:
     torch = pytest.importorskip("torch")
@@ -102,7 +102,7 @@ def test_the_inputs_keep_their_own_gradients() -> None:
     assert x.grad is None
 
 
-def test_what_does_not_fit() -> None:
+def test_errors_of_wrong_arguments() -> None:
     x = flow.tensor(X)
     with pytest.raises(RuntimeError, match="does not depend on the inputs"):
         functional.jacobian(lambda value: flow.ones(2), x, strict=True)

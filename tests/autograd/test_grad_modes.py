@@ -26,7 +26,7 @@ def state() -> State:
     return flow.is_grad_enabled(), flow.is_inference_mode_enabled()
 
 
-# By name, a decorator, and the state within what it decorates.
+# By name, a decorator, and the state within decorated functions.
 DECORATORS: dict[str, tuple[Any, State]] = {
     "no_grad": (flow.no_grad, (False, False)),
     "no_grad()": (flow.no_grad(), (False, False)),
@@ -251,7 +251,7 @@ def test_another_thread_begins_with_gradients() -> None:
     assert found == [(True, False)]
 
 
-def test_what_is_made_in_inference_mode_is_an_ordinary_tensor() -> None:
+def test_inference_mode_makes_ordinary_tensors() -> None:
     x = flow.ones(2, requires_grad=True)
     with flow.inference_mode():
         factor = x + 1
@@ -274,7 +274,7 @@ def test_a_class_is_decorated_with_a_warning(mode: Any) -> None:
     assert (made.state[0], made.number) == (mode in (flow.enable_grad,) or isinstance(mode, flow.set_grad_enabled), 3)
 
 
-def test_what_cannot_be_decorated() -> None:
+def test_only_functions_can_be_decorated() -> None:
     with pytest.raises(TypeError, match="decorates functions, not int"):
         flow.no_grad(3)  # type: ignore[arg-type]
 

@@ -130,7 +130,7 @@ def test_gradients_that_are_missing_or_different_each_time() -> None:
     assert gradcheck(Restless.apply, _input(1), nondet_tol=1e-4)
 
 
-def test_what_cannot_be_checked() -> None:
+def test_functions_that_cannot_be_checked() -> None:
     with pytest.raises(ValueError, match="no input requires a gradient"):
         gradcheck(flow.exp, flow.ones(2))
     with pytest.raises(TypeError, match="complex inputs"):

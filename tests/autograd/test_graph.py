@@ -1,4 +1,4 @@
-"""`autograd.graph`: what ops save, places in the graph, and hooks of nodes and of several gradients."""
+"""`autograd.graph`: hooks for saved tensors, places in the graph, and hooks of nodes and of several gradients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def numbers(*shape: int) -> flow.Tensor:
 
 
 def noting(note: Callable[[flow.Tensor], object]) -> saved_tensors_hooks:
-    """Hooks that change nothing; `note` is called with what is packed."""
+    """Hooks that change nothing; `note` is called with each packed tensor."""
 
     def pack(tensor: flow.Tensor) -> flow.Tensor:
         note(tensor)
@@ -61,7 +61,7 @@ class Squared(Function):
         return found
 
 
-# By name, a function whose ops save inputs, outputs, several of both, and what lies strided.
+# By name, a function whose ops save inputs, outputs, several of both, and strided tensors.
 FUNCTIONS: dict[str, Callable[[flow.Tensor], flow.Tensor]] = {
     "inputs": lambda x: x * x.sin() / (x + 1),
     "outputs": lambda x: x.exp().tanh().sqrt(),
@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, Callable[[flow.Tensor], flow.Tensor]] = {
     "choice": lambda x: flow.where(x > 1, x * x, x.exp()).addcmul(x, x),
 }
 
-# By name, hooks after which gradients are what they are without.
+# By name, hooks that do not change gradients.
 HOOKS: dict[str, Callable[[], Any]] = {
     "as it is": lambda: saved_tensors_hooks(lambda x: x, lambda x: x),
     "copies": lambda: saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor.clone()),
@@ -115,7 +115,7 @@ def test_second_derivatives_are_those_without_hooks(name: str) -> None:
     np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-13)
 
 
-def test_what_is_kept_is_what_the_hook_returned() -> None:
+def test_the_result_of_the_pack_hook_is_kept() -> None:
     x = numbers(4)
     unpacked: list[Any] = []
 
@@ -130,7 +130,7 @@ def test_what_is_kept_is_what_the_hook_returned() -> None:
     assert unpacked == ["kept", "kept"]
 
 
-def test_the_memory_of_what_was_packed_is_given_up() -> None:
+def test_the_memory_of_packed_tensors_is_released() -> None:
     x = numbers(4)
     with saved_tensors_hooks(lambda tensor: tensor.detach().numpy(), flow.tensor):
         between = x * 2
@@ -216,7 +216,7 @@ def test_a_checkpoint_packs_its_arguments_alone() -> None:
     assert x.grad is not None
 
 
-def test_what_is_packed_may_change_in_place_unless_it_is_kept_as_it_is() -> None:
+def test_a_packed_tensor_may_change_in_place_unless_the_hook_returned_it() -> None:
     def program(pack: Callable[[Any], Any]) -> flow.Tensor:
         x = numbers(3)
         with saved_tensors_hooks(pack, lambda value: value):
@@ -233,7 +233,7 @@ def test_what_is_packed_may_change_in_place_unless_it_is_kept_as_it_is() -> None
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, None)])
-def test_an_op_in_place_packs_what_it_needs_or_misses_it_as_without_hooks(part: slice) -> None:
+def test_an_op_in_place_with_hooks_packs_or_misses_its_operands_as_without(part: slice) -> None:
     def outcome(hooks: Any) -> Any:
         x = numbers(3)
         with hooks:
@@ -298,7 +298,7 @@ def test_hooks_that_are_forbidden() -> None:
         numbers(2).exp()
 
 
-def test_a_graph_packs_what_it_saves() -> None:
+def test_a_graph_packs_its_saved_tensors() -> None:
     weight = nn.Parameter(numbers(3).detach())
 
     class Weighted(nn.Graph):
@@ -359,7 +359,7 @@ def test_edges_that_do_not_fit() -> None:
         flow.autograd.grad(y.sum(), get_gradient_edge(x), materialize_grads=True)
 
 
-# Gradients of what is asked for
+# Gradients by name
 
 
 def test_accumulating_into_some_inputs() -> None:
@@ -411,7 +411,7 @@ def test_an_input_that_is_not_used_gets_nothing() -> None:
     assert other.grad is None
 
 
-def test_zeros_for_what_is_not_used() -> None:
+def test_unused_inputs_can_get_zeros() -> None:
     x, other = numbers(3), numbers(2, 2)
     found = flow.autograd.grad((x * x).sum(), {"x": x, "other": other}, materialize_grads=True)
     assert list(found) == ["x", "other"]
@@ -490,7 +490,7 @@ def test_hooks_of_nodes_see_and_replace_gradients() -> None:
     assert len(seen) == 2
 
 
-def test_what_a_hook_of_a_node_keeps_is_not_changed_by_accumulation() -> None:
+def test_accumulation_does_not_change_gradients_that_hooks_of_nodes_keep() -> None:
     x = numbers(3)
     kept: list[flow.Tensor] = []
     for _ in range(2):
@@ -514,7 +514,7 @@ def test_hooks_of_a_slice_and_of_a_function() -> None:
     np.testing.assert_allclose(grad_of(x), [1, 1, *(4 * x.detach().numpy()[2:])])
 
 
-def test_hooks_of_nodes_that_return_what_does_not_fit() -> None:
+def test_hooks_of_nodes_that_return_wrong_gradients() -> None:
     x = numbers(3)
     y = x * x
     assert y.grad_fn is not None

@@ -42,7 +42,7 @@ def weighted(parts: Sequence[Tensor]) -> Tensor:
 
 
 def expected(cut: Cut) -> Any:
-    """By indices: what each element of each part is."""
+    """By indices: the element of the whole behind each element of each part."""
     places = [tensor.numpy().astype(int) for tensor in cut(flow.arange(24).reshape(6, 4))]
     found = np.zeros(24)
     for number, part in enumerate(places):
@@ -51,7 +51,7 @@ def expected(cut: Cut) -> Any:
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_each_gets_what_is_its(name: str) -> None:
+def test_each_element_gets_the_gradient_of_its_parts(name: str) -> None:
     x = leaf()
     y = x * 1
     weighted(CUTS[name](y)).backward()
@@ -60,7 +60,7 @@ def test_each_gets_what_is_its(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_a_leaf_gets_what_is_its_as_well(name: str) -> None:
+def test_elements_of_a_leaf_get_the_gradient_of_their_parts(name: str) -> None:
     x, seen = leaf(), []
     x.register_hook(lambda gradient: seen.append(gradient.detach().numpy().copy()))
     weighted(CUTS[name](x)).backward()
@@ -84,7 +84,7 @@ def test_a_leaf_that_is_not_asked_for_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_what_hooks_see_and_what_is_kept_is_whole(name: str) -> None:
+def test_hooks_see_whole_gradients_and_whole_ones_are_kept(name: str) -> None:
     x, seen = leaf(), []
     y = x * 1
     y.register_hook(lambda gradient: seen.append(gradient))
@@ -168,7 +168,7 @@ def test_graphs_find_the_same_to_the_sign_of_zero(numbers: list[float]) -> None:
     np.testing.assert_array_equal(eager.numpy().view(np.int32), compiled.numpy().view(np.int32))
 
 
-def test_what_a_hook_changes_in_place_later_does_not_change_a_part() -> None:
+def test_a_hook_that_changes_a_gradient_in_place_later_does_not_change_a_part() -> None:
     """Both operands of a sum have one gradient, of which the one is a part that waits for others."""
     a, b = flow.zeros(4, requires_grad=True), flow.zeros(4, requires_grad=True)
     limited = b[0:2]

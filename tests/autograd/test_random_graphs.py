@@ -35,7 +35,7 @@ LOW = [pytest.param(low, marks=pytest.mark.host) for low in ("bfloat16", "float1
 
 @pytest.mark.parametrize("low", [None, *LOW])
 def test_as_in_pytorch(low: str | None) -> None:
-    pytest.importorskip("torch", reason="what programs are compared with")
+    pytest.importorskip("torch", reason="programs are compared with PyTorch's results")
     counts: Counter[str] = Counter()
     check = Check(our_library(), torch_library(), torch_library(plain=True), counts)
     assert _problems(check, range(150 if low is None else 40), Kinds(low=low)) == []

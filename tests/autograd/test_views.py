@@ -1,4 +1,4 @@
-"""Views that are changed in place, and views of what was changed, have the gradients that PyTorch gives them."""
+"""Views that are changed in place, and views of changed tensors, have the gradients that PyTorch gives them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_views_of_leaves_and_views_made_without_recording_are_refused_before_any
     assert y.tolist() == [1.0, 1.0]
 
 
-def test_what_a_view_kept_and_another_view_changed_is_noticed() -> None:
+def test_a_change_through_another_view_of_saved_memory_is_noticed() -> None:
     x = flow.ones(2, requires_grad=True)
     y = x * 1
     z = y[:1] * y[:1]
@@ -171,7 +171,7 @@ def test_what_a_view_kept_and_another_view_changed_is_noticed() -> None:
         z.sum().backward()
 
 
-def test_what_is_known_of_a_tensor_stays_with_it_when_it_changes_in_place() -> None:
+def test_hooks_and_gradients_stay_with_a_tensor_that_changes_in_place() -> None:
     x = flow.tensor([1.0, 2.0], requires_grad=True)
     y = x * 3
     heard: list[list[float]] = []
@@ -208,7 +208,7 @@ def test_a_kept_gradient_of_a_view_follows_its_base() -> None:
     assert view.grad.tolist() == [3.0]
 
 
-def test_a_hook_of_a_view_hears_of_what_was_computed_from_it_before_it_changed() -> None:
+def test_a_hook_of_a_view_gets_gradients_from_uses_before_its_change() -> None:
     x = flow.tensor([1.0, 2.0], requires_grad=True)
     base = x * 1
     view = base[:1]
@@ -235,5 +235,5 @@ def test_seen_differently_where_nothing_is_recorded() -> None:
     assert flow.autograd.grad(view.sum(), x)[0] is not None  # whose base is a view by now
 
 
-def test_what_has_no_elements_is_never_written_twice() -> None:
+def test_an_expanded_tensor_without_elements_can_be_changed_in_place() -> None:
     assert flow.ones(0, 1).expand(2, 0, 3).add_(1).shape == (2, 0, 3)

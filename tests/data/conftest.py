@@ -26,7 +26,7 @@ def join_workers() -> None:
         if thread.name.startswith("vmflow-data"):
             deadline = time.monotonic() + PATIENCE
             while thread.is_alive() and time.monotonic() < deadline:
-                # The thread itself may have held what the last collection was to free, on its way back to its inbox.
+                # The thread itself may have kept the objects alive during the last collection, on its way to its inbox.
                 gc.collect()
                 thread.join(0.1)
             assert not thread.is_alive(), f"{thread.name} was left behind"

@@ -29,7 +29,7 @@ class Squares(Dataset[Any]):
 
 
 class Failing(Squares):
-    """Raises `error`, or what it makes of 1 and 2, for sample `bad`."""
+    """Raises `error`, or the exception that it makes of 1 and 2, for sample `bad`."""
 
     def __init__(self, bad: int, error: Any, length: int = 10) -> None:
         super().__init__(length)
@@ -59,7 +59,7 @@ class Dying(Squares):
 
 
 class Gated(Squares):
-    """Notes what was asked for; from sample `held` on, waits for the gate."""
+    """Notes the requested samples; from sample `held` on, waits for the gate."""
 
     def __init__(self, length: int = 10, held: int = 0) -> None:
         super().__init__(length)
@@ -99,7 +99,7 @@ class Noise(Squares):
 
 
 class Infos(Squares):
-    """What the worker is told."""
+    """The facts about the worker."""
 
     def __getitem__(self, index: int) -> Any:
         info = get_worker_info()

@@ -165,7 +165,7 @@ class _Nothing(IterableDataset[int]):
         (lambda: iter(_Nothing()), NotImplementedError, "must define __iter__"),
     ],
 )
-def test_what_will_not_do(make: Any, error: type[Exception], message: str) -> None:
+def test_wrong_arguments_are_refused(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
 

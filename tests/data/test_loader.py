@@ -88,7 +88,7 @@ def test_the_default_generator_decides_if_none_is_given() -> None:
     assert sorted(orders[0]) == list(range(50))
 
 
-def test_what_workers_are_told() -> None:
+def test_workers_know_their_number_and_seed() -> None:
     generator = flow.Generator()
 
     def infos(num_workers: int) -> list[Any]:
@@ -172,7 +172,7 @@ def test_an_error_comes_in_its_turn(way: Way, num_workers: int) -> None:
 
 @pytest.mark.parametrize("error", [StopIteration(1), StopAsyncIteration(), GeneratorExit(), asyncio.CancelledError()])
 @workers
-def test_what_would_steer_the_consumer_becomes_an_error(error: BaseException, num_workers: int) -> None:
+def test_exceptions_that_would_steer_the_consumer_become_errors(error: BaseException, num_workers: int) -> None:
     with pytest.raises(RuntimeError, match=f"{type(error).__name__} was raised while fetching sample 1") as caught:
         plainly(DataLoader(Failing(1, error), num_workers=num_workers))
     assert caught.value.__cause__ is error
@@ -370,7 +370,7 @@ async def _one(batches: Any) -> Any:
     return await anext(batches)
 
 
-# Several at once
+# Several iterations at the same time
 
 
 @pytest.mark.parametrize("persistent", [False, True])

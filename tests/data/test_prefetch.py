@@ -11,7 +11,7 @@ from vmflow.utils.data.prefetch import NOTHING, Prefetch
 
 
 class Run:
-    """Drives a `Prefetch` as an iteration does, and checks what must hold all the time."""
+    """Drives a `Prefetch` as an iteration does, and checks its invariants at each step."""
 
     def __init__(self, workers: int, ahead: int, in_order: bool, length: int, shares: list[int] | None) -> None:
         self.prefetch = Prefetch(workers, ahead, in_order)

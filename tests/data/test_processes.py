@@ -1,4 +1,4 @@
-"""Workers that are processes: what they send, how they die, and how a program with them ends."""
+"""Workers that are processes: their messages, how they die, and how a program with them ends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_as_threads_do() -> None:
     ("error", "kind", "message"),
     [(KeyError("planted"), KeyError, "planted"), (Unpicklable, RuntimeError, "Unpicklable, which cannot be")],
 )
-def test_an_error_brings_its_traceback(error: Any, kind: type[BaseException], message: str) -> None:
+def test_an_error_comes_with_its_traceback(error: Any, kind: type[BaseException], message: str) -> None:
     batches = iter(loader(Failing(3, error), 2))
     assert next(batches)[1].tolist() == [0, 1]
     with pytest.raises(kind, match=message) as caught:
@@ -80,7 +80,7 @@ def test_a_killed_process_is_an_error() -> None:
     assert next(iter(batches))[1].tolist() == [0]  # by another process
 
 
-def test_what_cannot_be_pickled() -> None:
+def test_an_unpicklable_function_is_refused() -> None:
     with pytest.raises((AttributeError, TypeError), match="pickle") as caught:
         list(loader(Squares(), collate_fn=lambda samples: samples))
     assert 'worker_kind="thread"' in caught.value.__notes__[-1]

@@ -1,4 +1,4 @@
-"""LBFGS: against PyTorch's, on a problem with a known end, and what it leaves behind when a closure raises."""
+"""LBFGS: against PyTorch's, on a problem with a known end, and the parameters after a closure that raises."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_parameters_without_gradients_and_small_dtypes() -> None:
     assert optimizer.state[unused]["n_iter"] == before
 
 
-def test_what_is_refused() -> None:
+def test_wrong_arguments_are_refused() -> None:
     parameter = flow.zeros(1, requires_grad=True)
     with pytest.raises(ValueError, match="one group"):
         optim.LBFGS([{"params": [parameter]}, {"params": [flow.zeros(1)]}])

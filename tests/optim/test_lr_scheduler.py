@@ -378,7 +378,7 @@ def test_rates_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == ""
 
 
-def test_what_is_refused() -> None:
+def test_wrong_arguments_are_refused() -> None:
     optimizer = optimizer_of(flow)
     with pytest.raises(TypeError, match="expected an optimizer, got int"):
         lr_scheduler.StepLR(3, 2)  # type: ignore[arg-type]

@@ -173,7 +173,7 @@ def test_parameters_that_do_not_fit() -> None:
         getattr(optim, name)([]).step()
 
 
-def test_singular_values_are_brought_near_one() -> None:
+def test_singular_values_move_near_one() -> None:
     parameter = flow.zeros(6, 4, requires_grad=True)
     optimizer = optim.Muon([parameter], lr=1.0, weight_decay=0.0, momentum=0.0, adjust_lr_fn="match_rms_adamw")
     parameter.grad = flow.tensor(np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))

@@ -105,7 +105,7 @@ def test_first_steps_by_hand() -> None:
     close(one_step(lambda x: optim.SGD(x, lr=0.1, weight_decay=0.5)), 2 - 0.1 * 4)
     close(one_step(lambda x: optim.SGD(x, lr=0.1, momentum=0.9, dampening=0.5), steps=2), 2 - 0.3 - 0.1 * (2.7 + 1.5))
     close(one_step(lambda x: optim.SGD(x, lr=0.1, momentum=0.9, nesterov=True)), 2 - 0.1 * (3 + 2.7))
-    # Whatever the gradient, Adam's first step is as long as the learning rate.
+    # Adam's first step is as long as the learning rate, for any gradient.
     close(one_step(lambda x: optim.Adam(x, lr=0.1, eps=0)), 1.9)
     close(one_step(lambda x: optim.Adam(x, lr=0.1, eps=0, maximize=True)), 2.1)
     close(one_step(lambda x: optim.AdamW(x, lr=0.1, eps=0, weight_decay=0.5)), 2 * 0.95 - 0.1)
@@ -403,7 +403,7 @@ def test_zero_grad_forgets_how_a_gradient_was_made() -> None:
         (lambda: [flow.zeros(1)] * 2, ValueError, "given twice"),
     ],
 )
-def test_what_cannot_be_optimized(params: Any, error: type[Exception], match: str) -> None:
+def test_wrong_parameters_are_refused(params: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         optim.SGD(params())
 

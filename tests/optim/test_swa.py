@@ -93,7 +93,7 @@ def test_rates_are_those_of_pytorch(arguments: dict[str, Any]) -> None:
     np.testing.assert_allclose(found[0], known, rtol=1e-10)
 
 
-def test_what_rates_are_refused() -> None:
+def test_wrong_rates_are_refused() -> None:
     optimizer = optim.SGD([flow.zeros(1)])
     for arguments, match in (
         ({"anneal_strategy": "log"}, "anneal_strategy"),
