@@ -147,7 +147,7 @@ def _as_arrays(given: Any) -> Any:
     if isinstance(given, Tensor):
         return np.asarray(given)
     if type(given) in (list, tuple):
-        return type(given)([_as_arrays(entry) for entry in given])
+        return type(given)([_as_arrays(item) for item in given])
     if type(given) is dict:
         return {key: _as_arrays(value) for key, value in given.items()}
     return given

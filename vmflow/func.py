@@ -279,7 +279,10 @@ def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tu
         roots, weights = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         found = _autograd.grad(roots, inputs, weights, retain_graph=True, create_graph=True, allow_unused=True)
     return tuple(
-        [operand.new_zeros(operand.shape) if one is None else one for one, operand in zip(found, inputs, strict=True)]
+        [
+            operand.new_zeros(operand.shape) if gradient is None else gradient
+            for gradient, operand in zip(found, inputs, strict=True)
+        ]
     )
 
 

@@ -612,12 +612,12 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
                 f"takes {nbytes}"
             )
         memory = np.empty(nbytes, np.uint8)
-        room, done = memory.data, 0
+        view, done = memory.data, 0
         while done < nbytes:
             part = content.read(min(_CHUNK, nbytes - done))
             if not part:
                 raise EOFError(f"{entry.filename!r} ends after {done} bytes of {nbytes}")
-            room[done : done + len(part)] = part
+            view[done : done + len(part)] = part
             done += len(part)
         content.read(1)  # at its end its checksum is compared
         return np.ndarray(shape, dtype, memory, order="F" if fortran else "C")
@@ -631,9 +631,9 @@ def _declared_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
     """
     if dtype.hasobject:
         raise ValueError(f"{name!r} holds Python objects, which are never unpickled")
-    if len(shape) > _MOST_DIMENSIONS or any([type(value) is not int or value < 0 for value in shape]):
+    if len(shape) > _MOST_DIMENSIONS or any([type(size) is not int or size < 0 for size in shape]):
         raise ValueError(f"{name!r} cannot have the shape {list(shape)}")
-    if math.prod([max(value, 1) for value in shape]) * dtype.itemsize > _MOST_BYTES:
+    if math.prod([max(size, 1) for size in shape]) * dtype.itemsize > _MOST_BYTES:
         raise ValueError(f"{name!r} of the shape {list(shape)} is too large for any memory")
     return math.prod(shape) * dtype.itemsize
 

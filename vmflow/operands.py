@@ -24,20 +24,22 @@ def described(given: Any) -> str:
 
 def advice(given: Sequence[Any]) -> str:
     """A hint for the end of the error message; empty if there is none."""
-    if any([isinstance(value, np.ndarray) for value in given]):
+    if any([isinstance(operand, np.ndarray) for operand in given]):
         return (
             "; make a tensor of the array: vmflow.from_numpy(array) shares its memory, vmflow.tensor(array) copies it"
         )
-    if any([isinstance(value, (list, tuple)) for value in given]):
+    if any([isinstance(operand, (list, tuple)) for operand in given]):
         return "; make a tensor of numbers in sequences with vmflow.tensor(...)"
-    if any([described(value).endswith(".Tensor") for value in given]):
+    if any([described(operand).endswith(".Tensor") for operand in given]):
         return "; vmflow.from_dlpack(...) takes another library's tensor over"
     return ""
 
 
 def not_tensors(name: str, given: Sequence[Any]) -> TypeError:
     """The error of an op that takes tensors, and was given these."""
-    return TypeError(f"{name}: expected tensors, got {', '.join([described(value) for value in given])}{advice(given)}")
+    return TypeError(
+        f"{name}: expected tensors, got {', '.join([described(operand) for operand in given])}{advice(given)}"
+    )
 
 
 def no_number(name: str, given: Any) -> TypeError:

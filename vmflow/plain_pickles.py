@@ -437,13 +437,13 @@ def check_result(value: Any, allowed: tuple[type, ...]) -> None:
             continue
         parts = _parts(part)
         if seen:
-            heights[id(part)] = 1 + max([heights.get(id(entry), 0) for entry in parts], default=0)
+            heights[id(part)] = 1 + max([heights.get(id(child), 0) for child in parts], default=0)
             if heights[id(part)] > _MOST_DEPTH:
                 raise Damaged(f"it is nested more than {_MOST_DEPTH} deep")
         elif id(part) not in heights:
             heights[id(part)] = _UNDER_WAY
             left.append((part, True))
-            left += [(entry, False) for entry in parts]
+            left += [(child, False) for child in parts]
         elif heights[id(part)] == _UNDER_WAY:
             raise Damaged("it contains itself")
 

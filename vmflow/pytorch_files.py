@@ -216,13 +216,13 @@ class _Archive:
     def _read(self, name: str) -> Array:
         entry = self._archive.getinfo(f"{self._folder}/{name}")
         memory = np.empty(entry.file_size, np.uint8)
-        room, done = memory.data, 0
+        view, done = memory.data, 0
         with _reading(), self._archive.open(entry) as content:
             while done < len(memory):
                 part = content.read(min(1 << 20, len(memory) - done))
                 if not part:
                     raise Damaged(f"{name!r} in it ends after {done} bytes of {len(memory)}")
-                room[done : done + len(part)] = part
+                view[done : done + len(part)] = part
                 done += len(part)
             content.read(1)  # at its end its checksum is compared
         return memory
@@ -285,7 +285,7 @@ def _loaded_old(content: bytes, place: Placing) -> Any:
     end = planned.read_with(content, begin.position, noted)[1]
     names = _Plain(content, end)
     keys = names.read()
-    if type(keys) is not list or any([type(value) is not str for value in keys]) or len(set(keys)) != len(keys):
+    if type(keys) is not list or any([type(key) is not str for key in keys]) or len(set(keys)) != len(keys):
         raise Damaged("its list of storages is none")
     position = names.position
     spans: dict[str, tuple[int, int]] = {}
@@ -531,7 +531,7 @@ def _lengths(given: Any) -> tuple[int, ...]:
     if (
         type(given) not in (tuple, list, Size)
         or len(given) > _MOST_DIMENSIONS
-        or not all([_is_size(value) for value in given])
+        or not all([_is_size(size) for size in given])
     ):
         raise Damaged("its pickle has a tensor with sizes or strides that are none")
     return tuple(given)
@@ -539,7 +539,7 @@ def _lengths(given: Any) -> tuple[int, ...]:
 
 def _check_extent(stored: _Stored, kind: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """Raise `Damaged` unless a tensor lies within its storage."""
-    if math.prod([max(value, 1) for value in shape]) * kind.itemsize > _MOST_BYTES:
+    if math.prod([max(size, 1) for size in shape]) * kind.itemsize > _MOST_BYTES:
         raise Damaged(f"its pickle has a tensor of the shape {list(shape)}, which is too large for any memory")
     end = offset
     if 0 not in shape:

@@ -235,17 +235,17 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
     leaves_out = shortened and array.shape[0] > 2 * border
     shown = [*array[:border], *array[array.shape[0] - border :]] if leaves_out else list(array)
     if array.ndim > 1:
-        parts = [_nested(value, indent + 1, write, width, shortened) for value in shown]
+        parts = [_nested(row, indent + 1, write, width, shortened) for row in shown]
         if leaves_out:
             parts.insert(border, "...")
         gap = ",".ljust(array.ndim, "\n") + " " * (indent + 1)
         return f"[{gap.join(parts)}]"
-    parts = [write(value) for value in shown]
+    parts = [write(element) for element in shown]
     if leaves_out:
         parts.insert(border, " ...")
     # As many in each line as fit, as if the dots were as wide as a number.
-    room = max(1, (_chosen.linewidth - indent) // (width + 2))
-    lines = [", ".join(parts[start : start + room]) for start in range(0, len(parts), room)]
+    per_line = max(1, (_chosen.linewidth - indent) // (width + 2))
+    lines = [", ".join(parts[start : start + per_line]) for start in range(0, len(parts), per_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
@@ -298,7 +298,7 @@ def _width(write: Callable[[Any], str], array: Array) -> int:
     if array.dtype.kind == "f":
         # A single nan must not push the others apart.
         array = array[np.isfinite(array) & (array != 0)]
-    return max([len(write(value)) for value in array.reshape(-1)], default=0)
+    return max([len(write(element)) for element in array.reshape(-1)], default=0)
 
 
 def _number_format(array: Array) -> Callable[[Any], str]:

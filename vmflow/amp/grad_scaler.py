@@ -133,7 +133,7 @@ class GradScaler:
             with scope(shield=True):
                 # Not zero until they were looked at: if that is dropped, the gradients are not fit for a step.
                 findings.append(full((), 1.0, device=device, dtype=dtypes.float32))
-            size = sum([value.numel() for value in chosen])
+            size = sum([gradient.numel() for gradient in chosen])
             kernel = choose_update("unscale", device).kernel()
             issue_update(Update("unscale_", kernel, [scale.to(device)], [findings[-1], *chosen], size))
         total = zeros((), dtype=dtypes.float32, device=scale.device) if not findings else findings[0].to(scale.device)

@@ -61,7 +61,10 @@ def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create
     if strict and None in [gradient if gradient is None else 0 for gradient in found]:
         raise RuntimeError(f"{name}: the results do not depend on an input, which strict=True forbids")
     return tuple(
-        [operand.new_zeros(operand.shape) if one is None else one for one, operand in zip(found, inputs, strict=True)]
+        [
+            operand.new_zeros(operand.shape) if gradient is None else gradient
+            for gradient, operand in zip(found, inputs, strict=True)
+        ]
     )
 
 

@@ -149,7 +149,7 @@ def _compare_along(
         outputs, _ = as_tensors("gradcheck", func(*given))
     checked = [number for number, output in enumerate(outputs) if output.dtype.is_floating_point]
     wanted = [given[place] for place in moved]
-    ways = [_direction(random, value) for value in wanted]
+    ways = [_direction(random, operand) for operand in wanted]
     slopes = [_slopes(func, given, place, way, checked, eps) for place, way in zip(moved, ways, strict=True)]
     for row, number in enumerate(checked):
         weights = _direction(random, outputs[number])
@@ -183,7 +183,7 @@ def _slopes(
     """How the results change as an input is moved along `way`, each as a vector, by central differences."""
     array = given[place].detach().numpy()
     above, below = [_values(func, given, place, array + step * way, checked) for step in (eps, -eps)]
-    return [(one - other) / (2 * eps) for one, other in zip(above, below, strict=True)]
+    return [(high - low) / (2 * eps) for high, low in zip(above, below, strict=True)]
 
 
 def _pulled_back(output: Tensor, inputs: list[Tensor], weights: Array) -> list[Array]:
@@ -192,8 +192,8 @@ def _pulled_back(output: Tensor, inputs: list[Tensor], weights: Array) -> list[A
         return [np.zeros(operand.numel()) for operand in inputs]
     found = _autograd.grad(output, inputs, output.new_tensor(weights), retain_graph=True, allow_unused=True)
     return [
-        np.zeros(operand.numel()) if one is None else one.detach().numpy().reshape(-1)
-        for one, operand in zip(found, inputs, strict=True)
+        np.zeros(operand.numel()) if gradient is None else gradient.detach().numpy().reshape(-1)
+        for gradient, operand in zip(found, inputs, strict=True)
     ]
 
 
@@ -242,8 +242,8 @@ def _differences(
     sizes = [len(column) for column in columns]
     if 0 in sizes:  # an input without elements has nothing to differ
         empty = [
-            value.reshape(-1, 1)[:, :0]
-            for value in _values(func, given, moved[0], given[moved[0]].detach().numpy(), checked)
+            vector.reshape(-1, 1)[:, :0]
+            for vector in _values(func, given, moved[0], given[moved[0]].detach().numpy(), checked)
         ]
         columns = [column or empty for column in columns]
     return [[column[row] for column in columns] for row in range(len(checked))]

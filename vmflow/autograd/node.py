@@ -31,8 +31,8 @@ Edge: TypeAlias = "AutogradMeta | None"
 # A place whose gradient can be asked for: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
-# For `Node.sequence`; after 0, which is before every node, and with room for views whose history is renewed later on:
-# they come right after their base's node.
+# For `Node.sequence`: above 0, which is before every node, and in steps of 4, so that views whose history is renewed
+# later on get numbers right after their base's node.
 _numbers: Final = count(4, 4)
 
 

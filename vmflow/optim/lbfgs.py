@@ -83,7 +83,7 @@ class LBFGS(Optimizer):
         check_not_negative("LBFGS", group, "lr", "tolerance_grad", "tolerance_change")
         if group["line_search_fn"] not in (None, "strong_wolfe"):
             raise ValueError(f"LBFGS: line_search_fn must be None or 'strong_wolfe', got {group['line_search_fn']!r}")
-        if any([value.is_complex() for value in group["params"]]):
+        if any([parameter.is_complex() for parameter in group["params"]]):
             raise TypeError("LBFGS: complex parameters are not supported; optimize their real and imaginary parts")
 
     def take_step(self, skip: Tensor | None, closure: Callable[[], Any] | None = None) -> Any:

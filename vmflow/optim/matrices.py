@@ -83,7 +83,7 @@ class Adafactor(Optimizer):
 
     def update(self, group: dict[str, Any]) -> Callable[[], Update] | None:
         parameters = with_gradients(group)
-        states = [self._state_of(value) for value in parameters]
+        states = [self._state_of(parameter) for parameter in parameters]
 
         def step() -> Update:
             values: list[Tensor] = []
@@ -224,7 +224,7 @@ class Muon(Optimizer):
         ]
 
         def step() -> Update:
-            pairs = [_muon(group, *each) for each in zip(parameters, buffers, strict=True)]
+            pairs = [_muon(group, *pair) for pair in zip(parameters, buffers, strict=True)]
             values = [tensor for pair in pairs for tensor in pair]
             outputs = [tensor for pair in zip(parameters, buffers, strict=True) for tensor in pair]
             return self._assignment(group, values, outputs)
@@ -262,7 +262,7 @@ def _orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps:
 
 
 def _check_real(name: str, group: dict[str, Any]) -> None:
-    if any([value.is_complex() for value in group["params"]]):
+    if any([parameter.is_complex() for parameter in group["params"]]):
         raise TypeError(f"{name}: complex parameters are not supported; optimize their real and imaginary parts")
 
 

@@ -21,7 +21,7 @@ from vmflow.scopes import scope
 from vmflow.tensors import Handle, Tensor
 from vmflow.transfers import spread_like
 
-from .given import check_is_tensor, listed
+from .parameter_checks import check_is_tensor, listed
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
@@ -306,7 +306,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to zero."""
-        zero_gradients([value for group in self.param_groups for value in group["params"]], set_to_none)
+        zero_gradients([parameter for group in self.param_groups for parameter in group["params"]], set_to_none)
 
     # Saving
 
@@ -320,7 +320,7 @@ class Optimizer:
         for group in self.param_groups:
             for parameter in group["params"]:
                 numbers[parameter] = len(numbers)
-            groups.append({**group, "params": [numbers[value] for value in group["params"]]})
+            groups.append({**group, "params": [numbers[parameter] for parameter in group["params"]]})
         state = {
             numbers[parameter]: dict(remembered)
             for parameter, remembered in self.state.items()
@@ -380,7 +380,7 @@ class Optimizer:
                 f"a tensor of shape {list(parameter.shape)} is needed"
             )
         if isinstance(value, list):
-            return [self._restored(number, key, entry, parameter) for entry in value]
+            return [self._restored(number, key, item, parameter) for item in value]
         if isinstance(value, Tensor) and (parameter.is_floating_point() or parameter.is_complex()):
             if key in self.shaped:
                 value = spread_like(value, parameter)
@@ -419,7 +419,7 @@ def _check_execution(name: str, execution: Mapping[str, Any]) -> None:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, list):
-        return [_copied(entry) for entry in value]
+        return [_copied(item) for item in value]
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 

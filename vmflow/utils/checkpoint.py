@@ -195,7 +195,7 @@ class _CheckpointNode(Node):
     ) -> None:
         super().__init__("CheckpointBackward", tuple(boundary), len(positions))
         self.function: Callable[..., Any] | None = function
-        self.arguments = [_kept(value) for value in args]
+        self.arguments = [_kept(arg) for arg in args]
         self.keywords = {name: _kept(value) for name, value in kwargs.items()}
         self.state = state
         self.mode = mode
@@ -218,12 +218,12 @@ class _CheckpointNode(Node):
         self._check(returned)
         results = [returned[at] for at in self.positions]
         pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True) if result is not None]
-        pairs = [(value, gradient) for value, gradient in pairs if _made_since(value, self.since)]
-        made = [value for value, _ in pairs]
+        pairs = [(result, gradient) for result, gradient in pairs if _made_since(result, self.since)]
+        made = [result for result, _ in pairs]
         boundary = {edge.place(): edge for edge in (*self.first_boundary, *_boundary(made, self.since))}
         self.edges = tuple(boundary.values())
         return run_backward(
-            [(edge_of(value), gradient) for value, gradient in pairs if gradient is not None],
+            [(edge_of(result), gradient) for result, gradient in pairs if gradient is not None],
             retain_graph=create_graph,
             create_graph=create_graph,
             wanted=list(boundary),
@@ -233,7 +233,7 @@ class _CheckpointNode(Node):
 
     def _called_again(self, function: Callable[..., Any]) -> tuple[Any, ...]:
         """The results of the second call, with the arguments and the mode of the first."""
-        args = [self._given(value) for value in self.arguments]
+        args = [self._given(kept) for kept in self.arguments]
         kwargs = {name: self._given(value) for name, value in self.keywords.items()}
         before, first = MODE.get(), self.mode
         MODE.set(before.replace(grad=True, autocast=first.autocast, device=first.device, dtype=first.dtype))

@@ -136,7 +136,7 @@ class SequentialLR(_Combined):
             raise ValueError(f"SequentialLR: the milestones must not go down, got {list(milestones)}")
         rescaled = True if interval_rescaling is None else interval_rescaling
         self._rescaled = [rescaled] * len(milestones) if isinstance(rescaled, bool) else list(rescaled)
-        if len(self._rescaled) != len(milestones) or not all([isinstance(value, bool) for value in self._rescaled]):
+        if len(self._rescaled) != len(milestones) or not all([isinstance(choice, bool) for choice in self._rescaled]):
             raise ValueError(
                 f"SequentialLR: interval_rescaling must be a bool, or one for each of {len(milestones)} milestones, "
                 f"got {rescaled!r}"

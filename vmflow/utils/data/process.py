@@ -86,7 +86,7 @@ def leave_open() -> None:
 
 
 def _send(link: socket.socket, parts: list[Any]) -> None:
-    sizes = [len(value) for value in parts]
+    sizes = [len(part) for part in parts]
     link.sendall(b"".join([struct.pack(f"!I{len(sizes)}Q", len(sizes), *sizes), parts[0]]))
     for part in parts[1:]:
         link.sendall(part)

@@ -1,4 +1,4 @@
-"""Checks of the parameters that an optimizer is given, with advice in their errors."""
+"""Checks of the parameters for an optimizer, with advice in their errors."""
 
 from __future__ import annotations
 
