@@ -27,7 +27,7 @@ class Mode:
         interpreter: turns an op into its outputs, None for the eager one.
         device, dtype: of new tensors, None for the process-wide defaults.
         generator: of random numbers, None for the process-wide default.
-        scope: whose deadline and priority the instructions issued here have, None without any.
+        scope: gives instructions issued here its deadline and priority, None without any.
         module: the path of modules whose forward is running here, None outside.
         anomaly: whether results are checked for nan and inf.
         autocast: casts the operands of ops, None for no casts.

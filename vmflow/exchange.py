@@ -32,7 +32,7 @@ _CUDA: Final = _KINDS["cuda"]
 # The newest version of DLPack that is understood here.
 _VERSION: Final = (1, 0)
 
-# Codes of DLDataType; numpy knows no bfloat16, and is told that its 16 bits are those of an unsigned integer.
+# Codes of DLDataType; numpy knows no bfloat16, and gets its 16 bits as an unsigned integer.
 _BFLOAT16: Final = 4
 _UNSIGNED: Final = 1
 
@@ -192,7 +192,7 @@ def to_capsule(
         raise BufferError(f"__dlpack__: a tensor on {tensor.device} has no stream to wait on; stream must be None")
     if wanted != _CPU:
         raise BufferError(
-            f"__dlpack__: nobody else can see the memory of device {wanted}; export to the CPU with "
+            f"__dlpack__: no other library can see the memory of device {wanted}; export to the CPU with "
             "dl_device=(1, 0), or use .cpu()"
         )
     if tensor.device.type != "cpu":

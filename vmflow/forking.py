@@ -48,7 +48,7 @@ def _before_fork() -> None:
 
 
 def _take(locks: list[Lock], held: list[Lock]) -> bool:
-    """Whether all of the locks could be had soon; `held` are those that could."""
+    """Take all locks, each within a moment, into `held`; returns whether all were taken."""
     for lock in locks:
         if lock.acquire(timeout=_MOMENT):
             held.append(lock)

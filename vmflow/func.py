@@ -217,8 +217,8 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
         models: of one class, and all in training mode or none.
 
     Returns:
-        Two dicts by name, of tensors with a further first dimension, of the models; those of parameters are leaves that
-        require a gradient if all models' do.
+        Two dicts by name, of tensors with a further first dimension, of the models; the stacked parameters are leaves
+        that require a gradient if all models' do.
 
     Raises:
         ValueError: if there are none; if classes, modes, names or shapes differ.
@@ -258,7 +258,7 @@ def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
 def _stand_ins(
     name: str, args: tuple[Any, ...], argnums: int | tuple[int, ...]
 ) -> tuple[list[Any], tuple[Tensor, ...]]:
-    """The arguments with those chosen replaced by tensors to differentiate by, and these."""
+    """The arguments, of which the chosen ones are replaced by tensors to differentiate by; and these tensors."""
     arguments = list(args)
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for place in places:

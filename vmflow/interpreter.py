@@ -298,7 +298,7 @@ def plan_of(
 ) -> OpPlan:
     """The plan of a call; `default` is the mode's dtype.
 
-    The op keeps its plans by operands and attributes, and the last one at hand.
+    The op keeps its plans by operands and attributes, and checks the last one first.
     """
     count = len(blobs)
     recent = op.recent

@@ -504,12 +504,12 @@ def _read(path: str) -> tuple[dict[str, Array], str | None]:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             for name in file.keys():  # noqa: SIM118 (it is no dict)
-                told = file.get_slice(name)
-                kind = told.get_dtype()
+                header = file.get_slice(name)
+                kind = header.get_dtype()
                 if kind not in _KINDS:
                     raise ValueError(f"load: {path}: {name!r} is of dtype {kind}, which vmflow does not have")
                 try:
-                    _declared_bytes(name, tuple(told.get_shape()), _WIDEST)
+                    _declared_bytes(name, tuple(header.get_shape()), _WIDEST)
                 except ValueError as error:
                     raise ValueError(f"load: {path} is damaged: {error}") from None
                 arrays[name] = file.get_tensor(name)
@@ -562,11 +562,11 @@ def _read_npz(source: str | IO[bytes], path: str) -> tuple[dict[str, Array], str
     return {name: np.require(array, array.dtype.newbyteorder("="), ["C", "W"]) for name, array in found.items()}, text
 
 
-# How many bytes the arrays of an npz file may have, all together: so many, or so many times the bytes of the file.
+# The most bytes that the arrays of an npz file may have together: this number, or this many times the file's size.
 _MOST_UNPACKED: Final = 1 << 30
 _MOST_GROWTH: Final = 100
 
-# Bytes that an array may have at most, if those of its dimensions that are 0 were 1; and dimensions.
+# The most bytes that an array may have, counting sizes of 0 as 1; and the most dimensions.
 _MOST_BYTES: Final = 1 << 62
 _MOST_DIMENSIONS: Final = 32
 

@@ -37,7 +37,7 @@ class Known:
 
     Attributes:
         name: for messages.
-        call: from the arguments, checked by it, to a value; None if it stands for something that is never called.
+        call: checks the arguments and makes a value of them; None if the name is never called.
     """
 
     name: str
@@ -269,7 +269,7 @@ class Reader:
     def _begin(self) -> None:
         protocol = self._bytes(1)[0]
         if not 2 <= protocol <= 5:
-            raise Damaged(f"its pickle is of the protocol {protocol}, and those from 2 to 5 are read")
+            raise Damaged(f"its pickle is of the protocol {protocol}, and only protocols 2 to 5 can be read")
 
     def _name(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str:

@@ -4,7 +4,7 @@ Since PyTorch 1.6 such a file is a zip archive: a pickle, and the bytes of each 
 and with ``_use_new_zipfile_serialization=False``, it is a row of pickles, and then the bytes.  Pickles are read by
 `plain_pickles`, which runs nothing.  The table of names here has those that tensors need, and no others.
 
-A tensor in the pickle says where it lies in which storage.  So tensors that share memory share it again.
+A tensor in the pickle names its storage and its place there.  So tensors that share memory share it again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def load_old(content: bytes, path: str, place: Placing) -> Any:
 
 @contextmanager
 def _opened(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """An archive, whose mistakes are those of a damaged file."""
+    """An archive; errors of reading it become `Damaged`."""
     with _reading():
         archive = zipfile.ZipFile(source)
     with archive:
@@ -132,7 +132,7 @@ def _reading() -> Iterator[None]:
 
 @attrs.frozen(eq=False)
 class _Kind:
-    """A class of storages in a pickle; without a dtype if it is of bytes.  It is data as little as storages are."""
+    """A class of storages in a pickle; without a dtype if it is of bytes.  Like storages, it is no plain data."""
 
     dtype: DType | None
 
@@ -334,7 +334,7 @@ class _Tensors:
     """Makes the tensors of a file.
 
     Args:
-        bytes_of: from a storage to its memory; None if tensors are looked at and not made.
+        bytes_of: from a storage to its memory; None to check tensors and make none.
         little: whether the lowest byte of a number comes first.
         place: where storages go.
     """

@@ -121,7 +121,7 @@ class Generator:
         return self
 
     def take(self, elements: int) -> tuple[int, int]:
-        """The seed, and the offset of a range of so many blocks that no other op will get."""
+        """The seed, and the offset of a range of `elements` blocks that no other op will get."""
         with self._lock:
             # No call in between: the lock does not keep a signal handler of this very thread out.
             offset = self._offset

@@ -75,12 +75,12 @@ def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) 
 
 
 def blob_of(tensor: TensorFields) -> Blob:
-    """Where the values of a tensor are."""
+    """The blob of a tensor."""
     return tensor._blob
 
 
 def blobs_of(tensors: Iterable[TensorFields]) -> tuple[Blob, ...]:
-    """The same of several."""
+    """The blobs of several tensors."""
     return tuple([tensor._blob for tensor in tensors])
 
 
@@ -90,7 +90,7 @@ def meta_of(tensor: TensorFields) -> TensorMeta:
 
 
 def metas_of(tensors: Iterable[TensorFields]) -> tuple[TensorMeta, ...]:
-    """The same of several."""
+    """The metas of several tensors."""
     return tuple([tensor._blob.meta for tensor in tensors])
 
 
@@ -116,7 +116,7 @@ def blobs_if(operands: Sequence[Any], metas: tuple[TensorMeta, ...]) -> tuple[Bl
 
 def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
     """Whether each tensor has the blob beside it, and ``tensor.data`` was given no other memory."""
-    for tensor, blob in held:  # noqa: SIM110 (every call of a graph passes here)
+    for tensor, blob in held:  # noqa: SIM110 (runs at every call of a graph)
         if tensor._blob is not blob:
             return False
     return True

@@ -13,7 +13,7 @@ from .tensors import Tensor
 
 
 class TensorType:
-    """A kind of tensors: those of a dtype on the CPU, or on CUDA devices.
+    """A kind of tensors: of one dtype, and on the CPU or on CUDA devices.
 
     Called with data, it makes a tensor of them; with integers, or a size, an uninitialised tensor of that shape.
     ``isinstance(x, flow.FloatTensor)`` asks whether a tensor is of the kind.

@@ -125,13 +125,13 @@ class GradScaler:
         self._stages[optimizer] = _UNSCALED
 
     def _unscaled(self, gradients: list[Tensor]) -> Tensor:
-        """Divide them, by one instruction for each device; returns how many devices have one that is not finite."""
+        """Divide them, by one instruction for each device; returns how many devices have infinite or NaN gradients."""
         scale, _ = self._tensors()
         findings: list[Tensor] = []
         for device in dict.fromkeys([gradient.device for gradient in gradients]):
             chosen = [gradient for gradient in gradients if gradient.device is device]
             with scope(shield=True):
-                # Not zero until they were looked at: if that is dropped, the gradients are not fit for a step.
+                # Not zero until the check has run: if a scope drops the check, the step must be skipped.
                 findings.append(full((), 1.0, device=device, dtype=dtypes.float32))
             size = sum([gradient.numel() for gradient in chosen])
             kernel = choose_update("unscale", device).kernel()
@@ -173,7 +173,7 @@ class GradScaler:
         """Adapt the scale to the gradients since the last time, or set it to `new_scale`.
 
         Raises:
-            RuntimeError: if no gradients were looked at since the last time.
+            RuntimeError: if no gradients were checked since the last time.
         """
         if not self._enabled:
             return

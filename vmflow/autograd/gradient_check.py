@@ -162,7 +162,7 @@ def _compare_along(
                 )
             way = ways[column].reshape(-1)
             found, expected = exact[column] @ way, weights.reshape(-1) @ slopes[column][row]
-            # As if each element of the Jacobian were off by so much.
+            # As if each element of the Jacobian were off by `atol`.
             allowed = atol * np.abs(way).sum() * np.abs(weights).sum()
             if not np.allclose(found, expected, rtol, allowed, equal_nan=True):
                 raise GradcheckError(

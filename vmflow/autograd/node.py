@@ -126,7 +126,7 @@ class NodeHooks:
 
     Attributes:
         before: called with the gradients of the outputs, by handle; may replace them.
-        after: called with the gradients of the inputs and those of the outputs; may replace the first.
+        after: called with the gradients of the inputs and of the outputs; may replace the first.
     """
 
     __slots__ = ("after", "before")
@@ -211,7 +211,7 @@ class Node:
         """Call ``hook(grad_inputs, grad_outputs)`` after this step of a backward pass; it may return other grad_inputs.
 
         Args:
-            hook: given two tuples: the gradients of the inputs, None where there is none, and those of the outputs.
+            hook: given two tuples: the gradients of the inputs, None where there is none, and of the outputs.
 
         Returns:
             A handle whose `remove()` takes it away.
@@ -531,7 +531,7 @@ class OpNode(Node):
                         return kept
                 elif (other := self._others[place - 2]) is not None:
                     return other.kept
-        raise InternalError(f"the gradient rule of {self.title} looks at input {index}, which it did not ask for")
+        raise InternalError(f"the gradient rule of {self.title} reads input {index}, which it did not declare")
 
     def output(self, index: int) -> Tensor:
         """The saved output number `index`, with its history."""

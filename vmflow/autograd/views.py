@@ -2,7 +2,7 @@
 
 A view made while autograd records knows its base, the tensor that has the whole memory.  A recorded change of the view
 gives the base a new history, in which the new part replaces the old one.  Views from before a change get a new history
-when they are next looked at: they become parts of the base as it is now.
+at their next use: they become parts of the changed base.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def renewed(tensor: Tensor) -> bool:
     """Update the history of a view from its base's; returns whether gradients flow into it."""
     autograd, base = tensor._autograd, tensor._base
     assert base is not None
-    while base._base is not None:  # it has come to be seen differently, by `transpose_` and the like
+    while base._base is not None:  # `transpose_` and the like have turned the base into a view
         tensor._base = base = base._base
     history = tensor._blob.storage.history
     if autograd is not None and (autograd.requires_grad if autograd.node is None else autograd.history == history):
@@ -83,7 +83,7 @@ def unchanged(tensor: Tensor) -> Tensor:
 
 
 def _watched(autograd: AutogradMeta, base: AutogradMeta | None) -> bool:
-    """Whether the backward pass looks at a view, or at another one between it and its base."""
+    """Whether a view, or another one between it and its base, has hooks or keeps its gradient."""
     edge: AutogradMeta | None = autograd
     while edge is not None and isinstance(edge.node, _node.OpNode) and isinstance(edge.node.op, ViewExpr):
         if base is None or edge.node is base.node:
@@ -97,8 +97,8 @@ def _watched(autograd: AutogradMeta, base: AutogradMeta | None) -> bool:
 def rebase(base: Tensor, view: Tensor) -> None:
     """Record that `view`, a part of `base`, was changed in place; its own history is the change's already.
 
-    From now on that of the base leads there, and the view is a part of the base: its history is older than the memory,
-    to be renewed when it is next looked at.
+    From now on the base's history leads there, and the view is a part of the base: its own history is outdated, and is
+    renewed at its next use.
     """
     changed = view._autograd
     assert changed is not None

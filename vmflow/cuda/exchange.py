@@ -66,7 +66,7 @@ class _Lender:
 
 
 def lend(tensor: Tensor, stream: int | None) -> Array:
-    """An array that stands for the memory of a tensor on a CUDA device; only its layout and address may be asked.
+    """An array that stands for the memory of a tensor on a CUDA device; only its layout and address may be used.
 
     Args:
         tensor: whose memory is lent.

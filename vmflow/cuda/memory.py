@@ -1,4 +1,4 @@
-"""The memory of CUDA devices; the same functions for every device are those of `vmflow.memory`."""
+"""The memory of CUDA devices; `vmflow.memory` has these functions for every device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The random numbers of CUDA devices, which are those of the CPU.
+"""The random numbers of CUDA devices, which are the same as on the CPU.
 
 A generator counts the numbers that it has given away, and a number is a function of the seed and its index.  So all
 devices draw from the process-wide generator, and draw the same numbers: these functions are about that generator, for

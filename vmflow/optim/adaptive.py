@@ -18,7 +18,7 @@ class Adagrad(Optimizer):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        lr_decay: the learning rate is divided by one plus so much of the number of steps before.
+        lr_decay: the learning rate is divided by one plus this times the number of steps before.
         weight_decay: adds so much of the parameter to its gradient.
         initial_accumulator_value: where the sum begins.
         eps: added to the root.
@@ -210,7 +210,7 @@ class RMSprop(Optimizer):
 class Rprop(Optimizer):
     """Rprop (Riedmiller and Braun, 1993): each element has a step size, which grows while its gradient keeps its sign.
 
-    For gradients of the whole data; those of batches change their signs by chance.
+    For gradients of the whole data; gradients of batches change their signs by chance.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.

@@ -21,8 +21,8 @@ from .optimizer import Optimizer, Parameters, check_not_negative
 class LBFGS(Optimizer):
     """L-BFGS (Liu and Nocedal, 1989).
 
-    A step evaluates the loss several times, and looks at numbers to decide how to go on.  Hence it waits, unlike the
-    other optimizers' steps; on an event loop run it in a thread: ``await asyncio.to_thread(optimizer.step, closure)``.
+    A step evaluates the loss several times, and decides by its values how to go on.  Hence it waits, unlike the other
+    optimizers' steps; on an event loop run it in a thread: ``await asyncio.to_thread(optimizer.step, closure)``.
     Each single move of the parameters is one instruction.  If the closure raises, or is cancelled, while a line is
     searched, the parameters go back to where the line began.
 

@@ -23,7 +23,7 @@ class Point:
     Attributes:
         place: how far along the line it is.
         loss: there.
-        gradient: there; only handed back.
+        gradient: there; passed on unread.
         slope: the derivative of the loss along the line.
     """
 

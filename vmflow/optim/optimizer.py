@@ -140,8 +140,8 @@ class Optimizer:
     def update(self, group: dict[str, Any]) -> Update | Callable[[], Update] | None:
         """One step of the parameters of a group that have gradients; None if none has.
 
-        A step that is made of ops is a function that computes it, which is called without recording, and where a graph
-        that is being built sees the ops.
+        If the step is made of ops, the result is a function that computes it, which is called without recording; a
+        graph that is being built sees the ops.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
@@ -182,7 +182,7 @@ class Optimizer:
         parameters = with_gradients(group)
         if not parameters:
             return None
-        # An entry in the state keeps a parameter alive, hence none is made without need.
+        # An entry in the state keeps a parameter alive, hence none is made unless needed.
         states = [self._remembered(parameter, shaped, counts) for parameter in parameters] if shaped or counts else []
         inputs: list[Any] = [parameter.grad for parameter in parameters]
         if settings.lr is None:
@@ -216,7 +216,7 @@ class Optimizer:
         everything stays as it was.
 
         Args:
-            closure: computes the gradients anew and returns the loss, which is returned.
+            closure: computes the gradients anew and returns the loss, which the step returns.
         """
         return self._hooked_step(None, *(() if closure is None else (closure,)))
 
@@ -224,7 +224,7 @@ class Optimizer:
         """As `step`, but nothing changes if `skip` turns out not to be zero; it is not waited for.
 
         Args:
-            skip: one number, looked at when the step runs.
+            skip: one number, read when the step runs.
         """
         return self._hooked_step(skip)
 
@@ -257,7 +257,7 @@ class Optimizer:
         if mode.scope is None and mode.interpreter is None:
             updates = [self.update(group) for group in self.param_groups]
         else:
-            # State that is made here outlives the scope around, and the building of a graph.
+            # State that is made here outlives the current scope, and the building of a graph.
             with scope(shield=True), eagerly():
                 updates = [self.update(group) for group in self.param_groups]
         issue_together([_computed(update) for update in updates if update is not None], skip)
@@ -329,7 +329,7 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from where another optimizer of the same parameters stood; everything is checked first, then copied.
+        """Continue from the state of another optimizer of the same parameters; everything is checked, then copied.
 
         Raises:
             ValueError: if groups or parameters differ in number, or a remembered tensor in shape.

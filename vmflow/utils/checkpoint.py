@@ -75,7 +75,7 @@ def checkpoint_sequential(
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
 ) -> Any:
-    """Call functions one after the other, checkpointed in so many segments; the last one is not, as in PyTorch.
+    """Call functions one after the other, in checkpointed segments; the last one is not checkpointed, as in PyTorch.
 
     Args:
         functions: a sequence of functions, such as `nn.Sequential`.

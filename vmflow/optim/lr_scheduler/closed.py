@@ -43,7 +43,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Multiply by `gamma` at each of the milestones; at one that is given several times, so many times.
+    """Multiply by `gamma` at each of the milestones; several times at one that is given several times.
 
     Raises:
         TypeError: if it is no optimizer.
@@ -196,7 +196,7 @@ class PolynomialLR(LRScheduler):
         last_epoch: the number of the last epoch when resuming, -1 when starting.
         decay_batch: OneFlow's name of `total_iters`; one of the two is to be given.
         end_learning_rate: where OneFlow's ends, 0.0001 by default.
-        cycle: instead of staying there, go up again, and down in so much time more as there was before.
+        cycle: instead of staying there, go up again whenever the end is reached, and down in a longer time.
 
     Raises:
         ValueError: if both times are given, or the time is not positive.
@@ -328,7 +328,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         eta_min: the bottom.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
         decay_rate: each restart multiplies the top, which is the initial rate at first, by this; OneFlow's.
-        restart_limit: so many descents, and then stay at the bottom; 0 for no end; OneFlow's.
+        restart_limit: the number of descents, after which the rate stays at the bottom; 0 for no end; OneFlow's.
 
     `step` may be given the epoch as a fraction, to move within one.
 

@@ -99,7 +99,7 @@ class Iteration:
         self.inbox.post(Letter(None))  # wakes the consumer
 
     def late(self) -> TimeoutError:
-        """End it, because the time to wait is up."""
+        """End the iteration, because the time to wait is up; returns the error."""
         self.stop()
         return TimeoutError(f"DataLoader: no batch came within {self.timeout} seconds")
 
@@ -154,7 +154,7 @@ class Iteration:
 
 
 class Batches(Iterator[Any]):
-    """Iterates over a loader, blocking; left behind, it ends its workers.
+    """Iterates over a loader, blocking; when it is garbage-collected, its workers end.
 
     Args:
         iteration: to drive.
@@ -196,7 +196,7 @@ class Batches(Iterator[Any]):
 
 
 class AsyncBatches(AsyncIterator[Any]):
-    """Iterates over a loader, suspending the coroutine; left behind, it ends its workers.
+    """Iterates over a loader, suspending the coroutine; when it is garbage-collected, its workers end.
 
     Cancelling a coroutine that waits for a batch does not lose the batch: ``asyncio.wait_for(anext(batches), 1)`` may
     be tried again.

@@ -1,14 +1,14 @@
-"""`Prefetch` decides: which worker fetches the next batch, when not to, and which result the consumer gets next.
+"""`Prefetch` decides which worker fetches the next batch, and when, and which result the consumer gets next.
 
 It has no thread, clock or data: events go in, decisions come out.  A batch is known by its ticket, a number
-given in the order of the samplers.  Results are passed through and never looked at.
+given in the order of the samplers.  Results are passed through unread.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# In place of a result: there is none so far, and there will be none.
+# In place of a result: none so far, and none any more.
 NOTHING: Final = object()
 END: Final = object()
 
@@ -40,7 +40,7 @@ class Prefetch:
         self.on_their_way = 0
 
     def wanted(self) -> int | None:
-        """The worker that is to fetch another batch now; None if there are enough on their way, or no more to come.
+        """The worker that is to fetch another batch now; None if enough are on their way, or no more will come.
 
         With `in_order` workers take turns, so that which one fetches which batch does not depend on their speed.
         Otherwise it is the one with least to do.
@@ -72,7 +72,7 @@ class Prefetch:
         self._arrived[ticket] = result
 
     def ran_out(self, ticket: int) -> None:
-        """Note that the worker of this ticket had nothing left to fetch, and is not to be asked again."""
+        """Note that the worker of this ticket had nothing left to fetch, and gets no more jobs."""
         worker = self._assigned[ticket]
         self.arrived(ticket, NOTHING)
         if worker in self._active:

@@ -36,7 +36,7 @@ from .fetch import Fetcher, RanOut, Recipe
 # Buffers of fewer bytes stay in the pickle.
 _LARGE: Final = 4096
 
-# How long a process that was told to end may take, seconds, before it is killed.
+# How many seconds a process may take to end before it is killed.
 _GRACE_SECONDS: Final = 2.0
 
 _LOST: Final = (EOFError, ConnectionError, OSError)

@@ -26,7 +26,7 @@ _CHUNK: Final = 1024
 
 
 def numbers_of(generator: Generator | None, elements: int) -> HostNumbers:
-    """The numbers in the next range, for so many elements, of `generator` or of the context's default."""
+    """The numbers in the next range of `generator`, or of the context's default, for this many elements."""
     return HostNumbers(*chosen_generator(generator).take(elements))
 
 
@@ -97,7 +97,7 @@ class RandomSampler(Sampler[int]):
     """The indices in random order.
 
     Args:
-        data_source: the dataset, of which the length is asked.
+        data_source: the dataset; only its length is used.
         replacement: whether each draw is of all indices, so that some come several times and some not at all.
         num_samples: how many indices in all; by default as many as there are samples.  More than that, without
             replacement, are drawn in rounds, each of which visits all before the next begins.
@@ -289,7 +289,7 @@ class DistributedSampler(Sampler[int]):
     All ranks must give the same arguments but for `rank`.  Call `set_epoch` before each epoch, or all have one order.
 
     Args:
-        dataset: of which the length is asked.
+        dataset: only its length is used.
         num_replicas: how many ranks there are.
         rank: which of them this is, from 0.
         shuffle: whether the order is random.

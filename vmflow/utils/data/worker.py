@@ -41,8 +41,8 @@ class Inbox:
     """
 
     letters: deque[Any] = attrs.field(factory=deque)
-    # Weakly, and held by the frame that waits: workers know the inbox, and a coroutine that nobody ever resumes,
-    # its loop being closed, must not live for as long as they do.
+    # A weak reference; the waiting frame holds the sleeper.  Otherwise the workers, which know the inbox, would keep a
+    # coroutine alive that is never resumed because its loop was closed.
     _sleeper: weakref.ref[_Sleeper] | None = None
 
     def post(self, letter: object) -> None:
@@ -54,7 +54,7 @@ class Inbox:
             sleeper.waker.wake()
 
     def wait(self, seconds: float | None) -> bool:
-        """Block until there is a letter, for so many seconds at most; whether there is one."""
+        """Block until there is a letter, for this many seconds at most; returns whether there is one."""
         waker = ThreadWaker()
         sleeper = _Sleeper(waker)
         self._sleeper = weakref.ref(sleeper)
@@ -91,7 +91,7 @@ class Assignment:
         inbox: where its results go.
         base_seed: of its random numbers.
         context: the context variables of its consumer.
-        over: nobody wants the results any more.
+        over: whether the results are no longer needed.
     """
 
     inbox: Inbox
@@ -157,7 +157,7 @@ def _done(fetcher: Fetcher | RemoteFetcher, job: Job, first: bool) -> Letter:
 
 
 class ThreadWorker:
-    """A thread that does its jobs in order, and leaves out those of iterations that are over.
+    """A thread that does its jobs in order, and skips jobs of iterations that are over.
 
     The thread is a daemon, since others would keep the interpreter from ever reaching its exit handlers.  Nothing here
     takes a lock that a finalizer may find taken.
@@ -235,7 +235,7 @@ class Crew:
             worker.stop()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until all that were stopped have ended, for so many seconds at most."""
+        """Wait until all stopped workers have ended, for this many seconds at most."""
         deadline = None if seconds is None else time.monotonic() + seconds
         for worker in self._threads():
             worker.thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
