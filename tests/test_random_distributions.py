@@ -19,7 +19,7 @@ pytestmark = pytest.mark.host
 # How many numbers are drawn; fewer of the distributions that take a microsecond for each.
 COUNT = 10_000_000
 FEWER = 1_000_000
-EXPENSIVE = frozenset(
+SLOW = frozenset(
     {
         "trunc_normal_",
         "gamma",
@@ -95,7 +95,7 @@ CONTINUOUS = {
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_real_numbers(name: str) -> None:
     """Moments, and the test of Kolmogorov and Smirnov at 4,000 places."""
-    it, count = CONTINUOUS[name], FEWER if name in EXPENSIVE else COUNT
+    distribution, count = CONTINUOUS[name], FEWER if name in SLOW else COUNT
     flow.manual_seed(SEED)
     drawn = np.sort(distribution.draw(count).numpy().astype(np.float64))
     assert abs(drawn.mean() - distribution.mean) < DEVIATIONS * math.sqrt(distribution.variance / count)
@@ -154,7 +154,7 @@ DISCRETE: dict[str, tuple[Callable[[int], flow.Tensor], Array]] = {
 def test_integers(name: str) -> None:
     """The chi-square test of the frequencies."""
     draw, probabilities = DISCRETE[name]
-    count = FEWER if name in EXPENSIVE else COUNT
+    count = FEWER if name in SLOW else COUNT
     flow.manual_seed(SEED)
     drawn = draw(count).numpy().reshape(-1).astype(np.int64)
     assert drawn.min() >= 0
