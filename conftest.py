@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,5 +88,8 @@ def _is_core(path: Path) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _examples_know_vmflow(doctest_namespace: dict[str, Any]) -> None:
+def _examples_know_vmflow(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace["flow"] = doctest_namespace["vmflow"] = vmflow
+    if isinstance(request.node, pytest.DoctestItem):
+        # Before each example, doctest asks the file system about all files that tracebacks have quoted so far.
+        linecache.clearcache()

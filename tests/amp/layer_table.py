@@ -410,9 +410,11 @@ LOSSES: Final[list[Entry]] = [
 
 # Names that cannot stand between two layers: containers, and names that are no modules.
 NOT_LAYERS: Final = (
+    "AdaptiveLogSoftmaxWithLoss",  # which needs the classes to compute its output
     "Buffer",
     "FakeQuantization",  # of numbers and their scales, as are the other three
     "MinMaxObserver",
+    "Graph",
     "Module",
     "NLLLoss2d",  # an older name
     "ModuleDict",

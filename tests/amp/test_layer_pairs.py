@@ -20,7 +20,8 @@ FIRST = LAYERS[0]
 
 
 def test_every_layer_is_in_the_table() -> None:
-    classes = {name for name in dir(nn) if inspect.isclass(getattr(nn, name))}
+    # A lazy layer becomes one of the others at its first call.
+    classes = {name for name in dir(nn) if inspect.isclass(getattr(nn, name)) and not name.startswith("Lazy")}
     assert not classes - {entry.name for entry in (*LAYERS, *LOSSES)} - set(NOT_LAYERS)
     names = [str(entry) for entry in (*LAYERS, *LOSSES)]
     assert len(set(names)) == len(names)

@@ -82,7 +82,9 @@ def public_names() -> list[Name]:
     found: dict[int, Name] = {}
     for place, owner in _owners():
         for name in dir(owner):
-            thing = inspect.getattr_static(owner, name) if inspect.isclass(owner) else getattr(owner, name)
+            # Looked up first, so that a method whose module is imported late is there.
+            looked_up = getattr(owner, name)
+            thing = inspect.getattr_static(owner, name) if inspect.isclass(owner) else looked_up
             module = _module_of(thing)
             if not name.startswith("_") and module.startswith("vmflow") and _is_documentable(thing):
                 found.setdefault(id(thing), Name(f"{place}.{name}", module, thing))

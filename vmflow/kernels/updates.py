@@ -90,8 +90,9 @@ def choose_update(rule: str, device: Device) -> Rule:
         NotImplementedError: if the device has no such rule.
     Example:
         >>> import numpy as np
+        >>> from vmflow.kernels.problems.updates import Clip
         >>> from vmflow.kernels.updates import choose_update
-        >>> clip = choose_update("clip", flow.device("cpu")).kernel(flow.nn.utils.Clip(2.0))
+        >>> clip = choose_update("clip", flow.device("cpu")).kernel(Clip(2.0))
         >>> array = np.array([-3.0, 1.0, 5.0])
         >>> clip([], [array])
         >>> array

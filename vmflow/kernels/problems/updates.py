@@ -235,7 +235,8 @@ class Clip(NamedTuple):
 
     Raises no errors: settings are not checked.
     Example:
-        >>> flow.nn.utils.Clip(1.0)
+        >>> from vmflow.kernels.problems.updates import Clip
+        >>> Clip(1.0)
         Clip(limit=1.0)
     """
 
@@ -250,7 +251,8 @@ class TotalNorm(NamedTuple):
 
     Raises no errors: settings are not checked.
     Example:
-        >>> flow.nn.utils.TotalNorm(2.0)
+        >>> from vmflow.kernels.problems.updates import TotalNorm
+        >>> TotalNorm(2.0)
         TotalNorm(order=2.0)
     """
 
@@ -265,7 +267,8 @@ class ScaleToNorm(NamedTuple):
 
     Raises no errors: settings are not checked.
     Example:
-        >>> flow.nn.utils.ScaleToNorm(1.0)
+        >>> from vmflow.kernels.problems.updates import ScaleToNorm
+        >>> ScaleToNorm(1.0)
         ScaleToNorm(limit=1.0)
     """
 
