@@ -1,12 +1,14 @@
-"""Print one table: what vmflow takes, next to others, and whether that is what is wanted.
+"""Print a table of vmflow's times beside those of other libraries, and whether they meet their bars.
 
-``python -m tests.benchmarks [--against torch,numpy,jax] [--threads 1,2] [--only NAME...] [--quick] [--json FILE]``
+``python -m tests.benchmarks [--against torch,numpy,jax] [--threads 1,2] [--only NAME...] [--quick] [--json FILE]
+[--page docs/performance.md]``
 
-On a machine that is busy with other things, ``--clock cpu`` is steadier than the time on the wall.
+On a busy machine, ``--clock cpu`` varies less than the time on the wall.
 
 Figures are medians; the contenders take turns, so that ratios are of one run.  A row that ends in "graph" is the same
-work as a graph.  "wanted" is the largest ratio to torch that is good enough, or else says what it is.  Whoever is not
-installed is left out.  Each number of threads is a process of its own, since libraries read it when they are imported.
+work as a graph.  "wanted" is the largest ratio to torch that is good enough, unless it names another unit or library.
+Libraries that are not installed are left out.  Each number of threads has a process of its own, since libraries read it
+when they are imported.  ``--page`` writes the table into the marked part of a Markdown page.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import gc
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,7 @@ from tests.benchmarks.contenders import LIBRARIES, gathered, thread_environment
 from tests.benchmarks.families import FAMILIES, chosen
 from tests.benchmarks.header import core_is_compiled, header
 from tests.benchmarks.measure import measure, processor_seconds
+from tests.benchmarks.page import split_page, write_page
 from tests.benchmarks.report import Report
 
 CLOCKS: Final = {"wall": time.perf_counter, "cpu": processor_seconds}
@@ -33,7 +37,7 @@ CLOCKS: Final = {"wall": time.perf_counter, "cpu": processor_seconds}
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--against", default=",".join(LIBRARIES), help="whom to compare with, where installed")
+    parser.add_argument("--against", default=",".join(LIBRARIES), help="libraries to compare with, where installed")
     parser.add_argument("--threads", default="1", help="numbers of threads, separated by commas")
     parser.add_argument("--rounds", type=int, default=15, help="times each contender runs; the median counts")
     parser.add_argument("--seconds", type=float, default=10.0, help="after which a row gets no more rounds")
@@ -43,11 +47,22 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"of {', '.join(FAMILIES)}, or of rows")
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that everything runs")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    return parser.parse_args()
+    parser.add_argument("--page", type=_path_or_none, help="also write a table into the marked part of this page")
+    options = parser.parse_args()
+    if options.page is not None:
+        try:
+            split_page(options.page)  # an error before the measurements, not behind them
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+    return options
+
+
+def _path_or_none(text: str) -> Path | None:
+    return Path(text) if text else None
 
 
 def main() -> None:
-    """Run what was asked for, in as many processes as that takes."""
+    """Run the chosen rows, in a process for each number of threads."""
     options = _options()
     counts = [int(value) for value in options.threads.split(",")]
     runs: list[Any] = []
@@ -59,37 +74,40 @@ def main() -> None:
             runs += _run_elsewhere(threads, environment)
     if options.json is not None:
         options.json.write_text(json.dumps(runs, indent=2))
+    if options.page is not None:
+        write_page(options.page, runs, f"python -m tests.benchmarks {shlex.join(sys.argv[1:])}")
 
 
 def _run_elsewhere(threads: int, environment: dict[str, str]) -> Any:
-    """The runs of a process that has this environment from its beginning."""
+    """The runs of a process that starts with this environment."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "results.json")
-        # Of options that are given twice the later counts.
-        command = [sys.executable, "-m", "tests.benchmarks", *sys.argv[1:], f"--threads={threads}", f"--json={file}"]
+        # The last occurrence of an option counts; the empty page is none.
+        own = [f"--threads={threads}", f"--json={file}", "--page="]
+        command = [sys.executable, "-m", "tests.benchmarks", *sys.argv[1:], *own]
         subprocess.run(command, check=True, env=os.environ | environment)
         return json.loads(file.read_text())
 
 
 def run(options: argparse.Namespace, threads: int) -> dict[str, Any]:
-    """Measure and print in this process; the results for a file."""
+    """Measure and print in this process; returns the results for a file."""
     company = gathered(options.against.split(","), threads, options.quick)
-    said = header(company, threads)
-    for topic, text in said.items():
+    conditions = header(company, threads)
+    for topic, text in conditions.items():
         print(f"{topic:10}{text}")
     rounds = 2 if options.quick else options.rounds
     print(f"medians of at most {rounds} rounds, {options.clock} time; ratios are vmflow's to the other's")
-    # What is wanted is not wanted of small sizes.
+    # The bars are for full sizes.
     report = Report(company.names(), core_is_compiled(), judged=not options.quick)
     report.print_head()
     for case in chosen(company, options.only):
         alone = threads > 1 and not options.quick
-        # Else what other libraries and cases have made would be looked through whenever somebody makes many objects.
+        # Otherwise each collection of garbage would go through the objects of other libraries and cases.
         gc.collect()
         gc.freeze()
         report.add(case, measure(case, rounds, options.seconds, CLOCKS[options.clock], alone))
     report.print_summary()
-    return {"conditions": {**said, "clock": options.clock}, "rows": report.rows}
+    return {"conditions": {**conditions, "clock": options.clock}, "rows": report.rows}
 
 
 if __name__ == "__main__":

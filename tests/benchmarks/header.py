@@ -1,8 +1,9 @@
-"""What figures depend on and do not say: versions, builds, the machine, threads."""
+"""The conditions of figures: date, versions, builds, machine, threads."""
 
 from __future__ import annotations
 
 import ctypes
+import datetime
 import os
 import platform
 from collections.abc import Iterator
@@ -16,20 +17,21 @@ import vmflow.vm.engine
 from tests.benchmarks.contenders import Company
 from vmflow.info import collect_info
 
-# How builds of OpenBLAS call the function that tells the name of their kernels.
+# Names, in different builds of OpenBLAS, of the function that returns the name of its kernels.
 _CORE_NAMES = ("openblas_get_corename", "openblas_get_corename64_", "scipy_openblas_get_corename64_")
 
-# How `show_config` begins the line about them.
+# The beginning of the line of `show_config` about C kernels.
 _C_KERNELS = "C kernels"
 
 
 def header(company: Company, threads: int) -> dict[str, str]:
-    """By topic, in the order in which they are to be read."""
+    """The conditions by topic, in the order in which they are printed."""
     info = collect_info()
     versions = [f"Python {platform.python_version()}", f"numpy {np.__version__}"]
     versions += [f"{value.__name__} {value.__version__}" for value in (company.torch, company.jax) if value is not None]
     cores = os.cpu_count()
     return {
+        "date": datetime.date.today().isoformat(),
         "vmflow": f"{flow.__version__}, compiled core: {_compiled(info)}, C kernels: {_c_kernels()}",
         "versions": ", ".join(versions),
         "CPU": f"{_cpu()}, {cores} cores, load average {os.getloadavg()[0]:.1f}",
@@ -39,7 +41,7 @@ def header(company: Company, threads: int) -> dict[str, str]:
 
 
 def core_is_compiled() -> bool:
-    """Whether the engine is."""
+    """Whether the engine is compiled by mypyc."""
     return not str(vmflow.vm.engine.__file__).endswith(".py")
 
 
@@ -48,7 +50,7 @@ def _compiled(info: dict[str, Any]) -> str:
 
 
 def _c_kernels() -> str:
-    """What `show_config` says; versions that can have none say nothing."""
+    """The text of `show_config` about C kernels; versions without C kernels have none."""
     lines = [
         splitline.removeprefix(_C_KERNELS).strip()
         for splitline in flow.show_config().splitlines()
@@ -67,7 +69,7 @@ def _cpu() -> str:
 
 
 def blas_kernels() -> str | None:
-    """For which CPU the kernels are that numpy's OpenBLAS has chosen; None if it is another library."""
+    """The CPU type whose kernels numpy's OpenBLAS uses; None if numpy has another library."""
     for path in _loaded_libraries("openblas"):
         library = ctypes.CDLL(path)
         for name in _CORE_NAMES:
@@ -79,7 +81,7 @@ def blas_kernels() -> str | None:
 
 
 def _loaded_libraries(word: str) -> Iterator[str]:
-    """The files of this process's libraries that have `word` in their names, where the system tells; numpy's first."""
+    """The files of this process's libraries that have `word` in their names, numpy's first; none outside of Linux."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
     paths = {line[line.index("/") :] for line in lines if "/" in line and word in line}

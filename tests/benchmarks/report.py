@@ -1,4 +1,4 @@
-"""`Report` prints rows with what is wanted of them, and keeps them for a file."""
+"""`Report` prints rows beside their bars, and keeps them for a file."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _WIDTH: Final = 42
 
 
 class Report:
-    """A table of figures, of ratios, and of what the ratios should be.
+    """A table of figures, ratios, and the bars that they have to meet.
 
     Args:
         others: the contenders that get columns.
-        compiled: whether the core is, on which some bars depend.
-        judged: whether figures are held against what is wanted of them.
+        compiled: whether the core is compiled, on which some bars depend.
+        judged: whether figures are compared with their bars.
 
     Attributes:
-        rows: what was found, for a file.
+        rows: the measured rows, for a file.
     """
 
     def __init__(self, others: Sequence[str], compiled: bool, judged: bool = True) -> None:
@@ -34,7 +34,7 @@ class Report:
         print(f"{'':{_WIDTH}}" + "".join([f"{name:>11}" for name in names]) + "  wanted", flush=True)
 
     def add(self, case: Case, result: Result) -> None:
-        """Print a line for each of vmflow's ways, and keep them."""
+        """Print a line for each of vmflow's ways (eager, graph), and keep the rows."""
         ways = [entry for entry in (EAGER, GRAPH) if entry in result.microseconds]
         for way in ways:
             verdicts = {_wanted(bar, case.unit): _met(bar, result) for bar in self._bars(case, way)}
@@ -57,12 +57,12 @@ class Report:
         ratios: dict[str, float],
         verdicts: dict[str, bool | None],
     ) -> None:
-        cells = [_figure(figures[way], unit)]
-        cells += [_figure(figures[other], unit) if other in figures else "-" for other in self._others]
-        cells += [_ratio(ratios[other]) if other in ratios else "-" for other in self._others]
+        cells = [format_figure(figures[way], unit)]
+        cells += [format_figure(figures[other], unit) if other in figures else "-" for other in self._others]
+        cells += [format_ratio(ratios[other]) if other in ratios else "-" for other in self._others]
         remarks = [f"{wanted} {_VERDICTS[met]}" for wanted, met in verdicts.items()]
         remarks += [
-            f"({ratio} {_figure(figures[ratio], unit)}, {_ratio(ratios[ratio])})"
+            f"({ratio} {format_figure(figures[ratio], unit)}, {format_ratio(ratios[ratio])})"
             for ratio in ratios
             if ratio not in self._others
         ]
@@ -93,12 +93,13 @@ def _wanted(bar: Bar, unit: str) -> str:
 
 
 def _met(bar: Bar, result: Result) -> bool | None:
-    """None if it cannot be said."""
-    found = result.figure(bar)
-    return None if found is None else found <= bar.most
+    """Whether a bar is met; None if its contender was not measured."""
+    figure = result.figure(bar)
+    return None if figure is None else figure <= bar.most
 
 
-def _figure(value: float, unit: str) -> str:
+def format_figure(value: float, unit: str) -> str:
+    """A figure with its unit; microseconds from 10,000 on in milliseconds."""
     if unit != "us":
         return f"{value:,.1f} {unit}"
     if value >= 1e4:
@@ -106,5 +107,6 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:.2f} us"
 
 
-def _ratio(value: float) -> str:
+def format_ratio(value: float) -> str:
+    """A ratio with two digits behind the point, or three where it is small."""
     return f"{value:.3f}" if value < 0.1 else f"{value:.2f}"

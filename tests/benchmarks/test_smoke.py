@@ -31,6 +31,7 @@ from tests.benchmarks.contenders import Company, gathered
 from tests.benchmarks.families import FAMILIES, chosen
 from tests.benchmarks.family_training import training
 from tests.benchmarks.measure import EAGER, GRAPH, Bar, Case, Result, measure
+from tests.benchmarks.page import BEGIN, END, split_page
 from tests.benchmarks.report import Report
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -266,14 +267,36 @@ def test_figures_are_held_against_what_is_wanted(capsys: pytest.CaptureFixture[s
 def test_the_table_is_printed_and_written(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    file = tmp_path / "results.json"
-    monkeypatch.setattr(
-        "sys.argv",
-        ["benchmarks", "--quick", "--against", "numpy", "--threads", "1,2", "--only", "chain", "--json", str(file)],
-    )
+    file, page = tmp_path / "results.json", tmp_path / "page.md"
+    page.write_text(f"# Title\n\n{BEGIN}\n{END}\n\nKept.\n")
+    chosen_rows = ["--quick", "--against", "numpy", "--threads", "1,2", "--only", "chain"]
+    monkeypatch.setattr("sys.argv", ["benchmarks", *chosen_rows, "--json", str(file), "--page", str(page)])
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     benchmarks.main()
     assert capfd.readouterr().out.count("8 elementwise ops, 256 floats: graph") == 2
     one, two = json.loads(file.read_text())
     assert [value["conditions"]["threads"] for value in (one, two)] == ["1", "2"]
     assert [set(row["figures"]) for row in one["rows"]] == [{"vmflow", "numpy"}, {"graph", "numpy"}]
+    text = page.read_text()
+    assert text.startswith(f"# Title\n\n{BEGIN}\n\nCommand: `python -m tests.benchmarks --quick ")
+    assert text.endswith(f"{END}\n\nKept.\n")
+    assert text.count("\n| 8 elementwise ops, 256 floats: graph | ") == 2
+
+
+def test_a_page_without_marks_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\n")
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--page", str(page)])
+    with pytest.raises(SystemExit):
+        benchmarks.main()
+    printed = capsys.readouterr()
+    assert "add them to the page" in printed.err
+    assert not printed.out
+
+
+def test_the_page_of_the_documentation_has_the_marks() -> None:
+    before, behind = split_page(Path(__file__).parents[2] / "docs" / "performance.md")
+    assert before.endswith(BEGIN)
+    assert behind.startswith(END)
