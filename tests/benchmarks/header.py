@@ -56,7 +56,8 @@ def _c_kernels() -> str:
         for splitline in flow.show_config().splitlines()
         if splitline.startswith(_C_KERNELS)
     ]
-    return lines[0] if lines else "no"
+    # Pages name no folder of a user.
+    return lines[0].replace(str(Path.home()), "~") if lines else "no"
 
 
 def _cpu() -> str:

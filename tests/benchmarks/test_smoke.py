@@ -281,6 +281,7 @@ def test_the_table_is_printed_and_written(
     assert text.startswith(f"# Title\n\n{BEGIN}\n\nCommand: `python -m tests.benchmarks --quick ")
     assert text.endswith(f"{END}\n\nKept.\n")
     assert text.count("\n| 8 elementwise ops, 256 floats: graph | ") == 2
+    assert str(Path.home() / ".cache") not in text
 
 
 def test_a_page_without_marks_is_refused_before_anything_is_measured(
