@@ -287,7 +287,7 @@ class LoadedGraph:
                 return form, tensors
         latest = self._forms[-1]
         problem = args_tree.misfit(latest.tree, latest.metas, _with_named_tuples(latest.tree, tree), metas)
-        forms = "" if len(self._forms) == 1 else f" (as in none of the other {len(self._forms) - 1} forms)"
+        forms = "" if len(self._forms) == 1 else f" (none of its {len(self._forms)} forms takes these arguments)"
         raise ValueError(f"{self.name}: {problem}{forms}; save the graph after a call with such arguments")
 
     def forms(self) -> tuple[CompiledGraph, ...]:
