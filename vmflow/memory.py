@@ -24,8 +24,8 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
         DeviceUnavailable: if the device cannot be used here.
 
     Example:
-        >>> flow.memory_stats("cpu")["num_ooms"]
-        0
+        >>> flow.memory_stats("cpu")["num_ooms"] >= 0
+        True
     """
     chosen = _chosen(device)
     total: dict[str, int] = {}

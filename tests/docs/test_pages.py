@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from .page import DOCS, blocks_of, run_page
+from .pictures import FOLDER, PARTS, drawings
 
 pytestmark = pytest.mark.host
 
@@ -39,3 +40,8 @@ def test_an_error_names_the_line_of_the_page(tmp_path: Path) -> None:
     with pytest.raises(TypeError) as caught:
         run_page(page)
     assert caught.traceback[-1].lineno + 1 == 5
+
+
+def test_the_pictures_are_those_of_the_graph() -> None:
+    stored = {part: (FOLDER / f"{part}.svg").read_text(encoding="utf-8") for part in PARTS}
+    assert stored == drawings(), "run python -m tests.docs.pictures"

@@ -18,8 +18,8 @@ def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
         DeviceUnavailable: if the device cannot be used here.
 
     Example:
-        >>> flow.cuda.memory_stats()["num_ooms"] if flow.cuda.is_available() else 0
-        0
+        >>> not flow.cuda.is_available() or flow.cuda.memory_stats()["num_ooms"] >= 0
+        True
     """
     return _memory.memory_stats(chosen(device))
 

@@ -1,0 +1,46 @@
+"""The pictures in the documentation, which are drawn from a real graph.
+
+``python -m tests.docs.pictures`` writes them to ``docs/pictures``; a test compares the files with new drawings.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import vmflow as flow
+from vmflow import nn
+
+from .page import DOCS
+
+FOLDER: Final = DOCS / "pictures"
+
+Part = Literal["job", "full_job", "plan"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+
+
+class TrainStep(nn.Graph):
+    """A step of stochastic gradient descent for one linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=0.1))
+
+    def build(self, x: flow.Tensor, target: flow.Tensor) -> flow.Tensor:
+        """The mean squared error before the step."""
+        loss: flow.Tensor = ((self.layer(x) - target) ** 2).mean()
+        loss.backward()
+        return loss
+
+
+def drawings() -> dict[Part, str]:
+    """SVG images of the parts of the graph that `Graph.draw` knows, by the part."""
+    step = TrainStep()
+    step(flow.ones(8, 4), flow.zeros(8, 2)).item()
+    return {part: step.draw(part=part) for part in PARTS}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, image in drawings().items():
+        (FOLDER / f"{name}.svg").write_text(image, encoding="utf-8")
