@@ -18,8 +18,8 @@ Part = Literal["job", "full_job", "plan"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
-class TrainStep(nn.Graph):
-    """A step of stochastic gradient descent for one linear layer."""
+class LinearStep(nn.Graph):
+    """A step of stochastic gradient descent for one linear layer; the only class of this name, so that it is number 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class TrainStep(nn.Graph):
 
 def drawings() -> dict[Part, str]:
     """SVG images of the parts of the graph that `Graph.draw` knows, by the part."""
-    step = TrainStep()
+    step = LinearStep()
     step(flow.ones(8, 4), flow.zeros(8, 2)).item()
     return {part: step.draw(part=part) for part in PARTS}
 
