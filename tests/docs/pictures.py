@@ -19,7 +19,7 @@ PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
 class LinearStep(nn.Graph):
-    """A step of stochastic gradient descent for one linear layer; the only class of this name, so that it is number 0."""
+    """A step of gradient descent for a linear layer.  No other graph has this name, so that it is number 0."""
 
     def __init__(self) -> None:
         super().__init__()
