@@ -2,4 +2,8 @@
 
 from . import process as process
 from .engine import VirtualMachineEngine as VirtualMachineEngine
-from .virtual_machine import VirtualMachine as VirtualMachine, default_machine as default_machine
+from .virtual_machine import (
+    VirtualMachine as VirtualMachine,
+    current_machine as current_machine,
+    default_machine as default_machine,
+)

@@ -501,7 +501,12 @@ def default_machine() -> VirtualMachine:
 
 
 def current_machine() -> VirtualMachine:
-    """The machine that work issued here goes to."""
+    """The machine to which ops are issued here: that of the innermost ``async with machine``, else the default one.
+
+    Example:
+        >>> flow.vm.current_machine() is flow.vm.default_machine()
+        True
+    """
     machine: VirtualMachine | None = MODE.get().machine
     return machine if machine is not None else default_machine()
 
