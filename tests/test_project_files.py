@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -204,3 +205,15 @@ def test_the_short_tier_does_not_import_other_files(tmp_path: Path, marker: str,
     assert "tests/engine/test_ready.py::test_short" in done.stdout
     assert ("tests/ops/test_special.py::test_short" in done.stdout) == collected
     assert "test_slow" not in done.stdout
+
+
+@pytest.mark.parametrize("script", ["run", "compiled", "devices", "newer-python"])
+def test_the_tests_that_scripts_name_exist(script: str) -> None:
+    text = "\n".join(line for line in (ROOT / ".ci" / script).read_text().splitlines() if not line.startswith("#"))
+    named = re.findall(r"tests/[\w./{},*-]*", text)
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash expands the braces")
+    echo = f"echo {' '.join(named)}"
+    paths = subprocess.run([bash, "-c", echo], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert not [path for path in paths if not (ROOT / path).exists()]
