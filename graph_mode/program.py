@@ -196,7 +196,7 @@ class Program:
         self.replay: Replay | None = None
 
     def run(self, launch: Launch, micro: int = 0) -> None:
-        """Run the chain once.
+        """Run the ops of the task once.
 
         Args:
             launch: the launch that holds the arguments and gets the results.

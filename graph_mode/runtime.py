@@ -297,7 +297,7 @@ class GraphRuntime:
     def _handle_events(self, ended: list[Launch]) -> None:
         system, events = self.system, self._events
         if system is None:
-            # A single task has no events; after a contradiction the actors are gone.
+            # Only actors handle events: a single task has none, and after a contradiction they have been dropped.
             events.clear()
             self._running.clear()
             if self._closing and not self._open:

@@ -121,7 +121,7 @@ class _Forming:
     _readers: defaultdict[int, dict[Task, None]] = attrs.field(factory=lambda: defaultdict(dict))
 
     def add(self, position: int, op: JobOp) -> None:
-        """Add the next op of the job to a task."""
+        """Add the next op of the job, at this position in it, to the task that it belongs to."""
         task = self._task_of(position, op)
         task.backward = task.backward or op.backward
         for buffer in op.reads():

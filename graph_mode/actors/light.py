@@ -73,7 +73,7 @@ class LightActor(Receiver):
         self.ends: list[Message] = []
         self.all_here = (1 << len(consumed)) - 1
         self.here = 0
-        # The inputs that have ended, as bits.
+        # A bit for each input whose producer has ended.
         self.ended = 0
         self.sends = 0
         self.away = 0

@@ -47,7 +47,7 @@ def fuse_elementwise(job: Job) -> Job:
     ops: list[JobOp] = []
     for position, op in enumerate(job.ops):
         if position in last:
-            # A group whose results nothing needs is dead.
+            # If no op outside needs a result of the group, none of its ops is kept.
             if not last[position].makes.keys().isdisjoint(needed):
                 ops.append(_fused(job, last[position], needed))
         elif position not in members:

@@ -88,7 +88,7 @@ class Box:
 
     Attributes:
         letters: sent, and not received.
-        receivers: the parts that wait for a message.
+        receivers: the work of the receiving rank that waits for a message.
     """
 
     __slots__ = ("letters", "receivers")

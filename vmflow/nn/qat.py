@@ -48,7 +48,7 @@ class _QatConvolution(Convolution):
         self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, in_channels, ...), or without N, to the same with out_channels."""
+        """From (N, in_channels, ...) to (N, out_channels, ...), also without N; for sizes, see `Conv2d`."""
         return self.convolved(*self.quantizer(input, self.weight))
 
 

@@ -89,7 +89,8 @@ class Inferred:
         TypeError: if the cost is no number.
 
     Example:
-        >>> flow.random.Inferred((), 250.0).cost
+        >>> from vmflow.ops.table import Inferred
+        >>> Inferred((), 250.0).cost
         250
     """
 

@@ -253,7 +253,7 @@ class Acceptor:
     def _make_room(self) -> None:
         """End a connection in favour of the one that waits, or refuse that one."""
         if self._ending:
-            return  # in the next turn of the loop there is a place
+            return  # in the next turn of the event loop, the connection that ends has made room
         victim = self._victim()
         if victim is not None:
             self._end(victim)

@@ -168,7 +168,7 @@ class TensorSpec:
         return tuple([sizes[size.name] if isinstance(size, Dim) else size for size in self.shape])
 
     def nbytes(self) -> int:
-        """The bytes of the largest array that is accepted."""
+        """The bytes of the largest array that fits to this spec."""
         return prod(self.largest()) * self.dtype.itemsize
 
     def largest(self) -> list[int]:

@@ -72,7 +72,7 @@ class Layout:
         return result
 
     def columns(self, array: Array, memory: Array | None = None) -> Array:
-        """The input's windows: (groups, taps of a group, output pixels), in `scratch` if that has their shape."""
+        """The input's windows: (groups, taps of a group, output pixels), in `memory` if that has their shape."""
         sizes = self.geometry
         source = self.padded(array)
         channel, *rest = source.strides

@@ -223,7 +223,7 @@ class FusedKernel:
             yield from self._calls(given, wanted, scratch[shape])
 
     def _scratch(self, shape: tuple[int, ...], workspace: Array) -> list[Array]:
-        """By step, the array for its result; None for an output."""
+        """For each step of the fused op, the part of the workspace for its result; None where that is an output."""
         # numpy checks arrays that share memory for a long time, but not if they are the same object.
         made: dict[tuple[int | None, np.dtype[Any]], Array] = {}
         found: list[Array] = []

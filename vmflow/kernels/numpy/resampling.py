@@ -71,7 +71,7 @@ def _antialiased(along: Along) -> Table:
 
 
 def _transposed(table: Table, size: int) -> Table:
-    """The table of the transposed map, whose result has `size` elements."""
+    """The table of the transposed linear map, for gradients: its result has `size` elements."""
     count = table.places.shape[1]
     places, weights = table.places.reshape(-1), table.weights.reshape(-1)
     used = weights != 0
