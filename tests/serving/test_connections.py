@@ -267,7 +267,7 @@ async def test_a_lack_of_descriptors_is_logged_once_and_survived(
             await ended.wait()
     assert clients == ["127.0.0.1"]
     assert exhausted.failures == 20
-    assert caplog.text.count("no connection can be let in") == 1
+    assert caplog.text.count("no connection can be accepted") == 1
 
 
 def test_the_limits_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
