@@ -64,8 +64,7 @@ def test_elementwise(name: str, dtype: str) -> None:
         compare(name, tuple(tensors[:operands]))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", _of_family("elementwise"))
+@pytest.mark.parametrize(("name", "dtype"), some_of(_of_family("elementwise"), FLOATS))
 def test_elementwise_of_special_values(name: str, dtype: str) -> None:
     numbers = list(_SPECIAL)
     if name.startswith("gelu") and dtype == "float64":
