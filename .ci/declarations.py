@@ -35,11 +35,12 @@ LATE = (
     *("elementwise.piecewise", "elementwise.special_functions"),
     "fourier.short_time",
     *("indexing.parts", "indexing.scatter_reduction"),
-    *("linalg.composed", "linalg.decompositions", "linalg.einsum", "linalg.matrix_functions", "linalg.pseudo_inverse"),
-    "linalg.triangular_factors",
+    *("linalg.composed", "linalg.decompositions", "linalg.einsum", "linalg.matrix_functions", "linalg.matrix_products"),
+    *("linalg.pseudo_inverse", "linalg.triangular_factors"),
     *("nn.quantization", "nn.regions"),
     *("reduction.counting", "reduction.ordering", "reduction.quantiles", "reduction.running", "reduction.searching"),
-    "reduction.statistics",
+    *("reduction.composed_reduction", "reduction.statistics"),
+    *("shape.arrangement", "shape.flat_elements"),
 )
 
 # Modules outside `vmflow.ops` that declare functions.
