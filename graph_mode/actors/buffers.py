@@ -1,4 +1,5 @@
-"""`CloseableBuffer` is a queue that can end; sources, wait ticks and callbacks take items from it.
+"""`CloseableBuffer` is a queue that can end.  Tasks that begin or end a launch take items from it: sources, wait
+ticks and callbacks.
 
 One thread at a time may put and close, and one thread at a time may take; they may differ.
 """

@@ -29,7 +29,7 @@ def some_of(names: Sequence[Any], dtypes: Sequence[str]) -> list[Any]:
     """The parameters (name, dtype): each name with float32 and with one more dtype; the others are "exhaustive".
 
     The kernels of a name differ by their types alone, and compiling one takes up to a tenth of a second.  The second
-    dtype depends on the name's text, so that each dtype is tested with some names.
+    dtype depends on the name's text, so that a hundred names have all dtypes.
     """
     parameters = []
     for name in names:

@@ -141,7 +141,7 @@ def _can_raise(thing: Any) -> bool:
 
 
 def failed_examples(name: Name) -> str:
-    """What doctest says of the examples that fail, "" if all pass."""
+    """The report of doctest on the examples that fail, "" if all pass."""
     said: list[str] = []
     namespace = {"flow": vmflow, "vmflow": vmflow}
     test = doctest.DocTestParser().get_doctest(name.doc, namespace, name.name, None, 0)

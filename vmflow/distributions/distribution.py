@@ -199,7 +199,13 @@ def _check(constraint: Constraint, value: Tensor, name: str) -> None:
 
 
 def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
-    """Tensors and numbers as tensors of one shape; numbers take the dtype and the device of the first tensor.
+    """Tensors and numbers as tensors of one shape.
+
+    Numbers take the device of the first tensor, and its dtype if that is floating-point.
+
+    Args:
+        name: of the distribution, for error messages.
+        given: the parameters.
 
     Raises:
         TypeError: for a value of another type.

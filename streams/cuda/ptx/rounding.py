@@ -269,7 +269,7 @@ def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nea
 
 
 def round_fraction(exact: Fraction, mode: Mode) -> float:
-    """A double from a fraction that is not zero."""
+    """A fraction that is not zero, rounded to a double in this rounding mode."""
     try:
         nearest = exact.numerator / exact.denominator
     except OverflowError:

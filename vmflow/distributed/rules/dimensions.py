@@ -178,7 +178,7 @@ def _on_rows(call: Call) -> list[Signature]:
 
 @rule_of("pinv")
 def _pinv(call: Call) -> list[Signature]:
-    """Operands: matrices, and two tolerances, which broadcast with the dimensions before the last two."""
+    """How stacks of matrices can be split over ranks; `rtol` and `atol` broadcast with the dimensions of the stack."""
     leading = tuple(call.outputs[0].shape[:-2])
     return [
         Signature(

@@ -67,7 +67,7 @@ def call_of(job: Job, work: float) -> Call | None:
 
 
 def wakes(work: float) -> bool:
-    """Whether sleeping helpers are to be woken for so much work, the second argument of C's `team_run`."""
+    """Whether to wake sleeping helper threads for so much work; the result is the second argument of C's `team_run`."""
     return work >= _WAKES
 
 
