@@ -189,8 +189,9 @@ def translate(folder: Path) -> list[Any]:
         )
     for extension in extensions:
         if sys.platform != "win32":
-            # Otherwise calls go through a table, since another library might replace functions: a tenth of a small op.
-            extension.extra_compile_args.append("-fno-semantic-interposition")
+            # Otherwise calls go through a table, since another library might replace functions: a tenth of a small op;
+            # and the loader looks up some 2,700 names at import.
+            extension.extra_compile_args.append("-fvisibility=hidden")
         # setuptools accepts only relative paths.
         extension.sources = [os.path.relpath(source, ROOT) for source in extension.sources]
         extension.depends = []

@@ -26,13 +26,18 @@ WIDTH = 116  # of lines, without the indentation of all methods
 _IN_PLACE = ("and", "floordiv", "lshift", "mod", "or", "pow", "rshift", "xor")
 _OPERATORS = {f"__{prefix}{name}__" for name in _IN_PLACE for prefix in ("", "i")}
 
-DECLARES = re.compile(r"^from (vmflow\.ops)?\.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
+DECLARES = re.compile(
+    r"^from (vmflow\.ops)?\.(declaration|pointwise) import .*(public|function|method|METHODS|unary|binary)",
+    re.MULTILINE,
+)
 
-# Modules that are imported when one of their names is first looked up, since few programs need them.
+# Modules that are imported when one of their names is first looked up: few programs need them, or only those that have
+# imported `vmflow.nn`.
 LATE = (
     *("creation.ranges", "creation.windows"),
-    *("elementwise.closeness", "elementwise.floating_point", "elementwise.gamma_function", "elementwise.gating"),
-    *("elementwise.piecewise", "elementwise.special_functions"),
+    *("elementwise.activation", "elementwise.closeness", "elementwise.error_function", "elementwise.floating_point"),
+    *("elementwise.gamma_function", "elementwise.gating", "elementwise.piecewise", "elementwise.rounding"),
+    "elementwise.special_functions",
     "fourier.short_time",
     *("indexing.parts", "indexing.scatter_reduction"),
     *("linalg.composed", "linalg.decompositions", "linalg.einsum", "linalg.matrix_functions", "linalg.matrix_products"),
@@ -40,7 +45,7 @@ LATE = (
     *("nn.quantization", "nn.regions"),
     *("reduction.counting", "reduction.ordering", "reduction.quantiles", "reduction.running", "reduction.searching"),
     *("reduction.composed_reduction", "reduction.statistics"),
-    *("shape.arrangement", "shape.flat_elements"),
+    *("shape.arrangement", "shape.flat_elements", "shape.strided"),
 )
 
 # Modules outside `vmflow.ops` that declare functions.
