@@ -158,6 +158,10 @@ class Instruction:
         self.waits = 0
         self.on_launch = self.on_finish = None
 
+    def successors(self) -> list[Instruction]:
+        """The instructions that wait for this one to be launched or to be erased."""
+        return (self.on_launch or []) + (self.on_finish or [])
+
     def __repr__(self) -> str:
         name = self.name
         if self.members is not None:

@@ -179,7 +179,9 @@ def test_a_tensor_is_a_table(tensor: flow.Tensor, texts: list[str]) -> None:
 
 
 def test_the_middle_of_a_large_tensor_is_left_out() -> None:
-    page = page_of(flow.arange(400).reshape(20, 20))
+    square = flow.arange(400).reshape(20, 20)
+    square.numpy()  # a tensor that a worker has not computed yet is shown without values
+    page = page_of(square)
     assert page.tags.count("tr") == page.tags.count("td") / 7 == 7
     assert page.texts.count("...") == 7 + 6
     assert page.texts[-1] == "399"
@@ -326,4 +328,28 @@ def test_a_snapshot_is_tables_of_streams_and_instructions() -> None:
         waiting.numpy()
     assert page.texts[0] == "Snapshot of html <b>"
     assert page.tags.count("table") == 3
+    assert page.tags.count("svg") == 1
     assert {"Streams", "planted", "Memory, in bytes"} <= set(page.texts)
+
+
+def test_a_snapshot_tells_which_instructions_each_waits_for() -> None:
+    machine = eager(name="waits")
+    with held(machine) as gate, flow.no_grad():
+        doubled = gate.tensor.to("sim") * 2
+        total = doubled.to("cpu") + gate.tensor
+        shot = machine.snapshot()
+        by_name = {info.name: info for info in shot.lively}
+        gate.open()
+        total.numpy()
+    add = by_name["add"]
+    copies = [info.serial for info in shot.lively if info.name == "to_device"]
+    assert add.state == "WAITING"
+    assert copies[-1] in add.waits_for
+    assert f"waits for {', '.join([f'#{serial}' for serial in add.waits_for])} on cpu:compute" in str(add)
+    assert add.line is not None
+    assert add.line.startswith(__file__)
+    drawn = boxes_of(shot.to_svg())
+    assert drawn.keys() == {f"#{info.serial} {info.name}" for info in shot.lively}
+    for serial in add.waits_for:
+        above = next(info for info in shot.lively if info.serial == serial)
+        assert drawn[f"#{above.serial} {above.name}"][3] < drawn[f"#{add.serial} add"][1]

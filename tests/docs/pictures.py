@@ -1,10 +1,11 @@
-"""The pictures in the documentation, which are drawn from a real graph.
+"""The pictures in the documentation, which are drawn from a real graph and a real machine.
 
 ``python -m tests.docs.pictures`` writes them to ``docs/pictures``; a test compares the files with new drawings.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, Literal, get_args
 
 import vmflow as flow
@@ -33,11 +34,23 @@ class LinearStep(nn.Graph):
         return loss
 
 
-def drawings() -> dict[Part, str]:
-    """SVG images of the parts of the graph that `Graph.draw` knows, by the part."""
+async def snapshot() -> str:
+    """An SVG image of the instructions of two devices, of which the simulated one has finished nothing yet."""
+    async with flow.VirtualMachine("example") as machine:
+        x = flow.ones(100, 100, device="sim")
+        y = (x @ x).exp()
+        total = y.to("cpu").sum() + y.sum().to("cpu")
+        await asyncio.sleep(0)  # the machine takes the instructions over in a turn of the loop
+        image = machine.snapshot().to_svg()
+        await total
+    return image
+
+
+def drawings() -> dict[str, str]:
+    """SVG images by their names: those parts of the graph that `Graph.draw` knows, and "snapshot"."""
     step = LinearStep()
     step(flow.ones(8, 4), flow.zeros(8, 2)).item()
-    return {part: step.draw(part=part) for part in PARTS}
+    return {**{part: step.draw(part=part) for part in PARTS}, "snapshot": asyncio.run(snapshot())}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .page import DOCS, blocks_of, run_page
-from .pictures import FOLDER, PARTS, drawings
+from .pictures import FOLDER, drawings
 
 pytestmark = pytest.mark.host
 
@@ -42,6 +42,7 @@ def test_an_error_names_the_line_of_the_page(tmp_path: Path) -> None:
     assert caught.traceback[-1].lineno + 1 == 5
 
 
-def test_the_pictures_are_those_of_the_graph() -> None:
-    stored = {part: (FOLDER / f"{part}.svg").read_text(encoding="utf-8") for part in PARTS}
-    assert stored == drawings(), "run python -m tests.docs.pictures"
+def test_the_pictures_are_those_of_the_graph_and_the_machine() -> None:
+    drawn = drawings()
+    stored = {name: (FOLDER / f"{name}.svg").read_text(encoding="utf-8") for name in drawn}
+    assert stored == drawn, "run python -m tests.docs.pictures"

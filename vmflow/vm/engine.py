@@ -555,7 +555,7 @@ class VirtualMachineEngine:
         problems: list[str] = []
         edges: dict[Instruction, int] = {}
         for instruction in self.lively:
-            for successor in (instruction.on_launch or []) + (instruction.on_finish or []):
+            for successor in instruction.successors():
                 edges[successor] = edges.get(successor, 0) + 1
         ready = {waiting for instruction in self.lively for waiting in _ready_on(instruction.stream)}
         running = {instruction for stream in self.active_streams for instruction in stream.running}

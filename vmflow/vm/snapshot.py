@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import attrs
 
 from vmflow.instructions import origin
-from vmflow.instructions.instruction import STATE_NAMES, Instruction, members_of
+from vmflow.instructions.instruction import LAUNCHED, STATE_NAMES, Instruction, members_of
 from vmflow.instructions.scope import scope_of
-from vmflow.markup import line, stacked, table
+from vmflow.markup import Edge, Node, drawing, line, scrolling, stacked, table
 
 from .memory import format_bytes
 
@@ -25,22 +27,23 @@ class InstructionInfo:
     """One instruction.
 
     Attributes:
-        waits: the number of its unsatisfied edges.
-        line: the user's line that issued it.
+        waits_for: the serials of the instructions that have to be launched or to end before this one is launched.
+        line: the user's line that issued it; None for the machine's own instructions.
     """
 
     serial: int
     name: str
     state: str
     stream: str
-    waits: int
+    waits_for: tuple[int, ...]
     scope: str | None
-    line: str
+    line: str | None
 
     def __str__(self) -> str:
+        line = f", issued at {self.line}" if self.line is not None else ""
         scope = f" in {self.scope}" if self.scope is not None else ""
-        waits = f" waits={self.waits}" if self.waits else ""
-        return f"#{self.serial} {self.name} {self.state}{waits} on {self.stream}{scope}, issued at {self.line}"
+        waits = f" waits for {_numbers(self.waits_for)}" if self.waits_for else ""
+        return f"#{self.serial} {self.name} {self.state}{waits} on {self.stream}{scope}{line}"
 
 
 @attrs.frozen
@@ -117,6 +120,40 @@ class Snapshot:
             lines.append(f"    and {len(self.lively) - _SHOWN} more")
         return "\n".join(lines) + ">"
 
+    def to_svg(self) -> str:
+        """An SVG image of the lively instructions: an arrow leads from each to those that wait for it.
+
+        Dashed arrows connect the launched instructions of a stream, which run in this order.
+
+        Example:
+            >>> flow.vm.current_machine().snapshot().to_svg().startswith("<svg")
+            True
+        """
+        return self._drawing(self.lively)
+
+    def _drawing(self, instructions: tuple[InstructionInfo, ...]) -> str:
+        """An SVG image of some of the lively instructions, oldest first."""
+        drawn = {info.serial for info in instructions}
+        nodes = [
+            Node(
+                str(info.serial),
+                f"#{info.serial} {info.name}\n{info.state} on {info.stream}"
+                + (f"\n{os.path.basename(info.line)}" if info.line is not None else ""),
+            )
+            for info in instructions
+        ]
+        edges = [
+            Edge(str(serial), str(info.serial)) for info in instructions for serial in info.waits_for if serial in drawn
+        ]
+        latest: dict[str, str] = {}
+        for info in instructions:
+            if info.state not in ("LAUNCHED", "DONE"):
+                continue
+            if info.stream in latest:
+                edges.append(Edge(latest[info.stream], str(info.serial), info.stream, dashed=True))
+            latest[info.stream] = str(info.serial)
+        return drawing(f"Lively instructions of {self.machine}", nodes, edges)
+
     def _repr_html_(self) -> str:
         counts = {
             "pending": self.pending,
@@ -132,20 +169,34 @@ class Snapshot:
                 *[f"{count} {name}" for name, count in counts.items()],
             )
         ]
+        shown = self.lively[:_SHOWN]
         for caption, infos in (
             ("Streams", self.streams),
             ("Memory, in bytes", self.memory),
-            ("Lively instructions, oldest first", self.lively[:_SHOWN]),
+            ("Lively instructions, oldest first", shown),
         ):
             if infos:
-                rows = [["" if value is None else value for value in attrs.astuple(info)] for info in infos]
+                rows = [[_cell(value) for value in attrs.astuple(info, recurse=False)] for info in infos]
                 parts.append(table(rows, [field.name for field in attrs.fields(type(infos[0]))], caption))
         if len(self.lively) > _SHOWN:
             parts.append(line("", f"and {len(self.lively) - _SHOWN} more instructions"))
+        if shown:
+            parts.append(scrolling(self._drawing(shown)))
         return stacked(*parts)
 
 
 _SHOWN = 20
+
+
+def _numbers(serials: tuple[int, ...]) -> str:
+    return ", ".join([f"#{serial}" for serial in serials])
+
+
+def _cell(value: object) -> object:
+    """A value of an information, as a cell of a table shows it."""
+    if isinstance(value, tuple):
+        return _numbers(value)
+    return "" if value is None else value
 
 
 def take_snapshot(machine: VirtualMachine) -> Snapshot:
@@ -158,7 +209,7 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
         engine.total_erased,
         len(engine.pending),
         machine.has_waiters(),
-        tuple([_instruction(instruction) for instruction in members_of(list(engine.lively))]),
+        _instructions(list(engine.lively)),
         tuple(
             [
                 StreamInfo(
@@ -178,16 +229,29 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
     )
 
 
-def _instruction(instruction: Instruction) -> InstructionInfo:
+def _instructions(lively: list[Instruction]) -> tuple[InstructionInfo, ...]:
+    waits_for: dict[Instruction, list[int]] = {}
+    for instruction in lively:
+        # An instruction that stands for several ends with its last member, and its members run in order.
+        members = members_of([instruction])
+        for successor in instruction.successors():
+            waits_for.setdefault(members_of([successor])[0], []).append(members[-1].serial)
+        if instruction.state < LAUNCHED:
+            for member, after in pairwise(members):
+                waits_for.setdefault(after, []).append(member.serial)
+    return tuple([_instruction(member, tuple(waits_for.get(member, ()))) for member in members_of(lively)])
+
+
+def _instruction(instruction: Instruction, waits_for: tuple[int, ...]) -> InstructionInfo:
     scope = scope_of(instruction)
     return InstructionInfo(
         instruction.serial,
         instruction.name,
         STATE_NAMES[instruction.state],
         instruction.stream.name,
-        instruction.waits,
+        waits_for,
         None if scope is None else str(scope),
-        origin.describe(instruction.code, instruction.last),
+        None if instruction.code is None else origin.describe(instruction.code, instruction.last),
     )
 
 
