@@ -380,7 +380,7 @@ def test_a_waiting_thread_reports_a_stall_once() -> None:
     assert "<Worker stuck:cpu:compute running>" in message
     assert "#0 planted LAUNCHED on cpu:compute, issued at" in message
     assert "#1 planted READY on cpu:compute in scope 'request 7', issued at" in message
-    assert "waits=1 on cpu:compute in scope 'request 7'" in message
+    assert "waits for #1 on cpu:compute in scope 'request 7'" in message
     assert __file__ in message
 
 
