@@ -1,1 +1,1 @@
-"""The ops, by family.  Each module declares its ops and the functions that users call."""
+"""The ops, in one subpackage for each family.  Each module declares ops and the functions by which users call them."""

@@ -1,4 +1,4 @@
-"""Functions of several ops that autocast treats as one op: their operands are cast before their bodies run."""
+"""A decorator for functions of several ops that autocast treats as one op, casting only the functions' arguments."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final, TypeVar, cast
 
 from vmflow.context import MODE
 
-# A decorator of this type keeps the function's type, which mypy knows before any inference.  It has to, because
-# functions and the methods of tensors import each other.
+# `autocast_as_op` is annotated as Function -> Function: so mypy knows a decorated function's type from its `def` alone,
+# without inference, which would fail because the modules of functions and of tensor methods import each other.
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# The names of these functions; `vmflow.amp.policy` has a class for each.
+# The names of all functions decorated with `autocast_as_op`; `vmflow.amp.policy` assigns each a class of dtypes.
 FUNCTIONS: Final[set[str]] = set()
 
 
 def autocast_as_op(function: Function) -> Function:
-    """Let autocast treat a function as one op, by the class that `vmflow.amp.policy` has for the function's name.
+    """Let autocast treat a function as one op, with the class of dtypes that `vmflow.amp.policy` has for its name.
 
     Under autocast the tensors among its arguments are cast first, and its body runs without autocast.  So a function
-    that compares dtypes, or chooses by them, sees the operands of its ops; and a function that needs float32 is
-    computed in float32 throughout, also where it multiplies matrices.  Tensors within lists are not cast.
+    that compares dtypes sees the dtypes in which its ops compute, and a function of the float32 class computes in
+    float32 throughout, also where it multiplies matrices.  Tensors within lists are not cast.
 
-    Do not use this for functions that change an argument in place: they would change a copy.
+    Do not decorate functions that change an argument in place: they would change the cast copy.
     """
     name = function.__name__
     FUNCTIONS.add(name)
@@ -39,5 +39,5 @@ def autocast_as_op(function: Function) -> Function:
 
 
 def promotes_here() -> bool:
-    """Whether operands of a function may differ in dtype here, because autocast gives layers different ones."""
+    """Return whether autocast is on: then a layer promotes operands of different dtypes instead of refusing them."""
     return MODE.get().autocast is not None

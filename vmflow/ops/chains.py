@@ -1,6 +1,6 @@
-"""The one kernel that computes all members of a `Chain`, as for the fused ops of graphs.
+"""Kernels that compute all ops of a `Chain` (consecutive eager elementwise ops) in one pass over memory.
 
-It walks through the arrays in tiles, or is one loop in C.
+They are the kernels of the op `fused`, which graphs use too: numpy calls on tiles of the arrays, or one loop in C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vmflow.kernels.problems.fused import Fused
 from .fused import Step, can_fuse, infer_fused
 from .table import Attributes, Metas, OpPlan, encoded
 
-# The number of remembered kernels.
+# `_kernels` is cleared when it holds this many kernels.
 _KERNELS: Final = 256
 
 _kernels: dict[Hashable, Kernel | None] = {}
@@ -25,11 +25,11 @@ GENERATION.watchers.append(_kernels.clear)
 
 
 def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None:
-    """The op as a step of a chain; None if it cannot be one.
+    """Return an op as a member of a `Chain`; None if it cannot be fused or its device is neither a CPU nor a GPU.
 
     Args:
-        plan: of the op.
-        attributes, metas: of the call.
+        plan: the plan of the op.
+        attributes, metas: the attributes, and the metas of the inputs, of the op's call.
     """
     if plan.outputs[0].device.type not in ("cpu", "cuda") or not can_fuse(plan.name, metas):
         return None
@@ -51,7 +51,7 @@ def chain_kernel(calls: Sequence[Chainable], wanted: Sequence[int]) -> Callable[
 
 
 def _steps(calls: Sequence[Chainable]) -> tuple[list[Blob], tuple[Step, ...]]:
-    """The operands that no call of the chain computes, and the steps of a fused op equivalent to the calls."""
+    """Convert a chain's calls to a fused op: return its inputs, which no call of the chain computes, and its steps."""
     made: dict[Storage, int] = {call.output.storage: at for at, call in enumerate(calls)}
     sources: dict[Hashable, tuple[int, Blob]] = {}
     for call in calls:
@@ -71,14 +71,16 @@ def _steps(calls: Sequence[Chainable]) -> tuple[list[Blob], tuple[Step, ...]]:
 
 
 def _identity(blob: Blob) -> Hashable:
-    """Equal for blobs that are the same array."""
+    """Return a key that is equal for two blobs exactly if they are the same view of the same memory."""
     return blob.storage, blob.meta, blob.strides, blob.offset
 
 
 def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, dtypes: tuple[Any, ...]) -> Kernel | None:
-    """The kernel of these steps; None if the results' dtypes differ, since calls may have another default dtype."""
+    """Return the fused kernel of the steps; None if any step's result has another dtype than the eager call (`dtypes`).
+
+    They may differ because each eager call was inferred under the default dtype of its own task."""
     key = (steps, wanted, metas, dtypes)
-    # Another thread may clear the dict at the same time.
+    # One look-up, not `in` and then `[]`: another thread may clear the dict in between.
     try:
         return _kernels[key]
     except KeyError:

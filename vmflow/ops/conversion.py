@@ -16,7 +16,7 @@ from .declaration import method
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# These names of built-ins are methods in this module.
+# Methods of this module are named `bool` and `int` and hide the built-in types, which have these names here.
 _bool = builtins.bool
 _int = builtins.int
 
@@ -42,10 +42,10 @@ _TYPE_NAMES = {
 def parse_to(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[DType | None, Device | None, _bool, memory_format | None]:
-    """The dtype, device, `copy` and memory format that the arguments of `to` mean.
+    """Parse the arguments of `Tensor.to` and return (dtype, device, copy, memory format); None for each one not given.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for any other argument.
     """
     dtype: DType | None = kwargs.pop("dtype", None)
     device: Any = kwargs.pop("device", None)
@@ -76,8 +76,8 @@ def parse_to(
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Convert to another dtype or device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``.
 
-    Or to another order in memory, ``to(memory_format=vmflow.channels_last)``; the shape stays.  Returns the tensor
-    itself if nothing changes, unless ``copy=True``.
+    ``to(memory_format=vmflow.channels_last)`` changes the order of elements in memory.  The shape stays.  Returns the
+    tensor itself if nothing changes, unless ``copy=True``.
 
     Raises:
         TypeError: for any other argument.
@@ -102,7 +102,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 @method()
 def cpu(self: Tensor) -> Tensor:
-    """Move to the CPU; returns the tensor itself, of any shape, if it is there.  Raises no errors.
+    """Copy the tensor, of any shape, to the CPU; return the tensor itself if it is on the CPU.  Raises no errors.
 
     Example:
         >>> flow.tensor([1, 2]).cpu()
@@ -113,7 +113,7 @@ def cpu(self: Tensor) -> Tensor:
 
 @method()
 def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor:
-    """Move to a CUDA device, by default the current one; copies never block.  The shape stays.
+    """Copy the tensor to a CUDA device, by default the current one.  The copy never blocks.  The shape stays.
 
     Raises:
         DeviceUnavailable: if there is no such device.
@@ -127,11 +127,11 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
 
 @method()
 def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = False) -> Any:
-    """Convert to another dtype; without one, return the name of this tensor's type, such as ``vmflow.FloatTensor``.
+    """Convert to another dtype; without `dtype`, return the name of this tensor's type, such as ``vmflow.FloatTensor``.
 
     Args:
-        dtype: a dtype; or a tensor type such as `vmflow.cuda.FloatTensor`, or its name, which has a device as well; the
-            shape stays.
+        dtype: a dtype; or a tensor type such as `vmflow.cuda.FloatTensor`, or its name, which set the device as well.
+            The shape stays.
 
     Raises:
         TypeError: for any other argument.
@@ -299,10 +299,10 @@ def cdouble(self: Tensor) -> Tensor:
 
 @method()
 def to_device(self: Tensor, device: Device | str, /, *, stream: None = None) -> Tensor:
-    """Move to another device, by the array API standard's name of `to`; the shape stays.
+    """Copy the tensor to another device: `to` by the name that the array API standard has for it.  The shape stays.
 
     Raises:
-        ValueError: if a stream is given, since the machine orders copies by itself.
+        ValueError: if a stream is given, since vmflow itself orders copies between devices.
 
     Example:
         >>> flow.tensor([1, 2]).to_device("cpu")

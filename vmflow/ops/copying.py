@@ -1,4 +1,4 @@
-"""Copies, casts and filling, and gradients summed and cast to the metas of their tensors."""
+"""Copies, casts and fills of tensors; and `conform`, which gives a gradient the shape and dtype of its tensor."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _CAST = OpExpr("cast", _infer_cast, Form(1, tuple[DType]), "copying")
 
 @_CAST.gradient()
 def _cast_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient,)  # cast back to the input's dtype by the caller
+    return (gradient,)  # autograd, the caller, casts a gradient to the input's dtype
 
 
 @function()
@@ -82,7 +82,7 @@ def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def transfer(input: Tensor, device: Device) -> Tensor:
-    """Copy to another device; gradients flow back to the first.
+    """Copy a tensor to another device; its gradient is copied back to the device of `input`.
 
     Between two accelerators of different types the copy goes through the host's memory.
     """
@@ -103,7 +103,7 @@ def transfer(input: Tensor, device: Device) -> Tensor:
 
 @public()
 def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) -> Tensor:
-    """Copy a tensor; gradients flow through.
+    """Copy a tensor; the gradient of the copy is that of `input`.
 
     Args:
         input: any tensor.
@@ -123,14 +123,16 @@ def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) ->
 
 
 def cast_in_order(input: Tensor, dtype: DType, order: tuple[int, ...] | None) -> Tensor:
-    """Copy to this dtype with the dimensions in this order in memory; None if they are in order."""
+    """Copy a tensor to `dtype`, with its dimensions stored in `order` from outermost to innermost; None is C order."""
     if order is None:
         return cast(input, dtype)
     return cast(input.permute(order), dtype).permute(inverse(order))
 
 
 def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, ...] | None:
-    """The order of dimensions in memory for a tensor of this format, shaped like another; None if they are in order.
+    """Return the order, outermost first, in which memory format `wanted` stores dimensions like those of `like`.
+
+    None is C order.
 
     Raises:
         TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
@@ -150,7 +152,7 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
 
     Args:
         input: any tensor.
-        memory_format: by default that of the dimensions; `channels_last` is for images, `channels_last_3d` for volumes.
+        memory_format: by default C order; `channels_last` is for images, `channels_last_3d` for volumes.
 
     Raises:
         TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
@@ -219,7 +221,7 @@ def _fill_gradient(node: OpNode, gradient: Tensor) -> tuple[()]:
 
 
 def full_of(output: TensorMeta, value: Scalar) -> Tensor:
-    """A tensor with this meta, filled with `value`.
+    """Make a tensor of the meta `output` (shape, dtype, device) filled with `value`.
 
     Raises:
         ValueError: if the dtype does not hold the value.
@@ -228,12 +230,12 @@ def full_of(output: TensorMeta, value: Scalar) -> Tensor:
 
 
 def zeros_of(output: TensorMeta) -> Tensor:
-    """A tensor with this meta, filled with zeros."""
+    """Make a tensor of the meta `output` (shape, dtype, device) filled with zeros."""
     return _interpreter.dispatch(_FILL, (), (output,), (0,))
 
 
 def ones_of(output: TensorMeta) -> Tensor:
-    """A tensor with this meta, filled with ones."""
+    """Make a tensor of the meta `output` (shape, dtype, device) filled with ones."""
     return _interpreter.dispatch(_FILL, (), (output,), (1,))
 
 
@@ -242,7 +244,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """Set every element to `value`, a number, or a tensor or array without dimensions.
 
     Raises:
-        ValueError: if the value is no single number, or not one that the dtype holds.
+        ValueError: if `value` is no single number, or out of the range of the tensor's dtype.
     """
     if isinstance(value, _tensors.Tensor):
         if value.shape:
@@ -268,14 +270,14 @@ def zero_(input: Tensor) -> Tensor:
 
 
 def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
-    """Whether a tensor of `shape` can be broadcast to the shape `wider`."""
+    """Return whether a tensor of `shape` can be broadcast to the shape `wider`."""
     if len(shape) > len(wider):
         return False
     return all([size in (1, full) for size, full in zip(reversed(shape), reversed(wider), strict=False)])
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """Sum `gradient` over the dimensions along which `wanted` was broadcast, and cast it to its dtype."""
+    """Fit a gradient to the meta `wanted` of its tensor: sum it over broadcast dimensions, and cast it to the dtype."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]

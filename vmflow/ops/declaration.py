@@ -1,6 +1,6 @@
-"""The public names of ops, which modules declare with the decorators here.
+"""Decorators that declare functions of the op modules as public functions of `vmflow` or methods of `Tensor`.
 
-`FUNCTIONS` become those of `vmflow`, `METHODS` those of `Tensor`.  Type checkers find the same names in
+`FUNCTIONS` and `METHODS` map their public names to them.  Type checkers find the same names in
 `vmflow.functions` and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
 """
 
@@ -20,7 +20,7 @@ METHODS: Final[dict[str, Any]] = {}
 
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
-# numpy's names of arguments, and PyTorch's.
+# Pairs of numpy's name and PyTorch's name for one argument.
 _NUMPY_NAMES: Final = (("axis", "dim"), ("keepdims", "keepdim"))
 
 
@@ -30,11 +30,11 @@ def public(
     """Declare the decorated function a public function of `vmflow` and a method of `Tensor`.
 
     Args:
-        others: further names; those of operators are the method's alone.
-        own: whether its own name is one of the names.
-        numpy_names: whether users may also call it with ``axis`` and ``keepdims``.  The function itself, which other
-            ops call, knows one name for each argument.
-        reflected: the operator that calls it with the tensor as the second operand.
+        others: further public names; names of operators, such as ``__add__``, are names of the method alone.
+        own: whether the function's own name is public too.
+        numpy_names: whether users may also call it with ``axis`` and ``keepdims``.  The decorated function
+            itself, which other ops call, takes only ``dim`` and ``keepdim``.
+        reflected: the name of a reflected operator to declare as well, such as ``__radd__``: it swaps both operands.
 
     Raises:
         ValueError: if one of the names is taken.
@@ -92,7 +92,7 @@ def method(
 
 
 def attribute(name: str, setter: Callable[[Any, Any], None] | None = None) -> Callable[[Declared], Declared]:
-    """Declare the decorated function the getter of an attribute of `Tensor`."""
+    """Declare the decorated function the getter, and `setter` the setter, of the attribute `name` of `Tensor`."""
 
     def declare(getter: Declared) -> Declared:
         METHODS[name] = property(getter, setter)
@@ -102,7 +102,7 @@ def attribute(name: str, setter: Callable[[Any, Any], None] | None = None) -> Ca
 
 
 def declaring_module() -> str:
-    """The name of the module at whose top level the caller was called."""
+    """Return the name of the module whose top-level code led to this call: the nearest module frame on the stack."""
     frame = sys._getframe(1)
     while frame.f_code.co_name != "<module>":
         assert frame.f_back is not None
@@ -130,9 +130,9 @@ def _reflected(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function also be called with ``axis`` and ``keepdims``, for which PyTorch says ``dim`` and ``keepdim``.
+    """Wrap a function with arguments ``dim`` and ``keepdim`` so that it also takes numpy's ``axis`` and ``keepdims``.
 
-    Such a call raises TypeError if an argument is given by both of its names.
+    The wrapper raises TypeError if an argument is given by both of its names.
     """
 
     @functools.wraps(declared)
@@ -149,9 +149,9 @@ def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_place_functions() -> dict[str, Any]:
-    """The in-place methods that may also be called as functions of `vmflow`: ``exp_(x)`` for `exp`.
+    """Return the in-place methods that are also functions of `vmflow`: ``exp_``, since `exp` is a function, and so on.
 
-    PyTorch has some of these functions, without a rule.
+    PyTorch has only some such functions, by no rule.
     """
     return {
         name: declared
@@ -161,7 +161,7 @@ def in_place_functions() -> dict[str, Any]:
 
 
 def late_function(name: str, module: str) -> Any:
-    """A function, or an in-place method that may be called as a function, of a module that is imported for it."""
+    """Import `module`, and return the public function, or in-place method, that it declares under `name`."""
     import_module(module)
     return FUNCTIONS[name] if name in FUNCTIONS else METHODS[name]
 
@@ -170,7 +170,7 @@ class LateMethod:
     """A method of `Tensor` that few programs call: its module is imported when the method is first looked up.
 
     Attributes:
-        kind: the class, in which the method takes this one's place.
+        kind: the class `Tensor`, in which the method replaces this descriptor on the first look-up.
         name: of the method.
         module: the module that declares it.
     """
@@ -190,11 +190,11 @@ class LateMethod:
 
 
 def give_methods(kind: type, late: Mapping[str, str]) -> None:
-    """Let a class, which is `Tensor`, have all methods that are declared, and those of modules not imported yet.
+    """Set all declared methods as attributes of `kind`, and a `LateMethod` for each method of modules not yet imported.
 
     Args:
-        kind: the class.
-        late: the module of each method that is not declared yet.
+        kind: the class, `Tensor`.
+        late: the name of the declaring module, for the name of each method not declared yet.
     """
     for name, module in late.items():
         setattr(kind, name, LateMethod(kind, name, module))

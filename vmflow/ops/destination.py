@@ -1,7 +1,7 @@
-"""``out=``: results that are written into an existing tensor.
+"""The argument ``out``: results of functions written into an existing tensor.
 
-As in PyTorch, no gradients are recorded; where one would have to be, the call is an error.  Unlike PyTorch's,
-the tensor is not resized: it must have the result's shape, and a dtype that can hold the result.
+As in PyTorch, a call with `out` records no gradient, and is an error if an operand requires one.  Unlike in PyTorch,
+`out` is not resized: it must have the result's shape, and a dtype that can hold the result.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def written(
     attributes: Attributes = (),
     scalars: tuple[Any, ...] = (),
 ) -> Tensor:
-    """Run an op of one result, whose kernel writes directly into `out`, which is returned.
+    """Run an op of one result with a kernel that writes the result directly into `out`; return `out`.
 
     Args:
-        op: of one result.
-        out: see the module; it may be among the inputs.
+        op: an op of one result.
+        out: a tensor of the result's shape, of a dtype that can hold it; may be among the inputs.
         inputs, attributes, scalars: as of `dispatch`.
 
     Raises:
@@ -46,13 +46,13 @@ def written(
 
 
 def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable[[], Tensor]) -> Tensor:
-    """As `written`, for a function of several ops: compute the result and copy it.
+    """Compute the result of a function of several ops by `compute`, copy it into `out`, and return `out`.
 
     Args:
-        name: of the function.
-        out: see the module.
-        inputs: the arguments of the function; those that are no tensors do not matter.
-        compute: gives the result.
+        name: of the function, for errors.
+        out: a tensor of the result's shape, of a dtype that can hold it.
+        inputs: the arguments of the function; tensors among them are checked, others ignored.
+        compute: returns the result.
     """
     check_destination(name, out, tuple([operand for operand in inputs if isinstance(operand, _tensors.Tensor)]))
     result = compute()
@@ -64,11 +64,11 @@ _Results = TypeVar("_Results", bound=tuple[Any, ...])
 
 
 def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callable[[], _Results]) -> _Results:
-    """As `delivered`, for several results: `out` is a tuple of tensors, returned in the type of the results.
+    """Copy the results of a function, a tuple, into the tensors `out`; return these as a tuple of the results' type.
 
     Raises:
         TypeError: if `out` is no tuple or list.
-        ValueError: if it has more or fewer tensors than there are results.
+        ValueError: if `out` has more or fewer tensors than there are results.
     """
     if not isinstance(out, (tuple, list)):
         raise TypeError(f"{name}: out must be a tuple of tensors, not {type(out).__name__}")
@@ -103,10 +103,10 @@ def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> Non
 
 
 def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
-    """Add the argument ``out`` to the decorated function of several ops; see `delivered`.
+    """Add the argument ``out`` to the decorated function: its result is computed and then copied into `out`.
 
     Args:
-        name: of the function, if users call it by another.
+        name: the function's public name, for errors, if it is not its own.
 
     Raises:
         TypeError: when called, if `out` is no tensor or on another device.
@@ -122,7 +122,7 @@ def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
 
 
 def out_as_made() -> Callable[[Declared], Declared]:
-    """Add ``out`` to the decorated function, which makes a tensor of sizes: with the dtype and the device of `out`.
+    """Add ``out`` to the decorated creation function, and let it take its dtype and device from `out`.
 
     Raises:
         TypeError: when called, if the function is asked for another dtype or device than `out` has.
@@ -153,7 +153,7 @@ def out_as_made() -> Callable[[Declared], Declared]:
 
 
 def outs_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
-    """As `out_by_copy`, for a function of several results; see `delivered_all`."""
+    """Add ``out``, a tuple of tensors, to the decorated function of several results, which are copied into them."""
     return _with_out(delivered_all, name)
 
 
@@ -173,7 +173,7 @@ def _with_out(deliver: Callable[..., Any], name: str | None) -> Callable[[Declar
 
 
 def _operands(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The tensors among these, also those in lists."""
+    """Flatten the arguments of a call by one level: elements of lists and tuples become arguments of their own."""
     operands: list[Any] = []
     for argument in arguments:
         operands += argument if isinstance(argument, (list, tuple)) else (argument,)

@@ -1,11 +1,11 @@
-"""`Formula`: a function of elementwise ops that runs eagerly as one op, as does its gradient.
+"""`Formula`: a function of elementwise ops that runs eagerly as one op, and its gradient as another.
 
-The function's ops are recorded once for each dtype and shape, without values, and become the steps of the op `fused`:
-memory is read and written once, in C where that is available, and no intermediate result is kept for the gradient.
-The gradient is obtained in the same way, by autograd on the recording.  The results are equal to the bit to those of
-one op after the other.
+The ops that the function calls are recorded once for each dtype and shape, without values, and become the steps of the
+op `fused`: its kernel, in C if a compiler is available, reads and writes memory once, and keeps no intermediate result
+for the backward pass.  The gradient becomes a fused op too: autograd runs on the recorded ops.  The results are equal
+to the bit to the results of the separate ops.
 
-A graph that is being built records the ops themselves, and fuses them with their neighbours.
+A graph that is being built records the separate ops, and fuses them with their neighbours.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# The number of remembered kernels, each for one shape and one set of numbers, which may differ in each call.
+# A formula's op caches this many plans.  The limit is low since a formula's numbers are attributes, so that each new
+# number makes a new plan.
 _REMEMBERED: Final = 512
 
 
 class Formula:
-    """A function of tensors and numbers that runs as one op if the tensors have one shape and floating-point dtype.
+    """A function of tensors and numbers that runs as one op for tensors of one shape, device and floating-point dtype.
 
-    Half precision is computed in float32, since separate ops would each round.
+    Half precision is computed in float32, and rounded once, since separate ops would each round.
 
     Args:
-        name: of the op; its gradient's is `name` + "_gradient".
-        function: from tensors and numbers to a tensor of their shape, by elementwise ops alone.
-        operands: the number of tensors.
+        name: of the op; the op of its gradient is named `name` + "_gradient".
+        function: takes tensors and then numbers, and returns a tensor of their shape; calls elementwise ops only.
+        operands: the number of tensors that `function` takes.
 
     Attributes:
-        by_steps: the same function as separate ops.
+        by_steps: the function, run as separate ops.
 
     Raises:
-        TypeError: when first called, if the function calls other ops.
+        TypeError: when first called, if `function` calls ops that are not elementwise.
     """
 
     __slots__ = ("_gradient", "_op", "_operands", "by_steps", "name")
@@ -64,7 +65,7 @@ class Formula:
         self._op.gradient(inputs=tuple(range(operands)))(self._gradients)
 
     def __call__(self, *arguments: Any) -> Tensor:
-        """Call the function with `operands` tensors and then the numbers."""
+        """Call the function with its tensors and then its numbers, as one op if possible, else as separate ops."""
         tensors, numbers = arguments[: self._operands], arguments[self._operands :]
         mode = MODE.get()
         composed = mode.interpreter is not None or mode.autocast is not None
@@ -73,7 +74,7 @@ class Formula:
         return _interpreter.dispatch(self._op, tensors, tuple([encoded(number) for number in numbers]))
 
     def _infer(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        from .recording import Recording  # slow to import, and needed by few programs
+        from .recording import Recording  # imported on first use: slow to import, and needed by few programs
 
         numbers = _numbers(attributes)
         return Recording(self.name).inferred(lambda *tensors: (self.by_steps(*tensors, *numbers),), metas)
@@ -93,7 +94,7 @@ class Formula:
         tensors = tuple([node.input(index) for index in range(self._operands)])
         mode = MODE.get()
         if mode.grad or mode.interpreter is not None:
-            # Views, since hooks of the tensors themselves must not run for these intermediate gradients.
+            # Differentiate with respect to views: hooks of the tensors themselves must not run for these gradients.
             tensors = tuple([tensor.view(tensor.shape) for tensor in tensors])
             gradients = self._composed(gradient, tensors, node.needs, _numbers(node.attributes))
         else:
@@ -106,7 +107,7 @@ class Formula:
     def _composed(
         self, gradient: Tensor, tensors: Sequence[Tensor], needs: Sequence[bool], numbers: Sequence[Any]
     ) -> tuple[Tensor, ...]:
-        """The needed gradients, by separate ops, which can be differentiated in turn."""
+        """Compute the gradients of the tensors marked in `needs` by separate ops, which are differentiable."""
         with enable_grad():
             result = self.by_steps(*tensors, *numbers)
             wanted = [tensor for tensor, needed in zip(tensors, needs, strict=True) if needed]
@@ -128,7 +129,7 @@ def _in_single_precision(function: Callable[..., Tensor], operands: int) -> Call
 
 
 def formula(name: str, operands: int = 1) -> Callable[[Callable[..., Tensor]], Formula]:
-    """Declare the decorated function a `Formula`."""
+    """Turn the decorated function of elementwise ops into a `Formula`."""
     return lambda function: Formula(name, function, operands)
 
 

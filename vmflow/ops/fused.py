@@ -1,6 +1,6 @@
-"""The op `fused`: several elementwise ops as one.
+"""The op `fused`: several elementwise ops as one op.
 
-Its steps are ops of the table.  Kernels compute them, see `vmflow.kernels.numpy.fused`.
+Its attributes list the ops, called its steps.  The kernels are in `vmflow.kernels.numpy.fused` and its siblings.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from vmflow.kernels.problems.fused import Fused, FusedStep
 from .elementwise.inference import ELEMENTWISE
 from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, OpPlan, Size, decoded
 
-# A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and the numbers of its
-# operands: the fused op's inputs are numbered first, then the steps.
+# One elementwise op inside a fused op: (its name in the op table, its attributes, its scalars as of `encoded`, the
+# numbers of its operands).  Operands are numbered: first the fused op's inputs, then the results of its steps.
 Step: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
 
-# Ops that treat each element separately but are not in ELEMENTWISE.
+# Ops that can be fused, though they are not declared by `elementwise`.
 _OTHERS: Final = frozenset({"cast", "where"})
 
-# Division of integers by 0 is an error, which should name the line of its op.
+# These ops raise an error for integers divided by 0.  They are not fused, so that the error names the op's own line.
 _MAY_FAIL: Final = frozenset({"floor_divide", "trunc_divide", "remainder", "fmod", "pow"})
 
 
 def can_fuse(op: str, metas: Metas) -> bool:
-    """Whether an op may be a step.
+    """Return whether an op on such inputs may be a step of a fused op.
 
     Args:
-        op: its name in the op table.
-        metas: the metas of its inputs.
+        op: the op's name in the op table.
+        metas: the metas of the op's inputs.
     """
     if op.removesuffix("_scalar") in _MAY_FAIL and all([meta.dtype.category < FLOATING for meta in metas]):
         return False
@@ -38,10 +38,12 @@ def can_fuse(op: str, metas: Metas) -> bool:
 
 
 def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> Inferred:
-    """The metas of the steps that are named as outputs, inferred from those of the inputs.
+    """Infer a fused op: run the inference of each step, starting from `metas`, the metas of the fused op's inputs.
+
+    The results of the op are those of the steps numbered `outputs`.
 
     Raises:
-        ValueError: if the steps' results are not of one shape.
+        ValueError: if the steps' results are not all of one shape.
     """
     known = list(metas)
     fused_steps: list[FusedStep] = []
@@ -50,7 +52,8 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
         numbers = tuple([decoded(scalar) for scalar in scalars])
         plan = _plan(name, attributes, operand_metas, tuple([type(number) for number in numbers]))
         (output,) = plan.outputs
-        # Comparisons, and absolute values of complex numbers, are not computed in the result's dtype.
+        # An elementwise op says in which dtype it computes: that of a comparison, or of the absolute value of complex
+        # numbers, is not the result's.
         compute = plan.details.compute if isinstance(plan.details, Elementwise) else output.dtype
         kernel, cost = plan.kernel, plan.cost
         fused_steps.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))

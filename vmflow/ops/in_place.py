@@ -1,6 +1,6 @@
-"""In-place forms of functions that no single op computes in place: ``x.cumsum_(0)`` copies the result into x.
+"""In-place methods of functions that no single op computes in place: ``x.cumsum_(0)`` copies ``x.cumsum(0)`` into x.
 
-Forms that a single op computes are declared with the op, see `pointwise`.
+In-place methods of elementwise ops, whose kernels write into the operand, are declared in `pointwise`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]:
-    """Declare the in-place form of the decorated function: its result is copied into the tensor.
+    """Declare an in-place method, such as ``cumsum_``, that copies the decorated function's result into the tensor.
 
     Args:
-        called: the function's name, if that of the method differs.
+        called: the name of the method, without ``_``, if it is not the function's.
     """
 
     def declare(function: Declared) -> Declared:
         name = called or function.__name__
 
         def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            # The elements that the gradient reads must stay unchanged.
+            # The backward pass reads the old elements, which the copy below overwrites.
             before = clone(input) if MODE.get().grad and input.requires_grad else input
             result = function(before, *args, **kwargs)
             check_fits(f"{name}_", result._blob.meta, input)
@@ -44,11 +44,13 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
 
 
 def viewed_in_place(*others: str, documented: bool = False) -> Callable[[Declared], Declared]:
-    """Declare the in-place form of the decorated view: only this tensor views its memory differently.
+    """Declare an in-place method, such as ``squeeze_``, that gives a tensor the decorated view's shape and strides.
+
+    No element moves, and other tensors on the same memory keep their shapes.
 
     Args:
         others: further names of the function.
-        documented: whether the function's docstring is that of the in-place form, the only public one.
+        documented: whether the method has the function's docstring, because only the method is public.
     """
 
     def declare(function: Declared) -> Declared:
@@ -58,12 +60,12 @@ def viewed_in_place(*others: str, documented: bool = False) -> Callable[[Declare
             if MODE.get().grad and input.requires_grad and input.is_leaf:
                 raise changed_leaf(f"{name}_", input.shape)
             whole = new_alias(input)
-            # The history of a non-leaf must describe its view, even while no gradients are recorded.
+            # Record the view of a non-leaf even under no_grad: else its history would describe the old shape.
             with set_grad_enabled(MODE.get().grad or not input.is_leaf):
                 viewed = function(input, *args, **kwargs)
             input._blob, input._lease = viewed._blob, viewed._lease
             if input._base is None and viewed._base is not None:
-                input._base = whole  # the input itself is a view now
+                input._base = whole  # `input` has become a view of its former self
             if viewed._autograd is not None and viewed.requires_grad:
                 input._autograd = viewed._autograd.follow(input._autograd)
             return input

@@ -1,4 +1,4 @@
-"""Questions about tensors and dtypes, most of them answered without computation."""
+"""Functions that tell properties of tensors and dtypes, most of them without any computation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def is_signed(input: Tensor) -> bool:
 
 @public()
 def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same shape.
+    """Whether two tensors have the same shape.
 
     Raises:
         AttributeError: if an argument is no tensor.
@@ -88,7 +88,7 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 @public()
 def is_inference(input: Tensor) -> bool:
-    """False for tensors of any shape: one made under `inference_mode` is like any other.  Raises no errors.
+    """False for every tensor, of any shape: tensors made under `inference_mode` are like others.  Raises no errors.
 
     Example:
         >>> flow.is_inference(flow.tensor(1))
@@ -99,7 +99,7 @@ def is_inference(input: Tensor) -> bool:
 
 @public()
 def get_device(input: Tensor) -> int:
-    """The number of the device, -1 for the CPU.
+    """The number of the device on which the tensor is, -1 for the CPU.
 
     Raises:
         AttributeError: if `input` is no tensor.
@@ -113,7 +113,7 @@ def get_device(input: Tensor) -> int:
 
 @method()
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
-    """Whether both view the same memory, with the same offset, shape and strides.
+    """Whether both tensors view the same memory, with the same offset, shape and strides.
 
     Raises:
         AttributeError: if `tensor` is no tensor.
@@ -133,7 +133,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 @public()
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the only element is not zero.  Waits for it.
+    """Whether the only element of a tensor is not zero.  Waits for its value.
 
     Raises:
         RuntimeError: if there is not exactly one element.
@@ -163,7 +163,7 @@ def numel(input: Tensor) -> int:
 
 @function()
 def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
-    """The dtype in which an op of these two, tensors or numbers, computes.
+    """The dtype in which an op of these two operands, tensors or numbers, computes.
 
     Raises:
         TypeError: if one is neither a tensor nor a number.
@@ -183,7 +183,7 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
 def can_cast(from_: DType, to: DType) -> bool:
     """Whether a result of one dtype may be stored in a tensor of another, as in-place ops do.
 
-    Not if that would lose a fraction or an imaginary part, or turn a number into a bool.
+    False if the cast would lose a fraction or an imaginary part, or turn a number into a bool.
 
     Raises:
         AttributeError: if an argument is no dtype.

@@ -1,4 +1,4 @@
-"""`Recording`: records the ops of a function, without values, as the steps of a fused op."""
+"""`Recording`: runs a function on tensors without values, and records the ops it calls as the steps of a fused op."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @final
 class _Unknown(Storage):
-    """The storage of a tensor without a value, while a formula is recorded.
+    """The storage of a tensor that has no value, while the ops of a formula are recorded.
 
     Attributes:
-        number: the number of the operand, see `Step`.
+        number: the tensor's number among the operands of the fused op's steps, see `Step`.
+        recording: the recording.
     """
 
     __slots__ = ("number", "recording")
@@ -49,7 +50,9 @@ class _Unknown(Storage):
 
 @final
 class Recording:
-    """An interpreter that records elementwise ops as steps; see `vmflow.interpreters.Recorder`.
+    """An interpreter that records elementwise ops as steps of a fused op, and refuses all other ops.
+
+    It implements `vmflow.interpreters.Recorder`.
 
     Args:
         name: the name of the resulting op, for errors.
@@ -63,7 +66,7 @@ class Recording:
         self.node: Node | None = None
 
     def inferred(self, function: Callable[..., tuple[Tensor, ...]], metas: Metas) -> Inferred:
-        """Record a function of tensors with these metas, and infer the fused op of its steps."""
+        """Record the ops that `function` calls for tensors of these metas, and infer the fused op that they form."""
         self._inputs = len(metas)
         tensors = [self._unknown(number, meta) for number, meta in enumerate(metas)]
         before = MODE.get()
@@ -79,7 +82,7 @@ class Recording:
         return infer_fused(steps, outputs, metas)
 
     def refused(self, what: str) -> TypeError:
-        """The error for a function that needs more than elementwise ops."""
+        """Return the error for a recorded function that needs more than elementwise ops."""
         return TypeError(f"{self._name}: a formula is made of elementwise ops; this one asks for {what}")
 
     def _unknown(self, number: int, of: TensorMeta) -> Tensor:
@@ -112,7 +115,7 @@ class Recording:
             ).outputs
             self._known[step] = self._unknown(self._inputs + len(self._steps), output)
             self._steps.append(step)
-        # A new tensor each time, since each has its own history.
+        # A repeated op gives the recorded result in a new tensor, since autograd attaches a history to each tensor.
         known = self._known[step]._blob
         return (new_tensor(known, None),)
 
@@ -143,7 +146,7 @@ class Recording:
         raise self.refused("a tensor from elsewhere")
 
     def accumulates(self, autograd: AutogradMeta) -> None:
-        """Do nothing: gradients are returned, not accumulated."""
+        """Do nothing: a recorded function returns its gradients, and accumulates none in ``.grad``."""
 
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return losses
@@ -152,7 +155,9 @@ class Recording:
 def _without_unused(
     steps: Sequence[Step], wanted: Sequence[int], inputs: int
 ) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-    """The steps that these results need, and the numbers of the steps that compute them."""
+    """Drop recorded steps that no result in `wanted` needs; return the others, and the new numbers of the results.
+
+    `inputs` is the number of inputs, which are numbered before the steps."""
     needed = set(wanted)
     for at in reversed(range(len(steps))):
         if at in needed:

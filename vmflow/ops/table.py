@@ -1,11 +1,10 @@
 """The op table: the declarations of ops.
 
-An `OpExpr` holds an op's inference (shapes, dtypes, cost) and the rule for its gradient.  The kernels that compute it
-are in `vmflow.kernels`; the interpreters run it.
+An `OpExpr` holds an op's inference (shapes, dtypes and cost of its results) and its gradient rule.  The kernels that
+compute the op are in `vmflow.kernels`; interpreters run the op.
 
-The result of inference is remembered for each combination of attributes and input metas.  A Python number among the
-operands is a *scalar*: it takes part in inference by its type only, so that ``x * 0.1`` and ``x * 0.2`` share one
-entry.
+The result of inference is cached for each combination of attributes and input metas.  A Python number among the
+operands is a *scalar*: only its type takes part in inference, so that ``x * 0.1`` and ``x * 0.2`` share an entry.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from vmflow.kernels.generation import GENERATION
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# The largest allowed stride, padding and dilation of windows.
+# The largest allowed stride, padding and dilation of windows of convolution and pooling.
 MOST_OF_WINDOWS: Final = (1 << 31) - 1
 
-# Memory of at least this many bytes is released in stream order, by an instruction; for less, Python's reference
-# counting suffices and costs no instruction.
+# A tensor of at least this many bytes releases its memory in stream order, by an instruction.  Smaller ones are left to
+# Python's reference counting, which costs no instruction.
 LEASED_FROM: Final = 1 << 16
 
 Attributes: TypeAlias = tuple[Hashable, ...]
 Metas: TypeAlias = tuple[TensorMeta, ...]
 Kinds: TypeAlias = tuple[type, ...]
 
-# Types of attributes: sizes of arrays from 0 and from 1 on; the same for windows, whose products must not overflow; and
-# dimensions of the operands.
+# Types of op attributes: sizes of arrays from 0 (Size) and from 1 (Count) on; paddings (Margin) and strides of windows,
+# which are limited so that their products do not overflow; and numbers of dimensions of the operands (Dim).
 Size: TypeAlias = Annotated[int, 0, (1 << 40) - 1]
 Count: TypeAlias = Annotated[int, 1, (1 << 40) - 1]
 Margin: TypeAlias = Annotated[int, 0, MOST_OF_WINDOWS]
@@ -51,15 +50,15 @@ Dim: TypeAlias = Annotated[int, "dim"]
 class Form(NamedTuple):
     """The number of operands that an op takes, and the types of its attributes.
 
-    Calls from Python always have this form, since a function checks its arguments before it dispatches.  Calls read
-    from files are compared with it before inference; see `vmflow.graph_mode.op_forms`.  Raises no errors.
+    Calls from Python always have their op's form, since public functions check arguments before they dispatch.  Calls
+    read from files are compared with the form before inference; see `vmflow.graph_mode.op_forms`.  Raises no errors.
 
     Attributes:
-        inputs: the number of tensors, or the least and the most; None as the most for any number.
-        attributes: the type of all attributes together: a tuple's, or a named tuple; None if there are none.
-        scalars: the number of Python numbers, likewise.
-        draws: whether these are the numbers that a random op draws.
-        rest: the type of further attributes, if any number of them is allowed.
+        inputs: the number of tensors; or a pair, the least and the most, where None is no upper limit.
+        attributes: the type of the tuple of all attributes: a tuple type or a named tuple; None if there are none.
+        scalars: the number of Python numbers among the operands; or a pair, the least and the most.
+        draws: whether the scalars are the seed and the offset from which a random op draws its numbers.
+        rest: the type of each further attribute, if any number of them may follow.
 
     Example:
         >>> flow.random.Form(inputs=2).scalars
@@ -74,15 +73,16 @@ class Form(NamedTuple):
 
 
 class Inferred:
-    """The result of inference for a call: the metas, with shapes, of its outputs, and its cost.
+    """The result of an op's inference for one call: the metas (shape, dtype, device) of its outputs, and its cost.
 
     Args:
-        outputs: the metas of the results; a tuple if the kernel returns one.
-        cost: estimated nanoseconds on one core, good to a factor of a few; decides inline or worker.
+        outputs: the metas of the results; a tuple if the kernel returns a tuple.
+        cost: estimated nanoseconds on one core, good to a factor of a few; decides whether the call runs inline or on a
+            worker thread.
         details: further data for the op's kernels, beside metas and attributes; see `Problem`.
 
     Attributes:
-        outputs, cost, details: as given; the outputs always as a tuple.
+        outputs, cost, details: the arguments; `outputs` always as a tuple.
         several: whether the kernel returns a tuple.
 
     Raises:
@@ -104,7 +104,7 @@ class Inferred:
 
 
 class OpPlan(CallPlan):
-    """The plan of all calls of an op with the same attributes and metas: results of inference, and the kernel.
+    """The inferred results, and the kernel, for all calls of an op with the same attributes, metas and scalar types.
 
     Args:
         name: of the op.
@@ -114,10 +114,11 @@ class OpPlan(CallPlan):
     Attributes:
         outputs: the metas of the results.
         details: see `Inferred`.
-        kernel: as given.
-        leased: the bytes of the results that are large enough to be released in stream order.
-        spread: calls the op on global tensors; None for local ones.
-        step: the op as a step of a chain, False if it should not be one; None until that is known.
+        kernel: the chosen kernel.
+        casts: whether the kernel may write into a result of another dtype, casting.
+        leased: the total bytes of the results that are large enough to be released in stream order.
+        spread: the function that runs the op on global tensors; None for local tensors.
+        step: the op as a member of a `Chain` of elementwise ops; False if it cannot be one, None until that is known.
     """
 
     __slots__ = ("details", "kernel", "leased", "outputs", "spread", "step")
@@ -135,22 +136,22 @@ class OpPlan(CallPlan):
         self.spread: Any = None
 
 
-# Ops of at least this many nanoseconds wait for ops that read their results, to be computed in one chain, see
-# `vmflow.instructions.chain`: smaller arrays stay in the host's caches in between.  On a GPU, each saved launch saves
-# the host some microseconds.
+# On the CPU, elementwise ops of at least this many nanoseconds wait for elementwise ops that read their results, to run
+# together as one `vmflow.instructions.chain`.  Smaller arrays stay in the caches between two ops, so that a chain saves
+# nothing.  On a GPU ops of any size wait, since each saved launch saves the host some microseconds.
 CHAINED_FROM: Final = 250_000
 
 
 @final
 class Recent:
-    """The last plan of an op with one or two inputs and at most one scalar, since the next call is often the same.
+    """An op's most recent plan for one or two inputs and at most one scalar, kept because the next call often needs it.
 
     Immutable, since another thread may be reading it.
 
     Attributes:
-        metas, first, second: the metas, and each by itself; None for the second of one.
-        attributes, kind, default: the attributes, the type of the scalar or None, and the mode's dtype.
-        plan: the op's plan for these.
+        metas, first, second: the metas of the inputs, and each by itself; `second` is None for an op of one input.
+        attributes, kind, default: the attributes, the type of the scalar or None, and the default dtype.
+        plan: the op's plan for these metas, attributes, scalar type and default dtype.
     """
 
     __slots__ = ("attributes", "default", "first", "kind", "metas", "plan", "second")
@@ -165,9 +166,10 @@ class Recent:
         self.plan = plan
 
 
-# infer(attributes, metas, types of the scalars); raises ValueError, TypeError or RuntimeError if they do not fit
+# infer(attributes, metas of the inputs, types of the scalars): infers the results' shapes, dtypes and cost; raises
+# ValueError, TypeError or RuntimeError for operands that do not fit.
 Infer: TypeAlias = Callable[[Attributes, Metas, Kinds], Inferred]
-# rule(node, gradient of each output) -> gradient of each input, None where there is none
+# rule(node, gradient of each output) -> gradient of each input; None for an input without a gradient
 GradientRule: TypeAlias = Callable[..., "tuple[Tensor | None, ...]"]
 
 OPS: dict[str, OpExpr] = {}
@@ -189,22 +191,22 @@ GENERATION.watchers.append(_forget_all)
 
 
 class OpExpr:
-    """An op: its inference and the rule for its gradient.
+    """An op of the table: its name, inference, gradient rule and cached plans.
 
     Attributes:
         name: as in PyTorch, unique in the table.
-        family: the family of its kernels, see `Problem`; empty if it has its own.
+        family: the family of kernels that compute the op, see `Problem`; empty if it has kernels of its own.
         form: see `Form`; None for an op that cannot be read from a file.
         infer: see `Infer`.
-        rule: the gradient, in terms of flow ops, or None if the op has none.
-        saves_inputs, saves_outputs: the indices of those that the rule reads.
-        readers: for each saved input, the only input whose gradient reads it, None if there are several; empty if that
-            is so for all.
-        known: the remembered plans, by key.
-        remembers: the number of plans at which all are forgotten.
-        recent: the last of them that a `Recent` can hold; None before there is one.
-        is_slice: whether the result is a slice of the input, by attributes of axis, start, length and step, so that its
-            gradient need not be padded with zeros if it can be joined with those of other slices.
+        rule: the gradient rule, a function composed of vmflow ops; None if the op has no gradient.
+        saves_inputs, saves_outputs: the indices of the inputs and outputs that the gradient rule reads.
+        readers: for each saved input, the index of the only input whose gradient reads it, None if several do; empty if
+            all entries would be None.
+        known: the cached plans, by key.
+        remembers: the number of cached plans at which the cache is cleared.
+        recent: the most recently used plan, as a `Recent`; None before the first.
+        is_slice: whether the op is a slice with the attributes axis, start, length and step: autograd then joins the
+            gradients of several slices of one tensor, instead of padding each with zeros and adding them.
 
     Raises:
         ValueError: if there is an op of this name.
@@ -253,13 +255,13 @@ class OpExpr:
     ) -> Callable[[GradientRule], GradientRule]:
         """Declare the decorated function as the gradient rule.
 
-        It is called as ``rule(node, *gradients)`` with one gradient per output (None for an output that has none, but
-        not for all of them) and returns one per input, or None.  It may use `node.input(i)` and `node.output(i)` for
-        the indices declared here, and `node.meta(i)`, `node.attributes`, `node.scalars` and `node.needs` for any.  A
-        gradient is summed over broadcast dimensions and cast to its input's dtype by the caller.
+        Autograd calls ``rule(node, *gradients)`` with a gradient per output (None for some outputs, but never for all).
+        The rule returns a gradient, or None, per input.  It may use `node.input(i)` and `node.output(i)` for the
+        indices `inputs` and `outputs`, and `node.meta(i)`, `node.attributes`, `node.scalars` and `node.needs` for any.
+        Autograd sums a gradient over broadcast dimensions and casts it to its input's dtype.
 
         `readers` maps an input to the only input whose gradient reads it: if that gradient is not needed, the input is
-        not kept, and `node.input` of it is an error.
+        not kept for the backward pass, and `node.input` of it is an error.
         """
 
         def declare(rule: GradientRule) -> GradientRule:
@@ -272,7 +274,7 @@ class OpExpr:
         return declare
 
     def plan(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
-        """Infer, choose the kernel, and remember the plan under `key`, which must determine the other arguments."""
+        """Run inference, choose a kernel, and cache the plan under `key`, which must determine the other arguments."""
         generation = GENERATION.number
         if _is_global(attributes, metas):
             from vmflow.distributed.global_interpreter import global_plan  # needed by few programs
@@ -286,11 +288,11 @@ class OpExpr:
             self.known.clear()
         self.known[key] = plan
         if generation != GENERATION.number:
-            self.known.pop(key, None)  # `forget` ran meanwhile, without this plan
+            self.known.pop(key, None)  # `forget` ran in between, and could not drop this plan
         return plan
 
     def forget(self) -> None:
-        """Forget all plans, so that later calls infer again."""
+        """Drop all cached plans, so that later calls infer, and choose their kernels, again."""
         self.known.clear()
         self.recent = None
 
@@ -298,7 +300,8 @@ class OpExpr:
         return f"<op {self.name}>"
 
 
-# A view: from (attributes, shape, strides, offset), all in elements, to the new (shape, strides, offset).
+# A function from (op attributes, shape, strides, offset) of a tensor to (shape, strides, offset) of a view of it, in
+# elements.
 ViewRule: TypeAlias = Callable[
     [Attributes, tuple[int, ...], tuple[int, ...], int], tuple[tuple[int, ...], tuple[int, ...], int]
 ]
@@ -308,9 +311,9 @@ class ViewExpr(OpExpr):
     """An op whose result shares its input's memory; no kernel runs and no instruction is issued.
 
     Attributes:
-        view: see `ViewRule`; raises like `infer`.
-        dtype: from the input's dtype to the result's; None if it stays.  Only views of complex numbers as real ones and
-            the reverse change it: autograd supports no others.
+        view: computes the view's geometry, see `ViewRule`; raises errors as `infer` does.
+        dtype: a function from the input's dtype to the view's; None if both are equal.  Only views of complex as real
+            tensors, and the reverse, change the dtype: autograd supports no others.
     """
 
     __slots__ = ("dtype", "view")
@@ -329,10 +332,10 @@ def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 
 
 def common_device(name: str, metas: Metas) -> Device:
-    """The device of all these metas.
+    """Return the one device of all metas.
 
     Raises:
-        RuntimeError: if they are on several.
+        RuntimeError: if the metas are on several devices.
     """
     device = metas[0].device
     for other in metas:
@@ -344,10 +347,10 @@ def common_device(name: str, metas: Metas) -> Device:
 
 
 def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape to which these shapes broadcast, by numpy's rule.
+    """Return the shape to which the shapes broadcast together, by numpy's rule.
 
     Raises:
-        ValueError: if they do not broadcast.
+        ValueError: if the shapes do not broadcast.
 
     Example:
         >>> flow.random.broadcast_shapes("add", (2, 1), (3,))
@@ -369,13 +372,13 @@ def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def normalize_dim(name: str, dim: int, rank: int) -> int:
-    """Convert `dim` to a number counted from the front; a 0-d tensor is treated as having one dimension.
+    """Convert a dimension that may count from the end to its number from the front; a 0-d tensor counts as a vector.
 
     Raises:
-        TypeError: if it is no integer.
-        IndexError: if there is no such dimension.
+        TypeError: if `dim` is no integer.
+        IndexError: if a tensor of `rank` dimensions has no dimension `dim`.
     """
-    # A bool is an int, but as a dimension it is a mistake: x.sum(True) means keepdim.
+    # A bool is an int, but is refused as a dimension: the caller of x.sum(True) means keepdim.
     if type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, (int, np.integer))):
         raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
     limit = max(rank, 1)
@@ -385,12 +388,12 @@ def normalize_dim(name: str, dim: int, rank: int) -> int:
 
 
 def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, rank: int) -> tuple[int, ...]:
-    """Distinct dimensions counted from the front, sorted; all of them for None, none of a 0-d tensor.
+    """Convert dimensions to their sorted numbers from the front; None means all dimensions.  A 0-d tensor has none.
 
     Raises:
-        TypeError: if one is no integer.
-        IndexError: if one does not exist.
-        ValueError: if one is given twice.
+        TypeError: if a dimension is no integer.
+        IndexError: if a dimension does not exist.
+        ValueError: if a dimension is given twice.
     """
     if dims is None:
         return tuple(range(rank))
@@ -402,10 +405,10 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
-    """Convert a value to an int.
+    """Convert an argument of the function `name` that must be an integer to an int.
 
     Raises:
-        TypeError: if it is no integer, or a bool.
+        TypeError: if the value is no integer, or a bool.
 
     Example:
         >>> flow.random.whole_number("repeat", "a number", 3)
@@ -419,10 +422,10 @@ def whole_number(name: str, what: str, value: Any) -> int:
 
 
 def flag(name: str, what: str, value: Any) -> bool:
-    """Convert a value to a bool.
+    """Convert an argument of the function `name` that must be True or False to a bool.
 
     Raises:
-        TypeError: if it is neither True nor False.
+        TypeError: if the value is neither True nor False.
 
     Example:
         >>> flow.nn.utils.rnn.flag("sum", "keepdim", True)
@@ -439,10 +442,10 @@ def flag(name: str, what: str, value: Any) -> bool:
 
 
 def encoded(value: Any) -> tuple[str, ...]:
-    """A number as strings, which unlike numbers are equal only if kind and bits are.
+    """Encode a number as strings that, unlike numbers, are equal only if the numbers' types and bits are: a cache key.
 
     Raises:
-        TypeError: if it is no Python number.
+        TypeError: if `value` is no Python number.
     """
     if isinstance(value, bool):
         return "bool", str(int(value))
@@ -456,7 +459,7 @@ def encoded(value: Any) -> tuple[str, ...]:
 
 
 def decoded(code: tuple[str, ...]) -> bool | int | float | complex:
-    """The number of which `encoded` made these strings."""
+    """Decode the strings that `encoded` returned for a number to that number."""
     kind, *parts = code
     if kind == "bool":
         return bool(int(parts[0]))

@@ -1,4 +1,4 @@
-"""Results whose shapes depend on values, such as those of `nonzero`: elements are counted before the result is made."""
+"""`from_values` computes results whose shapes depend on values: `nonzero`, for example, counts before it allocates."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def from_values(compute: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Compute results immediately, even while a graph is being built, in which they are constants then.
+    """Call `compute` eagerly, even while a graph is being built; its results become constants of that graph.
 
     Args:
-        compute: takes the inputs, without history, and returns new tensors; it may read values.
-        inputs: tensors.
+        compute: takes the inputs, detached, and returns new tensors; it may read their values.
+        inputs: the tensors to pass to `compute`.
 
     Raises:
-        RuntimeError: if a graph is being built and an input has no value before it runs.
+        RuntimeError: if a graph is being built and an input will have a value only when the graph runs.
     """
     recorder = MODE.get().interpreter
     if recorder is not None:

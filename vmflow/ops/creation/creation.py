@@ -29,10 +29,10 @@ _HOST: Final = Device("cpu")
 
 
 def chosen_device(device: Device | str | None) -> Device:
-    """The given device, else the mode's, else the CPU.
+    """Return `device`, or for None the default device of the thread or task, which is the CPU unless it was set.
 
     Raises:
-        DeviceUnavailable: if it cannot be used here.
+        DeviceUnavailable: if the device cannot be used here.
     """
     chosen = Device(device) if device is not None else MODE.get().device or Device("cpu")
     chosen.require()
@@ -75,11 +75,11 @@ def sized_meta(
     placement: Any = None,
     sbp: Any = None,
 ) -> TensorMeta:
-    """The meta for the sizes that a function was called with, by default of the default dtype, on the default device.
+    """Return the meta of the tensor that a function such as `zeros` is to make, from the sizes that its caller gave.
 
     Args:
-        name: of the function.
-        size, named: its positional and its keyword arguments; `placement` and `sbp` may be among these.
+        name: of the function, for errors.
+        size, named: its positional and its keyword arguments; `placement` and `sbp` may be among the latter.
         dtype, device: None for the defaults.
         placement, sbp: of a global tensor.
 
@@ -111,7 +111,7 @@ def _dtype(name: str, dtype: DType | None) -> DType | None:
 
 
 def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
-    """Let a tensor require a gradient if `requires_grad` is true; returns the tensor, of any shape.
+    """Let `tensor`, of any shape, require a gradient if `requires_grad` is true, and return it.
 
     Raises:
         RuntimeError: if the dtype has no gradients.
@@ -127,12 +127,14 @@ def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
 
 
 def _of(kind: DType, array: Array) -> Array:
-    """A view of the array with the dtype object that kernels know; unpickled arrays have others."""
+    """Return a view of an array with vmflow's own numpy dtype object for `kind`, which kernels expect.
+
+    Unpickled arrays have equal, but other, dtype objects."""
     return array if array.dtype is kind.numpy else array.view(kind.numpy)
 
 
 def from_array(array: Array, device: Device) -> Tensor:
-    """A tensor with the memory of a C-contiguous array to which there is no other reference."""
+    """Make a tensor that takes over a C-contiguous numpy array, to which no other reference may exist."""
     kind = dtypes.from_numpy(array.dtype)
     storage = Storage(None, _of(kind, array))
     blob = Blob(storage, meta(array.shape, kind, _HOST))
@@ -157,11 +159,11 @@ def tensor(
     """Make a tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor.
 
     Floats become the default dtype, integers int64; arrays and tensors keep theirs.  For a global tensor, `data` is the
-    whole, the same on all ranks.
+    whole global value, the same on all ranks.
 
     Args:
         data: the values.
-        dtype, device: of the result; by default as said above, and that of `vmflow.set_default_device`.
+        dtype, device: of the result; by default the dtype said above, and the device of `vmflow.set_default_device`.
         requires_grad: whether gradients are computed for it.
         pin_memory: accepted by all functions that make tensors, and without effect: vmflow does not pin host memory.
         placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
@@ -194,7 +196,7 @@ def tensor(
     for other in kinds if kind is None else ():
         kind = other if kind is None else dtypes.promote_types(kind, other)
     kind = kind or dtypes.get_default_dtype()
-    with np.errstate(all="ignore"):  # numbers too large for float32 become inf
+    with np.errstate(all="ignore"):  # no warning: numbers too large for float32 become inf
         try:
             array = np.array(plain, kind.numpy, order="C")
         except ValueError as error:
@@ -210,10 +212,10 @@ _NUMBERS = frozenset((bool, int, float, complex))
 
 
 def _plain(data: Any, dtypes_found: set[DType]) -> Any:
-    """Convert `data` for numpy, and add the dtypes of its parts to `dtypes_found`.
+    """Convert `data` for `np.array`, tensors in it to arrays; add the dtypes of its elements to `dtypes_found`.
 
     Raises:
-        TypeError: if it contains anything but numbers.
+        TypeError: if `data` contains anything but numbers.
     """
     if isinstance(data, (list, tuple, range)):
         kinds = set(map(type, data))
@@ -239,7 +241,7 @@ def _plain(data: Any, dtypes_found: set[DType]) -> Any:
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
     """Convert `data`, of any shape, to a tensor; tensors, and arrays that `from_numpy` takes, are not copied.
 
-    Nor is memory of a CUDA device copied that comes with ``__cuda_array_interface__``.
+    An object with ``__cuda_array_interface__`` is not copied either: the tensor shares its memory on the CUDA device.
 
     Raises:
         TypeError, ValueError, OverflowError: as `tensor`.
@@ -311,7 +313,8 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
         requires_grad: whether gradients are recorded.
 
     Raises:
-        ValueError: if the buffer is empty, has fewer elements, or a length that is no multiple of theirs.
+        ValueError: if the buffer is empty, has fewer than `count` elements, or a length that is no multiple of
+            their size.
 
     >>> flow.frombuffer(bytearray([1, 2, 0, 1]), dtype=flow.int16)
     tensor([513, 256], dtype=vmflow.int16)
@@ -343,7 +346,7 @@ def scalar_tensor(
     """Make a 0-d tensor of a number, by default of the default dtype.
 
     Raises:
-        TypeError: if it is no number.
+        TypeError: if the value is no number.
 
     Example:
         >>> flow.scalar_tensor(2)
@@ -359,9 +362,10 @@ def _from_cuda(data: Any) -> Tensor:
 
 
 def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
-    """The position of `array` in a C-contiguous one, as (that one, strides, offset) in elements; None if there is none.
+    """Describe `array` as a strided view of a C-contiguous array: (that array, strides, offset), in elements.
 
-    Reads only its layout and address.
+    None if a tensor cannot share the memory: `array` is read-only, byte-swapped, or its strides are negative or no
+    multiples of the element size.  Elements are not read.
     """
     itemsize = array.dtype.itemsize
     if not (array.flags.writeable and array.dtype.isnative) or any(
@@ -375,7 +379,8 @@ def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     if not block.flags.c_contiguous:
         block = block.T
     if not block.flags.c_contiguous:
-        # Memory not allocated by numpy: take it from the first element to the last; gaps in between are never accessed.
+        # The owner of the memory is no contiguous numpy array: view the memory from the first element of `array` to
+        # the last as one vector, whose elements outside of `array` are never accessed.
         span = 1 + sum([(size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)])
         return np.lib.stride_tricks.as_strided(array, (span,), (itemsize,)), strides, 0
     start = array.__array_interface__["data"][0] - block.__array_interface__["data"][0]
@@ -389,7 +394,7 @@ def from_numpy(ndarray: Array) -> Tensor:
     """Make a tensor that shares memory with a numpy array.
 
     Raises:
-        TypeError: if it is no array, or no dtype fits.
+        TypeError: if `ndarray` is no array, or has a dtype that vmflow lacks.
         ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride that is no multiple of
             the size of its elements.
 
@@ -542,10 +547,12 @@ def _empty_of(output: TensorMeta) -> Tensor:
 
 
 def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tuple[int, ...] | None) -> Tensor:
-    """Call `make` for a tensor with its dimensions in this order in memory; None if they are in order.
+    """Call `make` for a tensor of the meta `output` whose dimensions are stored in `order`, outermost first.
+
+    None is C order.
 
     Raises:
-        ValueError: for a global tensor in another order.
+        ValueError: for a global tensor in another order than C order.
 
     Example:
         >>> meta = flow.random.sized_meta("zeros", (2, 3), None, None)
@@ -561,7 +568,7 @@ def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tu
 
 
 def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
-    """The meta with the shape of `input`, and its dtype and device unless others are given.
+    """Return a meta with the shape of `input`, and its dtype and device unless `dtype` or `device` is given.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -930,7 +937,7 @@ def new_empty(
 
 @method()
 def new(self: Tensor, *data: Any) -> Tensor:
-    """PyTorch's older name for `new_empty` of sizes, and for `new_tensor` of data.
+    """Call `new_empty` if the arguments are sizes, else `new_tensor`; PyTorch's older name for both.
 
     Raises:
         TypeError: for data that holds anything but numbers.
@@ -981,7 +988,9 @@ def _meta_like(
     device: Device | str | None,
     named: dict[str, Any] | None = None,
 ) -> TensorMeta:
-    """The meta of a new tensor; like a global tensor it is global too, and broadcast if it has another shape."""
+    """Return the meta of a tensor that a method such as `new_zeros` of `self` makes.
+
+    A global `self` gives a global meta: of its sbp for the same shape, broadcast on its ranks for another."""
     placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
     shape = lengths(name, size, named)
     kind = dtype or self.dtype

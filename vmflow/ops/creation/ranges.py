@@ -56,7 +56,7 @@ def logspace(
     exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device, placement=placement, sbp=sbp)
     values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
     if placement is not None:
-        values = values.to_global(placement, sbp)  # not a power of partial sums, which would be summed
+        values = values.to_global(placement, sbp)  # computed locally: the power of partial sums is wrong
     return values.requires_grad_() if requires_grad else values
 
 
@@ -70,7 +70,7 @@ def tril_indices(
     device: Device | str | None = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The rows and columns, as a (2, n) tensor, of a matrix's elements on and below a diagonal, row by row.
+    """List the indices of a matrix's n elements on and below a diagonal: a (2, n) tensor of their rows and columns.
 
     Args:
         row, col: the matrix's sizes.
@@ -100,7 +100,7 @@ def triu_indices(
     device: Device | str | None = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The rows and columns, as a (2, n) tensor, of a matrix's elements on and above a diagonal; see `tril_indices`.
+    """List the indices of a matrix's n elements on and above a diagonal, (2, n); see `tril_indices`.
 
     Raises:
         ValueError: if a size is negative.
@@ -129,10 +129,10 @@ def _triangle(
 
 
 def _number_in_triangle(row: int, col: int, offset: int, lower: bool) -> int:
-    """The number of elements of a matrix on and below a diagonal, or on and above it."""
+    """Count the elements of a (row, col) matrix on and below the diagonal `offset` if `lower`, else on and above it."""
 
     def below(rows: int) -> int:
-        """The number of elements of the first `rows` rows below the main diagonal; rows beyond the square are full."""
+        """Count the elements below the main diagonal in the first `rows` rows; rows after row `col` count in full."""
         whole = min(max(rows, 0), col + 1)
         return whole * (whole - 1) // 2 + max(rows - col - 1, 0) * col
 
@@ -150,7 +150,7 @@ def _infer_triangle_places(attributes: Attributes, metas: Metas, kinds: Kinds) -
     return Inferred(output, (row + output.numel) * CHEAP * 4)
 
 
-# Attributes: (the result, rows, columns, diagonal, whether on and below it)
+# Attributes: (meta of the result, rows, columns, diagonal, whether to list the elements on and below the diagonal)
 _TRIANGLE_PLACES = OpExpr(
     "triangle_places", _infer_triangle_places, Form(0, tuple[TensorMeta, Size, Size, int, bool]), "creation"
 )

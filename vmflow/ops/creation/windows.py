@@ -1,4 +1,4 @@
-"""Windows: weights for the pieces of a signal whose spectra are taken, see `vmflow.stft`.
+"""Window functions: weights for the pieces of a signal of which `vmflow.stft` computes the spectra.
 
 All are computed in double precision and rounded once.  They take the same arguments:
 
@@ -44,7 +44,9 @@ def _window(
     placement: Any,
     sbp: Any,
 ) -> Tensor:
-    """The values of a function at equal distances from 0 to 1; a single element is 1."""
+    """Make a window: the vector of `values(n / N)`, n from 0 on, N = `window_length` if `periodic`, else one less.
+
+    A window of one element is 1."""
     if not hasattr(window_length, "__index__") or isinstance(window_length, bool):
         raise TypeError(f"{name}: the length of a window is an integer, not {window_length!r}")
     if window_length < 0:
@@ -72,7 +74,7 @@ def hann_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``(1 - cos(2 pi n / N)) / 2``, which is 0 at the ends; see the module for the arguments.
+    """A vector of ``(1 - cos(2 pi n / N)) / 2``, n from 0, where N is `window_length`, or one less unless `periodic`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -109,7 +111,7 @@ def hamming_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``alpha - beta * cos(2 pi n / N)``; see the module for the other arguments.
+    """A vector of ``alpha - beta * cos(2 pi n / N)``, where N is `window_length`, or one less unless `periodic`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -144,7 +146,7 @@ def bartlett_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector that rises linearly from 0 to 1 and falls back; see the module for the arguments.
+    """A vector of ``1 - |2 n / N - 1|``, a triangle, where N is `window_length`, or one less unless `periodic`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -179,7 +181,7 @@ def blackman_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; see the module for the arguments.
+    """A vector of ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; for n and N, see `hann_window`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -215,11 +217,12 @@ def kaiser_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, with the Bessel function i0.
+    """A vector of ``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, Bessel function i0; for N, see `hann_window`.
 
     Args:
         beta: the larger, the narrower is the window; 0 makes it rectangular.
-        window_length, periodic, dtype, device, requires_grad, pin_memory, placement, sbp: see the module.
+        window_length, periodic: the number of elements, and whether the window is one period of a periodic function.
+        dtype, device, requires_grad, pin_memory, placement, sbp: as of `vmflow.zeros`; the dtype is floating-point.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.

@@ -32,7 +32,7 @@ def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_RELU_GRADIENT, (node.output(0), gradient)),)
 
 
-# Operands: the result of relu, and the gradient with respect to it.
+# The gradient by relu's input.  Operands: relu's result, and the gradient with respect to it.
 _RELU_GRADIENT = elementwise(
     "relu_gradient",
     least=FLOATING,
@@ -225,7 +225,7 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 @formula("elu")
 def _exponential_linear(x: Tensor, alpha: float) -> Tensor:
-    # An overflow in the unused branch would make the gradient nan.
+    # Clamped, since an overflow of expm1 in the branch that `where` drops would make the gradient 0 * inf = nan.
     return where(x > 0, x, (x.clamp(max=0)).expm1() * alpha)
 
 

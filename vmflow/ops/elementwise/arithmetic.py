@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
-    """Raise ZeroDivisionError for integers divided by the number 0."""
+    """Raise ZeroDivisionError if both operands are integers, and the divisor `other` is the Python number 0."""
     if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
         raise ZeroDivisionError(f"{name}: integer division by zero")
 
@@ -115,7 +115,7 @@ for _binary, _operator in (
 
 @public()
 def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
-    """``input + alpha * other``; the logical or of bools.  The shapes broadcast.
+    """``input + alpha * other``; for bools their logical or.  The shapes broadcast.
 
     Raises:
         TypeError: if neither operand is a tensor, or `alpha` is no integer and both operands are integers.
@@ -215,12 +215,12 @@ def div(
 def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input ** exponent``.  The shapes broadcast.
 
-    An integer to a negative power from a tensor is rounded towards zero.
+    Integers raised to negative exponents, given as an integer tensor, are rounded towards zero.
 
     Raises:
         TypeError: if neither operand is a tensor, or their common dtype is bool.
-        ValueError: for an integer tensor and a number as its exponent that is negative or exceeds its dtype, or if
-            the shapes do not broadcast.
+        ValueError: for an integer tensor and an integer number as exponent that is negative or exceeds the tensor's
+            dtype, or if the shapes do not broadcast.
 
     Example:
         >>> flow.pow(flow.tensor([1, 2, 3]), 2)
@@ -310,7 +310,7 @@ def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor
     if base.dtype.category < FLOATING:
         base = cast(base, gradient.dtype)
     first, second = node.needs
-    # There the derivative is 0, but the formulas 0 * 0**-1 and 0 * log(0) give nan.
+    # Masks of elements whose derivative is 0, where its formula (0 * 0**-1 or 0 * log(0)) gives nan.
     flat = exponent == 0
     flat_in_exponent = base == 0 if exponent.dtype.is_complex else (base == 0) & (exponent >= 0)
     return (
@@ -374,7 +374,7 @@ for _steps in (floor_divide.op, _TRUNC_DIVIDE):
 def _atan2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     y, x = node.input(0), node.input(1)
     distance = x * x + y * y
-    # The angle has no derivative at the origin; 0 is used.
+    # The angle has no derivative at the origin (0, 0): the divisor 1 makes the gradient 0.
     scaled = gradient / where(distance == 0, 1.0, distance)
     return scaled * x if node.needs[0] else None, -scaled * y if node.needs[1] else None
 
@@ -571,7 +571,7 @@ def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tenso
     base, power = (
         cast(operand, double) if isinstance(operand, _tensors.Tensor) else operand for operand in (input, exponent)
     )
-    # Numbers become Python floats or complex numbers, so that none counts as an integer.
+    # A number becomes a float or a complex number: an integer would make `pow` an integer power, which has more errors.
     widened: Any = float if double is dtypes.float64 else complex
     return pow(
         base if isinstance(base, _tensors.Tensor) else widened(base),

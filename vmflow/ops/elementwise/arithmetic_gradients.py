@@ -1,6 +1,6 @@
-"""Gradients of sums, differences, products and quotients, in a module that can be compiled.
+"""Gradient rules of `add`, `sub`, `mul` and `div`, in a module of their own that can be compiled to a C extension.
 
-Small programs spend much of their backward pass in these functions.
+Programs with small tensors spend much of their backward pass in these functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def conj_if_complex(tensor: Tensor) -> Tensor:
-    """The conjugate, a factor in gradients of complex products; a real tensor itself."""
+    """Return the conjugate of a complex tensor, a factor in gradients of products; a real tensor itself."""
     fields: TensorFields = tensor
     return tensor.conj() if fields._blob.meta.is_complex else tensor
 
@@ -51,7 +51,7 @@ def of_mul(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None
 def _times_input(node: OpNode, gradient: Tensor, index: int) -> Tensor:
     mode = MODE.get()
     if not (node.metas[index].is_complex or mode.grad or mode.autocast is not None or mode.interpreter is not None):
-        fields: TensorFields = gradient  # the saved blob is used directly: a tensor around it costs time
+        fields: TensorFields = gradient  # multiply by the saved blob itself, since making a tensor of it takes time
         return _interpreter.computed(MUL.tensors, (fields._blob, node.input_blob(index)), (), (), mode)
     return _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(index))))
 

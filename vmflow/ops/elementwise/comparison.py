@@ -146,7 +146,7 @@ _ISFINITE = elementwise("isfinite", TO_BOOL)
 
 @public()
 def isnan(input: Tensor) -> Tensor:
-    """Whether an element is nan; of the shape of `input`, bool.
+    """Whether each element is nan: a bool tensor of the shape of `input`.
 
     Raises:
         TypeError: if `input` is no tensor.
@@ -160,7 +160,7 @@ def isnan(input: Tensor) -> Tensor:
 
 @public()
 def isinf(input: Tensor) -> Tensor:
-    """Whether an element is infinite; of the shape of `input`, bool.
+    """Whether each element is infinite: a bool tensor of the shape of `input`.
 
     Raises:
         TypeError: if `input` is no tensor.
@@ -174,7 +174,7 @@ def isinf(input: Tensor) -> Tensor:
 
 @public()
 def isfinite(input: Tensor) -> Tensor:
-    """Whether an element is neither infinite nor nan; of the shape of `input`, bool.
+    """Whether each element is neither infinite nor nan: a bool tensor of the shape of `input`.
 
     Raises:
         TypeError: if `input` is no tensor.
@@ -188,7 +188,7 @@ def isfinite(input: Tensor) -> Tensor:
 
 @public()
 def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Whether an element is positive infinity; of the shape of `input`, bool.
+    """Whether each element is positive infinity: a bool tensor of the shape of `input`.
 
     Raises:
         TypeError: if `input` is complex, as complex numbers have no sign.
@@ -202,7 +202,7 @@ def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Whether an element is negative infinity; of the shape of `input`, bool.
+    """Whether each element is negative infinity: a bool tensor of the shape of `input`.
 
     Raises:
         TypeError: if `input` is complex, as complex numbers have no sign.
@@ -220,7 +220,8 @@ def _is_infinity(name: str, input: Tensor, infinity: float, out: Tensor | None) 
     return eq(input, infinity, out=out)
 
 
-# Arrays reach the op, which raises an error.  NotImplemented would make `==` False for every array, silently wrong.
+# Comparisons pass these types on to the op, which raises an error for arrays.  If `__eq__` returned NotImplemented for
+# an array, Python would compare identities, and `tensor == array` would always, and wrongly, be False.
 _OPERANDS = (_tensors.Tensor, Number, np.generic, np.ndarray)
 
 

@@ -1,4 +1,4 @@
-"""Complex numbers: views of complex tensors as real ones and back, parts, angles and signs."""
+"""Complex tensors: views of them as real tensors and back, real and imaginary parts, angles and signs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ VIEW_AS_COMPLEX = ViewExpr("view_as_complex", _view_complex, _to_complex)
 
 @VIEW_AS_REAL.gradient()
 def _view_as_real_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    # A view may be contiguous and still start at an odd offset, which no complex tensor can.
+    # A contiguous view of real numbers may start at an odd offset, where no complex number can start: copy it then.
     even = gradient.storage_offset() % 2 == 0
     return (view_as_complex(contiguous(gradient) if even else clone(gradient)),)
 
@@ -76,7 +76,7 @@ def _view_as_complex_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @function()
 def view_as_real(input: Tensor) -> Tensor:
-    """A view of a complex tensor as a real one: a last dimension of size 2 has the real and imaginary parts.
+    """View a complex tensor (...) as a real one, (..., 2): the new last dimension holds real and imaginary parts.
 
     Raises:
         RuntimeError: if `input` is real.
@@ -92,11 +92,11 @@ def view_as_real(input: Tensor) -> Tensor:
 @function()
 @autocast_as_op
 def view_as_complex(input: Tensor) -> Tensor:
-    """A view of a real tensor as a complex one: its last dimension, of size 2, has real and imaginary parts.
+    """View a real tensor (..., 2) as a complex one, (...): the last dimension holds real and imaginary parts.
 
     Raises:
-        RuntimeError: if `input` is neither float32 nor float64, its last dimension has another size, or the two
-            parts are not adjacent in memory; then use ``contiguous()``.
+        RuntimeError: if `input` is neither float32 nor float64, its last dimension has another size, or real and
+            imaginary parts are not adjacent in memory; then use ``contiguous()``.
 
     Example:
         >>> flow.view_as_complex(flow.tensor([[1.0, 2.0]]))
@@ -200,7 +200,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     check_tensors("angle", input)
     if input.dtype.is_complex:
         return atan2(imag(input), real(input))
-    # The product keeps nan, and keeps the result connected to the input in the graph.
+    # sign * 0 + 0 is 0, but nan for nan, and connects the result to the input in the autograd graph.
     floating = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
     return where(floating < 0, math.pi, where(isnan(floating), floating, floating.sign() * 0.0 + 0.0))
 

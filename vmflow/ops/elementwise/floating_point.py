@@ -1,4 +1,4 @@
-"""Functions of the floating-point representation: sign bits, neighbours, exponents; and extrema that ignore nan."""
+"""Functions of floating-point representations: sign bits, adjacent numbers, exponents; and extrema that ignore nan."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _HEAVISIDE = elementwise("heaviside", operands=2, most=FLOATING)
 
 
 def _check_one_dtype(name: str, input: Tensor, other: Tensor) -> None:
-    """Raise TypeError unless both have the same dtype."""
+    """Raise TypeError unless both operands of the op `name` have the same dtype."""
     if input.dtype is not other.dtype:
         raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {other.dtype.name}")
 
@@ -88,7 +88,7 @@ def _copysign_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def _signed(gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """The gradient, negated where the sign changed; 0 at 0, which has no derivative."""
+    """Compute copysign's gradient by its first operand: `gradient`, negated where the op changed the sign, 0 at 0."""
     return where(before == 0, 0.0, where(before == after, gradient, -gradient))
 
 
@@ -103,7 +103,9 @@ def _fmin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tenso
 
 
 def _split(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Split the gradient between the operands; where they are equal the first gets all, as in PyTorch."""
+    """Give each element of the gradient of fmax or fmin to the operand that was chosen: the first where `first_wins`.
+
+    Equal operands count as the first chosen, as in PyTorch; so does a nan in the second."""
     first_wins = first_wins | node.input(1).isnan()
     first, second = node.needs
     return where(first_wins, gradient, 0.0) if first else None, where(first_wins, 0.0, gradient) if second else None
@@ -178,7 +180,7 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Frexp:
     regular = (double != 0) & isfinite(double)
     size = where(regular, double.detach().abs(), 1.0)
     power = floor(log2(size)) + 1
-    # The logarithm may be rounded to the next integer.
+    # log2 may have been rounded to an adjacent integer: correct the exponent by one in both directions.
     power = power + (_scaled(size, -power) >= 1).to(dtypes.float64)
     power = power - (_scaled(size, -power) < 0.5).to(dtypes.float64)
     mantissa = where(regular, _scaled(double, where(regular, -power, 0.0)), double)
@@ -186,7 +188,7 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Frexp:
 
 
 def _scaled(input: Tensor, power: Tensor) -> Tensor:
-    """``input * 2 ** power``, in two steps, since the power may overflow where the product does not."""
+    """Compute ``input * 2 ** power`` by two factors, since ``2 ** power`` may overflow where the product does not."""
     half = floor(power * 0.5)
     return input * exp2(half) * exp2(power - half)
 

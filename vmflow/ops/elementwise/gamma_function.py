@@ -1,7 +1,7 @@
 """The logarithm of the gamma function and its derivatives.
 
-numpy has none of them.  They are computed in float64 for every dtype and rounded once.  The formulas are those of the
-NIST Digital Library of Mathematical Functions, chapters 5 and 25.
+numpy lacks these functions.  vmflow computes them in float64 for every dtype and rounds once.  The formulas are from
+the NIST Digital Library of Mathematical Functions, chapters 5 and 25.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ digamma = unary(
 )
 
 
-# The largest n whose factorial is finite in float64.
+# The largest order n of a polygamma function: n!, a factor of its values, overflows float64 beyond.
 _MOST_DERIVATIVES: Final = 170
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @formula("logsigmoid")
 def _log_sigmoid(input: Tensor) -> Tensor:
-    # Above 40 log1p changes nothing in float64; below, no exponential overflows.
+    # Above the threshold 40, log1p(exp(x)) is x in float64; below it, exp(x) does not overflow.
     return -softplus(-input, threshold=40)
 
 
@@ -186,12 +186,12 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     axis = normalize_dim("gumbel_softmax", dim, logits.ndim)
 
     def sampled(x: Tensor) -> Tensor:
-        # The logarithm of 0 is infinite.
+        # Random numbers may be 0, whose logarithm is infinite: raise them to the smallest positive number.
         uniform = random.rand_like(x.detach()).clamp(min=dtypes.finfo(x.dtype).tiny)
         soft = softmax((x - (-uniform.log()).log()) / tau, axis)
         if not hard:
             return soft
-        # Up to rounding, the value is the one-hot vector; the gradient is that of the soft sample.
+        # A straight-through sample: up to rounding its value is the one-hot vector, and its gradient that of `soft`.
         return _one_hot_of_largest(soft.detach(), axis) - soft.detach() + soft
 
     return applied("gumbel_softmax", sampled, logits, False)

@@ -1,7 +1,7 @@
-"""Declarations of elementwise ops, with the shape and dtype of their results.
+"""`elementwise` declares elementwise ops, and infers the shape and dtype of their results.
 
-Two tensors broadcast as in numpy.  dtypes promote as in PyTorch: the higher category (bool, integer, floating, complex)
-wins without widening; Python numbers and 0-d tensors raise the category but do not widen.
+Shapes broadcast as in numpy.  dtypes promote as in PyTorch: the highest category (bool, integer, floating, complex) of
+the operands decides.  Python numbers and 0-d tensors may raise the category, but within it do not widen the dtype.
 
 `pointwise` declares the functions that call the ops.
 """
@@ -42,19 +42,20 @@ if TYPE_CHECKING:
     Scalar: TypeAlias = bool | int | float | complex | np.generic
 
 
-# Rules that derive the dtype of the result from the promoted dtype of the operands.
+# Rules for the dtype of an elementwise op's result: the promoted dtype of the operands, the default dtype in place of
+# integers and bools, bool, or the real dtype in place of a complex one.
 SAME: Final = "same"
 TO_FLOAT: Final = "to float"
 TO_BOOL: Final = "to bool"
 TO_REAL: Final = "to real"
 
-# Names of the ops declared by `elementwise`.  Their kernels accept an operand's array as the destination if it has the
-# shape and dtype of the result.
+# Names of the ops declared by `elementwise`.  Their kernels may write the result over an operand of the same shape and
+# dtype, since they read each element before they write it.
 ELEMENTWISE: set[str] = set()
 
 
 def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
-    """The dtype to which these tensors and numbers promote, as in PyTorch."""
+    """Return the dtype to which tensors of these metas and numbers of the types `kinds` promote, as in PyTorch."""
     if len(metas) == 1 and not kinds:
         return metas[0].dtype
     with_dims = [meta.dtype for meta in metas if meta.shape]
@@ -92,14 +93,14 @@ def elementwise(
     operands: int = 1,
     scalars: int = 0,
 ) -> OpExpr:
-    """Declare an op that applies one function to each element of its operands, which broadcast.
+    """Declare an op that computes each element of its result from one element of each operand; operands broadcast.
 
     Args:
         name: of the op, and of numpy's function unless `vmflow.kernels.numpy.elementwise` has another one.
         result: SAME, TO_FLOAT (integers become the default dtype), TO_BOOL or TO_REAL.
         cost: nanoseconds per element.
-        least, most: the lowest and the highest category that the op takes.
-        bools: if given, bool operands are errors, whose message ends with this advice.
+        least, most: the lowest and the highest category of dtypes (`BOOL` to `COMPLEX`) that the op takes.
+        bools: if given, bool operands raise a TypeError whose message ends with this advice.
         operands: the number of tensors.
         scalars: the number of Python numbers, which follow the tensors.
     """
@@ -124,11 +125,11 @@ def elementwise(
 
 
 def number(name: str, value: Any) -> Any:
-    """`value` as a Python number.
+    """Convert a scalar operand of the op `name`, which may be a numpy scalar, to a Python number.
 
     Raises:
-        TypeError: if it is no number.
-        OverflowError: if it is an integer outside of the ranges of int64 and uint64.
+        TypeError: if `value` is no number.
+        OverflowError: if `value` is an integer outside of the ranges of int64 and uint64.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -145,11 +146,11 @@ def _largest(dtype: DType) -> float:
 
 
 def fitting(name: str, value: Any, dtype: DType) -> Any:
-    """`value` as a Python number of the kind that `dtype` holds; a fraction is cut off for integers.
+    """Convert a number to one that `dtype` holds: a bool for bool, an integer, without the fraction, for integers.
 
     Raises:
         TypeError: if `value` is no number, or complex while the dtype is not.
-        ValueError: if it is out of the dtype's range.
+        ValueError: if `value` is out of the dtype's range.
 
     Example:
         >>> flow.random.fitting("uniform", 2.5, flow.int64)

@@ -1,6 +1,6 @@
-"""Activations defined piece by piece, most of them linear: rectifiers, shrinkages, and soft and random variants.
+"""Activations that have different formulas on parts of the number line: rectifiers, shrinkages and their variants.
 
-Where two pieces meet, the derivative is that of PyTorch.
+Where two parts meet, the derivative is PyTorch's.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from .selection import where
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# The fixed point of mean 0 and variance 1 (G. Klambauer et al., Self-Normalizing Neural Networks, 2017).
+# With these constants of SELU, mean 0 and variance 1 are a fixed point of a layer (G. Klambauer et al.,
+# Self-Normalizing Neural Networks, 2017).
 SELU_ALPHA: Final = 1.6732632423543772848170429916717
 SELU_SCALE: Final = 1.0507009873554804934193349852946
 
 
 def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: Any) -> Tensor:
-    """``function(input, *parameters)`` of a floating-point tensor; half precision is computed in float32.
+    """Compute the activation ``function(input, *parameters)``, in float32 for half precision, perhaps in place.
 
     Args:
         name: of the activation, for errors.
-        function: made of vmflow ops.
+        function: composed of vmflow ops.
         input: floating-point.
         inplace: whether to write the result into `input` and return that.
         parameters: further arguments of `function`.
@@ -42,7 +43,7 @@ def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: 
         TypeError: if `input` is not floating-point.
     """
     check_floating(name, input._blob.meta)
-    # The backward pass needs the old values.
+    # The backward pass needs the values that the in-place write overwrites.
     before = input.clone() if inplace and input.requires_grad and is_grad_enabled() else input
     if is_half(input._blob.meta) and not isinstance(function, Formula):
         result = function(before.to(dtypes.float32), *parameters).to(input.dtype)
@@ -148,7 +149,7 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 # For `selu` and `celu`.
 @formula("exponential_linear")
 def _exponential(input: Tensor, alpha: float, scale: float, rate: float) -> Tensor:
-    # An overflow in the unused branch would make the gradient nan.
+    # Clamped, since an overflow of expm1 in the branch that `where` drops would make the gradient 0 * inf = nan.
     return where(input > 0, input * scale, (input.clamp(max=0) * rate).expm1() * (alpha * scale))
 
 
@@ -208,7 +209,7 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 @formula("hardshrink")
 def _hardshrink(input: Tensor, lambd: float) -> Tensor:
-    # Comparisons with nan are false, so that nan stays.
+    # `where` keeps nan, since both comparisons with nan are false.
     return where((input >= -lambd) & (input <= lambd), 0.0, input)
 
 
@@ -276,7 +277,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
             f"{f' or {channels}' if channels != 1 else ''}, not of shape {list(weight.shape)}"
         )
     slope = weight.reshape(()) if weight.numel() == 1 else weight.reshape((1, channels) + (1,) * (input.ndim - 2))
-    # An infinity in the unused branch would make the slope's gradient nan.
+    # Clamped, since an infinite x in the branch that `where` drops would make the weight's gradient 0 * inf = nan.
     return applied("prelu", lambda x: where(x > 0, x, x.clamp(max=0) * slope.to(x.dtype)), input, False)
 
 

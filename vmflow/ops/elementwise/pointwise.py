@@ -1,7 +1,7 @@
-"""Declarations of elementwise functions and their ops.
+"""`unary`, `pair` and `binary` declare elementwise functions together with their ops.
 
 One declaration makes the function of `vmflow`, the method of `Tensor`, the in-place method, the argument `out`, and the
-parts of the docstring that follow from the operands and dtypes.
+sections of the docstring that follow from the operands and dtypes.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
     from .inference import Scalar
 
-    # Called with the function's name and the operands; raises an error for operands that it refuses.
+    # A check of a function's operands: called with the function's name and both operands, raises errors.
     Check: TypeAlias = Callable[[str, Any, Any], None]
 
     class UnaryFunction(Protocol):
-        """A function of one tensor, and its op."""
+        """The type of functions declared by `unary`: called with one tensor, with the op as attribute `op`."""
 
         op: OpExpr
 
         def __call__(self, input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 
     class PairFunction(Protocol):
-        """A function of two tensors, and its op."""
+        """The type of functions declared by `pair`: called with two tensors, with the op as attribute `op`."""
 
         op: OpExpr
 
         def __call__(self, input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 
     class BinaryFunction(Protocol):
-        """A function of two operands, of which one may be a number, and its ops."""
+        """The type of functions declared by `binary`, of two operands, one perhaps a number; `op` holds both ops."""
 
         op: Binary
 
@@ -51,11 +51,12 @@ if TYPE_CHECKING:
 
 
 class Binary:
-    """An op of two operands, of which one may be a Python number.
+    """A pair of ops for one elementwise function: of two tensors, and of a tensor and a Python number.
 
     Attributes:
+        name: of the function.
         tensors: the op on two tensors.
-        scalar: the op on a tensor and a number; its attributes are `REVERSED` if the number stands first.
+        scalar: the op on a tensor and a number; its attributes are `REVERSED` if the number is the first operand.
     """
 
     __slots__ = ("name", "scalar", "tensors")
@@ -66,7 +67,7 @@ class Binary:
         self.scalar = elementwise(f"{name}_scalar", result, scalars=1, **options)
 
     def of(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        """Dispatch the op.  A named method: calling the object itself takes Python three times as long."""
+        """Dispatch the op for these operands.  It is no `__call__`, which would take Python three times as long."""
         if isinstance(other, _tensors.Tensor):
             if isinstance(input, _tensors.Tensor):
                 return _interpreter.dispatch(self.tensors, (input, other))
@@ -76,7 +77,7 @@ class Binary:
         raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
 
     def written(self, out: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        """The op with its result in `out`; see `vmflow.ops.destination`."""
+        """Run the op for these operands, write its result into `out`, and return `out`."""
         if isinstance(other, _tensors.Tensor):
             if isinstance(input, _tensors.Tensor):
                 return written(self.tensors, out, (input, other))
@@ -86,7 +87,7 @@ class Binary:
         raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
 
     def into(self, input: Tensor, other: Tensor | Scalar) -> Tensor:
-        """``input = input op other``, in place."""
+        """Run the op for these operands, and write its result over `input`, as an in-place method does."""
         if isinstance(other, _tensors.Tensor):
             return into(self.tensors, input, (input, other))
         return into(self.scalar, input, (input,), (), (number(self.name, other),))
@@ -99,9 +100,9 @@ def into(
     attributes: Attributes = (),
     scalars: tuple[Any, ...] = (),
 ) -> Tensor:
-    """Write the result of an op into `target`, which may be among the inputs, and return it.
+    """Run an op in place: write its result into `target`, which may be among the inputs, and return `target`.
 
-    Unlike `dispatch_into`, this copies the target first where the gradient needs its old values.
+    If the op's gradient reads the old values of `target`, they are copied first; `dispatch_into` does not do so.
     """
     looks_back = op.saves_inputs or op.rule is None
     if looks_back and MODE.get().grad and any([operand.requires_grad for operand in (target, *inputs)]):
@@ -117,18 +118,18 @@ def into(
 
 
 def check_tensors(name: str, *operands: Any) -> None:
-    """Raise TypeError unless all operands are tensors; called before their attributes are read."""
+    """Raise TypeError unless all operands are tensors.  Functions call this before they read attributes of tensors."""
     for operand in operands:
         if not isinstance(operand, _tensors.Tensor):
             raise not_tensors(name, operands)
 
 
 def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
-    """The tensors of a sequence.
+    """Convert a sequence of tensors, the argument of the function `name`, to a tuple.
 
     Raises:
-        TypeError: if it is no sequence of tensors; also for a single tensor, as the caller may or may not mean its
-            rows.
+        TypeError: if `sequence` is no sequence of tensors; also for one tensor, which may be passed by mistake or to
+            mean its rows.
     """
     if isinstance(sequence, _tensors.Tensor):
         raise TypeError(
@@ -142,10 +143,11 @@ def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
     return tensors
 
 
-# Names of the dtypes' categories, in their order.
+# Names, in error messages, of the categories of dtypes, from BOOL to COMPLEX.
 _CATEGORIES: Final = ("bool", "integer", "floating-point", "complex")
 
-# The returned tensor, by the rule for its dtype: of one operand, and of two.
+# For docstrings: a description of the returned tensor, for each rule for its dtype, of a function of one operand and of
+# two.
 _RETURNS: Final = {
     SAME: (
         "A tensor of the input's shape and dtype.",
@@ -162,7 +164,8 @@ _RETURNS: Final = {
     ),
 }
 
-# An expression, and the text that Python prints for its value; None if the declaration has the whole docstring.
+# The example of a docstring: an expression, and the text that Python prints for its value.  None if the declaration
+# gives the whole docstring.
 Example: TypeAlias = tuple[str, str] | None
 
 
@@ -178,15 +181,15 @@ def _documented(
     most: int = COMPLEX,
     **_: Any,
 ) -> str:
-    """The docstring of a declared function.
+    """Compose the docstring of a declared elementwise function from its description, errors and example.
 
     Args:
         doc, example: see `unary`.
-        result: see `elementwise`.
-        wrong: the operands that raise TypeError.
+        result: the rule for the result's dtype, see `elementwise`.
+        wrong: a condition on operands that raises TypeError.
         raises: further errors, each with its condition.
-        two: whether there are two operands.
-        least, most: the categories that the op takes.
+        two: whether the function has two operands.
+        least, most: the lowest and the highest category of dtypes that the op takes.
     """
     if example is None:
         return doc
@@ -219,16 +222,16 @@ def unary(
     in_place: bool = True,
     **options: Any,
 ) -> UnaryFunction:
-    """Declare a function of one tensor.
+    """Declare an elementwise function of one tensor: its op, public function, method and in-place method.
 
     Args:
         name: of the function and its op.
-        result: see `elementwise`.
+        result: the rule for the result's dtype, see `elementwise`.
         doc: the docstring's first paragraphs; all of it without `example`.
         example: an expression, and the text that Python prints for its value.
         also: further names; see `public`.
         in_place: whether to declare an in-place method.
-        options: of `elementwise`.
+        options: further arguments of `elementwise`.
     """
     op = elementwise(name, result, **options)
 
@@ -253,7 +256,7 @@ def pair(
     in_place: bool = False,
     **options: Any,
 ) -> PairFunction:
-    """Declare a function of two tensors; see `unary`."""
+    """Declare an elementwise function of two tensors; for the arguments, see `unary`."""
     op = elementwise(name, result, operands=2, **options)
 
     def function(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -280,13 +283,13 @@ def binary(
     check: Check | None = None,
     **options: Any,
 ) -> BinaryFunction:
-    """Declare a function of two operands, of which one may be a number.
+    """Declare an elementwise function of two operands, one of which may be a Python number.
 
     Args:
         name, result, doc, example, also, in_place, options: see `unary`.
         raises: errors besides those for wrong dtypes, shapes and devices, each with its condition.
         reflected: see `public`.
-        check: called first with the name and the operands; raises an error for operands that it refuses.
+        check: a function called first with the name and both operands, which raises errors for operands it refuses.
     """
     op = Binary(name, result, **options)
 
@@ -313,7 +316,7 @@ def binary(
 def _published(
     function: Any, op: OpExpr | Binary, name: str, doc: str, also: tuple[str, ...], reflected: str | None = None
 ) -> Any:
-    """Name the function as if it were written out in the module that declares it, and publish it."""
+    """Give a generated function name, module and docstring as if the declaring module defined it; make it public."""
     function.__module__ = declaring_module()
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
@@ -326,7 +329,7 @@ def _published(
 
 
 def change_by(op: OpExpr, also: tuple[str, ...] = ()) -> None:
-    """Declare the in-place method of an op of one tensor; `also` are further names of its function."""
+    """Declare the in-place method, such as ``exp_``, of an op of one tensor; `also` are more names of its function."""
 
     def form(input: Tensor) -> Tensor:
         return into(op, input, (input,))
@@ -335,7 +338,7 @@ def change_by(op: OpExpr, also: tuple[str, ...] = ()) -> None:
 
 
 def change_by_pair(op: OpExpr, check: Check | None = None, also: tuple[str, ...] = ()) -> None:
-    """Declare the in-place method of an op of two tensors; for `check` and `also`, see `binary`."""
+    """Declare the in-place method of an op of two tensors, such as ``hypot_``; for `check` and `also`, see `binary`."""
 
     def form(input: Tensor, other: Tensor) -> Tensor:
         if check is not None:
@@ -346,7 +349,7 @@ def change_by_pair(op: OpExpr, check: Check | None = None, also: tuple[str, ...]
 
 
 def change_by_binary(op: Binary, check: Check | None = None, also: tuple[str, ...] = ()) -> None:
-    """Declare the in-place method of an op of a tensor and a tensor or number; see `binary` for the arguments."""
+    """Declare the in-place method, such as ``add_``, of an op of a tensor and a tensor or number; see `binary`."""
 
     def form(input: Tensor, other: Tensor | Scalar) -> Tensor:
         if check is not None:

@@ -70,7 +70,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     if decimals > 0:
         scale = 10.0**decimals
         return _interpreter.dispatch(_ROUND, (input * scale,)) / scale
-    scale = 10.0**-decimals  # a power of ten is exact, its reciprocal is not
+    scale = 10.0**-decimals  # divide by a power of ten, since its reciprocal is not exact in binary
     return _interpreter.dispatch(_ROUND, (input / scale,)) * scale
 
 

@@ -162,7 +162,7 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
 
 @method()
 def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
-    """In-place `masked_fill`; the mask must broadcast to the tensor."""
+    """Write `value` into `input` where the bool `mask`, which broadcasts to the shape of `input`, is True."""
     filling, order, scalars = _filling("masked_fill_", input, value)
     return into(_WHERE, input, (mask, *filling, input), order, scalars)
 
@@ -170,7 +170,9 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 def _filling(
     name: str, input: Tensor, value: Tensor | Scalar
 ) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
-    """The operands, attributes and scalars with which `where` selects `value`, in the dtype of `input`, or `input`."""
+    """Prepare a call of the op `where` that selects `value` or `input`: operands, attributes and scalars for `value`.
+
+    A number becomes a scalar operand; a 0-d tensor is cast to the dtype of `input`."""
     if not isinstance(value, _tensors.Tensor):
         return (), REVERSED, (fitting(name, value, input.dtype),)
     if value.shape:
@@ -249,7 +251,7 @@ def clamp(
 ) -> Tensor:
     """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
-    Where `min` is above `max`, the result is `max`.  Where an element equals a limit, the element has the gradient.
+    Where `min` is above `max`, the result is `max`.  Where an element equals a limit, its gradient is 1.
 
     Raises:
         TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
@@ -274,7 +276,7 @@ def clamp(
 
 
 def _are_numbers(input: Tensor, min: Any, max: Any) -> bool:
-    """Whether both limits are numbers, so that a single op applies them."""
+    """Return whether `input` is a tensor and both limits of `clamp` are numbers, so that a single op applies both."""
     tensors = isinstance(min, _tensors.Tensor) or isinstance(max, _tensors.Tensor)
     return max is not None and not tensors and isinstance(input, _tensors.Tensor)
 

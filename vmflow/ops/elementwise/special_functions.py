@@ -1,6 +1,6 @@
 """Bessel functions, functions of the normal distribution, incomplete gamma functions and zeta functions.
 
-They are computed in float64 for every dtype and rounded once, like the gamma and the error function.
+Like the gamma and error functions, they are computed in float64 for every dtype and rounded once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def _by_argument(function: Tensor, x: Tensor) -> Tensor:
-    """A Bessel function of order 1 divided by its argument; 1/2 at 0."""
+    """Compute ``function / x``, or its limit 1/2 at 0, where `function` holds the values of `i1` or `i1e` at x."""
     is_zero = x == 0
     return where(is_zero, 0.5, function / where(is_zero, 1.0, x))
 
@@ -184,7 +184,8 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([-6.9315e-01, -5.0055e+03])
     """
     floating = _floating(input)
-    # Each branch gets clamped arguments where the other is used: an overflow would make the gradient nan.
+    # The argument of each formula is clamped to the range where `where` uses it: an overflow outside would make the
+    # gradient nan.
     low, high = floating.clamp(max=-1.0), floating.clamp(min=-1.0)
     tail = log(erfcx(low * -math.sqrt(0.5)) * 0.5) - low * low * 0.5
     return where(floating < -1.0, tail, log1p(erfc(high * math.sqrt(0.5)) * -0.5))

@@ -232,7 +232,7 @@ exp2 = unary(
 
 
 def _differentiate(function: UnaryFunction, derivative: Callable[[Tensor], Tensor]) -> None:
-    """Declare the gradient of a function whose derivative is a function of the operand."""
+    """Declare the gradient rule of a unary function whose derivative, `derivative`, is a function of its operand."""
 
     @function.op.gradient(inputs=(0,))
     def _gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
@@ -280,7 +280,7 @@ def _hypot_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
 @logaddexp.op.gradient(inputs=(0, 1), outputs=(0,))
 def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
     total = node.output(0)
-    # Where both operands are -inf, -inf - -inf would be nan; the gradient is 0.
+    # Where both operands are -inf, the result is -inf and exp(-inf - -inf) nan: subtract 0 there, for a gradient of 0.
     total = where(total == -math.inf, 0.0, total)
     return gradient * exp(node.input(0) - total), gradient * exp(node.input(1) - total)
 
@@ -359,7 +359,8 @@ def _xlogy_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def _sinc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     x = node.input(0) * math.pi
     small = abs(x) < 0.2
-    # Near 0 the difference of close numbers loses digits; five terms of the series are exact in float64.
+    # Near 0, cos(x) - sin(x) / x subtracts close numbers and loses digits: use five terms of the Taylor series, which
+    # are exact to float64 there.
     square = where(small, x * x, 0.0)
     series = x * ((((square * (1 / 3991680) - 1 / 45360) * square + 1 / 840) * square - 1 / 30) * square + 1 / 3) * -1
     nonzero = where(small, 1.0, x)

@@ -1,8 +1,9 @@
-"""Discrete Fourier transforms: of complex numbers, of real ones to half a spectrum, and of half a spectrum back.
+"""Discrete Fourier transforms: complex to complex, real to half a spectrum, and half a spectrum to real.
 
-There are three ops, each over any number of dimensions; all other transforms are composed of them.  They are linear;
-the gradient of each is one of them again, in the other direction.  A fourth op scales the elements of half a spectrum
-that represent two elements of the whole one.  An n-dimensional transform keeps half of the last dimension in its list.
+These three are ops, over any number of dimensions; all other transforms are composed of them.  They are linear, so that
+the gradient of each is one of the three again, in the opposite direction.  Half a spectrum of a real signal omits the
+elements that mirror others along the last transformed dimension.  A fourth op, for gradients, scales the elements of
+half a spectrum that stand for two elements of the whole spectrum.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Dims: TypeAlias = tuple[int, ...]
 _Along: TypeAlias = tuple[Dim, ...]
 _Norm: TypeAlias = Literal["forward", "backward", "ortho"]
 
-# The norm of the adjoint, which has the same factor in the other direction.
+# For each normalization, that of the adjoint transform: the same factor in the opposite direction.
 _OPPOSITE: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 _TO_COMPLEX: Final = {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.complex128}
@@ -59,12 +60,13 @@ def _declared(
     result: Callable[[DType], DType],
     options: Any,
 ) -> OpExpr:
-    """Declare a transform.
+    """Declare the op of a Fourier transform.
 
     Args:
-        lengths: a function from the input's shape and the attributes, which begin with the dimensions, to the result's
-            shape.
-        result: a function from the input's dtype to the result's.
+        name: of the op.
+        lengths: a function from the input's shape and the op's attributes, of which the first are the dimensions, to
+            the result's shape.
+        result: a function from the input's dtype to the result's dtype.
         options: the type of the attributes.
     """
 
@@ -78,7 +80,7 @@ def _declared(
 
 
 def _with_last(shape: tuple[int, ...], dims: Dims, length: int) -> tuple[int, ...]:
-    """`shape` with another length of the dimension that is halved."""
+    """Return `shape` with the size `length` of the last dimension in `dims`, along which half spectra are halved."""
     return (*shape[: dims[-1]], length, *shape[dims[-1] + 1 :])
 
 
@@ -113,7 +115,7 @@ def _rfft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_IRFFT, (halved,), (dims, length, _OPPOSITE[norm])),)
 
 
-# Attributes: (dimensions, length of the result's last dimension, norm)
+# Attributes: (dimensions, the result's size along the last of these dimensions, norm)
 
 
 def _whole_lengths(shape: tuple[int, ...], attributes: Attributes) -> tuple[int, ...]:
@@ -141,7 +143,7 @@ def _infer_weighted(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(source, source.numel * CHEAP * 2)
 
 
-# Attributes: (dimension, length of the whole, factor)
+# Attributes: (the halved dimension, its size in the whole spectrum, the factor)
 _WEIGHTED = OpExpr("weighted_half", _infer_weighted, Form(1, tuple[Dim, Count, float]), "fourier")
 
 
@@ -151,7 +153,9 @@ def _weighted_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def _weighted(half: Tensor, dim: int, length: int, weight: float) -> Tensor:
-    """Multiply the elements of half a spectrum that represent two elements of the whole one, which has `length`."""
+    """Multiply by `weight` the elements of half a spectrum that stand for two elements of the whole spectrum.
+
+    `length` is the whole spectrum's size along `dim`."""
     return _interpreter.dispatch(_WEIGHTED, (half,), (dim, length, weight))
 
 
@@ -163,10 +167,10 @@ def _complex(input: Tensor) -> Tensor:
 
 
 def _operand(name: str, input: Tensor, real: bool) -> Tensor:
-    """`input` as complex numbers, or as real ones.
+    """Convert the input of a transform to floating-point: to real numbers if `real`, else to complex numbers.
 
     Raises:
-        TypeError: for complex numbers where real ones are needed, and for half precision, which has no transforms.
+        TypeError: for complex numbers if `real`, and for half precision, which has no transforms.
     """
     check_tensors(name, input)
     if input.dtype.category == COMPLEX:
@@ -188,7 +192,7 @@ def _norm(name: str, norm: str | None) -> str:
 
 
 def length_of(name: str, length: Any) -> int:
-    """`length` as an integer; raises TypeError if it is none."""
+    """Convert an argument that is a length to an int; raise TypeError if it is no integer."""
     if not hasattr(length, "__index__") or isinstance(length, bool):
         raise TypeError(f"{name}: a length must be an integer, not {length!r}")
     return int(length)
@@ -197,7 +201,9 @@ def length_of(name: str, length: Any) -> int:
 def _plan(
     name: str, input: Tensor, s: Sequence[int] | int | None, dim: Sequence[int] | int | None
 ) -> tuple[Dims, list[int | None]]:
-    """The dimensions to transform, counted from the front, and their lengths, None for an unchanged length."""
+    """Return the dimensions to transform, counted from the front, and the length of each; None keeps the input's.
+
+    `s` and `dim` are the arguments of the public function `name`."""
     sizes = None if s is None else list(s) if isinstance(s, Sequence) else [s]
     if dim is None:
         count = input.ndim if sizes is None else len(sizes)
@@ -220,7 +226,7 @@ def _plan(
 
 
 def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None]) -> Tensor:
-    """`input`, cut or padded with zeros at the end to these lengths.
+    """Cut the dimensions `dims` of `input` to `lengths`, or pad them with zeros at the end; None keeps a length.
 
     Raises:
         ValueError: for a length below 1.
@@ -239,7 +245,7 @@ def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None])
 
 
 def _into_out(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Add an argument `out` after `norm`: the tensor to write the result into, or None."""
+    """Add an argument `out`, after `norm`, to a transform function: the tensor to write the result into, or None."""
 
     def call(
         name: str,
@@ -265,7 +271,10 @@ def _prepared(
     norm: str | None,
     real: bool,
 ) -> tuple[Tensor, Dims, Sequence[int | None], str]:
-    """The input in a dtype that has transforms, the dimensions, their lengths, and the normalization."""
+    """Check and convert the arguments of the transform `name`.
+
+    Returns the input in a dtype that has transforms, the dimensions, their lengths (None for unchanged), and the
+    normalization."""
     factor = _norm(name, norm)
     operand = _operand(name, input, real=real)
     dims, lengths = _plan(name, operand, s, dim)
@@ -283,13 +292,13 @@ def transformed(
     *,
     inverse: bool,
 ) -> Tensor:
-    """The transform of complex numbers over some dimensions; real ones become complex.
+    """Compute a complex Fourier transform over some dimensions; real input is converted to complex numbers.
 
     Args:
         name: of the public function.
         input: of any dtype except half precision.
-        s: the lengths of the dimensions; longer ones are cut, shorter ones padded with zeros.
-        dim: the dimensions; by default the last ones, one for each length in `s`, or all.
+        s: the lengths to which the dimensions are cut, or padded with zeros, before the transform.
+        dim: the dimensions; by default as many of the last ones as `s` has lengths, or all.
         norm: the direction that divides by the number of elements: "forward", "backward", or "ortho" if both divide by
             its root.
         inverse: whether this is the inverse transform.
@@ -310,11 +319,11 @@ def halved(
     *,
     hermitian: bool = False,
 ) -> Tensor:
-    """The transform of real numbers, without the second half of the last dimension.
+    """Compute half the spectrum of a real signal: its Fourier transform, without the second half of the last dimension.
 
     Args:
-        name, input, s, dim, norm: as of `transformed`.
-        hermitian: whether it is the inverse transform, that of `ihfft`.
+        name, input, s, dim, norm: as of `transformed`; `input` is real.
+        hermitian: whether to compute the inverse transform instead, as `ihfft` does.
     """
     operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, True)
     if not dims:
@@ -335,12 +344,12 @@ def completed(
     *,
     hermitian: bool = False,
 ) -> Tensor:
-    """The inverse of `halved`, which gives real numbers.
+    """Compute the real signal whose half spectrum is `input`: the inverse of `halved`.
 
     Args:
         name, input, dim, norm: as of `transformed`.
-        s: the lengths of the result; the default for the last dimension is the even one, ``2 * (length - 1)``.
-        hermitian: whether it is the forward transform, that of `hfft`.
+        s: the lengths of the result; by default ``2 * (length - 1)``, an even number, for the last dimension.
+        hermitian: whether to compute the forward transform instead, as `hfft` does.
     """
     operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, False)
     if not dims:

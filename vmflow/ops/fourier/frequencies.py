@@ -29,7 +29,8 @@ def _infer_frequencies(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     return Inferred(output, output.numel * CHEAP * 4)
 
 
-# Attributes: (the result, the signal's length, whether to omit the second half); the scalar is the sample distance.
+# Attributes: (meta of the result, the signal's length, whether to omit the negative frequencies, as for `rfft`).  The
+# scalar is the distance between samples.
 _FREQUENCIES = OpExpr("frequencies", _infer_frequencies, Form(0, tuple[TensorMeta, Count, bool], scalars=1), "fourier")
 
 
@@ -72,7 +73,7 @@ def fftfreq(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The frequencies of the elements of `fft`: from 0 up, then the negative ones; of shape (n,).
+    """The frequencies of the elements of an `fft`, (n,): from 0 up, then the negative frequencies.
 
     Args:
         n: the length of the signal.
@@ -101,7 +102,7 @@ def rfftfreq(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The frequencies of the elements of `rfft`, of shape (n // 2 + 1,); for the arguments, see `fftfreq`.
+    """The frequencies, from 0 up, of the elements of an `rfft`, (n // 2 + 1,); for the arguments, see `fftfreq`.
 
     Raises:
         TypeError: if `n` is no integer, or the dtype is not floating-point.

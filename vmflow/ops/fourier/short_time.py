@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def _lengths(
     name: str, n_fft: int, hop_length: int | None, win_length: int | None, window: Tensor | None
 ) -> tuple[int, int, int]:
-    """The lengths of transforms, of the step between them, and of the window.
+    """Check the lengths given to `stft` or `istft`; return `n_fft`, `hop_length` and `win_length`, defaults filled in.
 
     Raises:
         TypeError: if a length is no integer, or the window no tensor.
-        ValueError: if a length is out of range, or the window has another length.
+        ValueError: if a length is out of range, or the window's is not `win_length`.
     """
     transform = length_of(name, n_fft)
     hop = transform // 4 if hop_length is None else length_of(name, hop_length)
@@ -46,7 +46,7 @@ def _lengths(
 
 
 def _one_dtype(name: str, input: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The signal and the window in one precision; either may be complex.
+    """Convert the signal and the window to the higher of their two precisions; either may be complex.
 
     Raises:
         TypeError: for integers and half precision.
@@ -149,7 +149,7 @@ def stft(
 
 
 def _by_parts(tensor: Tensor, change: Any) -> Tensor:
-    """Apply a function of real tensors, to the real and the imaginary part if the tensor is complex."""
+    """Apply `change`, a function of real tensors, to a real tensor, or to both parts of a complex one."""
     if not tensor.dtype.is_complex:
         changed: Tensor = change(tensor)
         return changed
@@ -242,7 +242,7 @@ def istft(
     if return_complex:
         pieces = transformed("istft", spectra, None, -1, norm, None, inverse=True)
     else:
-        # The second half of a real signal's spectrum mirrors the first, and is not read.
+        # The first half of a real signal's spectrum suffices, since the second half mirrors it.
         pieces = completed("istft", sliced(spectra, 2, 0, size // 2 + 1), size, -1, norm, None)
     if window is None:
         window = pieces.new_ones(win, dtype=pieces.dtype.to_real())
@@ -262,6 +262,6 @@ def istft(
 
 
 def _added(pieces: Tensor, total: int, hop: int) -> Tensor:
-    """Overlap-add: (samples, pieces, length) gives (samples, total), each piece added at its position."""
+    """Overlap-add: (samples, pieces, length) gives (samples, total), with piece i added from element ``i * hop`` on."""
     image = fold(pieces.mT, (1, total), (1, pieces.shape[-1]), stride=(1, hop))
     return image.reshape(image.shape[0], total)

@@ -1,6 +1,6 @@
-"""Gather and scatter, and the gradients of views: zeros with parts filled in.
+"""Gather and scatter; and the gradients of slices and diagonals, which scatter a part into zeros.
 
-Bounds of index tensors are checked when the op runs, since their values are not known before.
+The bounds of index tensors are checked when an op runs, since their values are not known earlier.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Gradients of views: a tensor of zeros with parts filled in
+# Gradients of slices and diagonals: tensors of zeros, with parts filled in
 
 
 def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -58,7 +58,9 @@ def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) ->
 
 
 def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
-    """Raise ValueError unless the parts fill these slices, and the slices are in order and within the output."""
+    """Raise ValueError unless each part has the shape of its slice of `output`, and the slices ascend without overlap.
+
+    `places` has (start, length, step) of each slice along the dimension `axis`."""
     expected = [(*output.shape[:axis], length, *output.shape[axis + 1 :]) for _, length, _ in places]
     if [tuple(part.shape) for part in parts] != expected:
         raise ValueError(
@@ -75,11 +77,12 @@ def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int
 
 
 def _end(start: int, length: int, step: int) -> int:
-    """The index behind the last element of a slice."""
+    """Return the index one behind the last element of the slice (start, length, step)."""
     return start + (length - 1) * step + 1 if length else start
 
 
-# If sequences are cut differently each time, their inferences, with hundreds of parts, are not needed again.
+# Few plans are cached: a plan may describe hundreds of slices, and is not needed again if a program cuts its sequences
+# differently each time.
 _SCATTER_SLICES = OpExpr(
     "scatter_slices",
     _infer_scatter_slices,
@@ -98,7 +101,7 @@ def _scatter_slices_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | N
 
 
 def scatter_slice(part: Tensor, like: TensorMeta, attributes: Attributes) -> Tensor:
-    """Zeros of the shape of `like`, with `part` in the slice ``(axis, start, length, step)``."""
+    """Make the gradient of a slice: zeros shaped like `like`, with `part` in the slice (axis, start, length, step)."""
     axis, *place = cast("tuple[int, int, int, int]", attributes)
     output = meta(tuple(like.shape), part.dtype, like.device)
     return _interpreter.dispatch(_SCATTER_SLICES, (part,), (output, axis, tuple(place)))
@@ -110,7 +113,7 @@ def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 class DisjointSlices:
-    """Slices of one tensor along one dimension that do not overlap, in ascending order.
+    """Gradients of disjoint slices of one tensor along one dimension, collected so that one op joins them all.
 
     Args:
         like: the meta of the tensor.
@@ -126,9 +129,10 @@ class DisjointSlices:
         self._places: list[tuple[int, int, int]] = []
 
     def add(self, part: Tensor, attributes: Attributes) -> bool:
-        """Add the slice ``(axis, start, length, step)``; returns False if it does not fit in.
+        """Add `part` as the slice `attributes`, (axis, start, length, step); return False if it overlaps another slice.
 
-        Slices usually come in ascending or descending order: hence both ends are tried first.
+        It also returns False for another dimension or dtype.  Slices usually come in ascending or descending order:
+        hence the search begins at both ends.
         """
         axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
         if axis != self._axis or part.dtype is not self._like.dtype:
@@ -148,12 +152,12 @@ class DisjointSlices:
         return True
 
     def whole(self) -> Tensor:
-        """The tensor with these slices and zeros elsewhere."""
+        """Return a tensor that holds the added slices, and zeros elsewhere."""
         return _interpreter.dispatch(_SCATTER_SLICES, tuple(self._parts), (self._like, self._axis, *self._places))
 
 
 def _check_diagonal(output: TensorMeta, offset: int, first: int, second: int, part: TensorMeta) -> None:
-    """Raise ValueError unless `part` is a diagonal of a tensor of the meta `output`."""
+    """Raise ValueError unless `part` has the shape of the diagonal `offset` of `output` along two of its dimensions."""
     rank = len(output.shape)
     fits = 0 <= first < rank and 0 <= second < rank and first != second
     if fits:
@@ -183,7 +187,7 @@ def _scatter_diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def scatter_diagonal(part: Tensor, like: TensorMeta, attributes: Attributes) -> Tensor:
-    """Zeros of the shape of `like`, with `part` on the diagonal ``(offset, dim1, dim2)``."""
+    """Make the gradient of a diagonal: zeros shaped like `like`, with `part` on the diagonal (offset, dim1, dim2)."""
     output = meta(tuple(like.shape), part.dtype, like.device)
     return _interpreter.dispatch(_SCATTER_DIAGONAL, (part,), (output, *attributes))
 
@@ -236,7 +240,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
     Args:
         input: of any shape.
         dim: the dimension along which to look up.
-        index: integers, of as many dimensions, and no larger than `input` in the others.
+        index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
         sparse_grad: accepted for PyTorch's sake; gradients here are always dense.
 
     Raises:
@@ -310,15 +314,15 @@ def scatter(
 ) -> Tensor:
     """Copy `input` and put the elements of `src` at `index` along `dim`: the inverse of `gather`.
 
-    For two dimensions and dim 0, ``out[index[i][j]][j] = src[i][j]``.  If a place occurs twice, either element may win.
+    For two dimensions and dim 0, ``out[index[i][j]][j] = src[i][j]``.  If an index occurs twice, either element wins.
 
     Args:
         input: of any shape.
         dim: the dimension along which to place.
-        index: integers, of as many dimensions, and no larger than `input` in the others.
+        index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
         src: of the same dtype and at least as large as `index`, or one number for all.
         value: the number, by its PyTorch name.
-        reduce: None to replace the element that is there; "add" or "multiply" to combine both.
+        reduce: None to replace elements of `input`; "add" or "multiply" to combine them with those of `src`.
 
     Raises:
         TypeError: if the index holds no integers, dtypes differ, or `src` and `value` are not exactly one.

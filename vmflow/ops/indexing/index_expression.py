@@ -1,6 +1,6 @@
-"""Index expressions ``x[...]``: their items, and the part of a tensor that they denote.
+"""Index expressions ``x[...]``: check their items, and apply integers, slices, None and ``...`` as views.
 
-Integers, slices, None and ``...`` become views.  Index tensors and masks remain, for ops that read or write by them.
+Index tensors and masks remain, for the ops that read or write by them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[int, Tensor]]]:
-    """Apply integers, slices and None as views; returns the view, and the index tensors with their dimensions."""
+    """Apply the integers, slices, None and ``...`` of an index expression to `input` as views.
+
+    Returns the view, and each index tensor or mask with the dimension of the view at which it begins."""
     consumed = sum([_consumes(item) for item in index])
     if consumed > input.ndim:
         raise IndexError(f"too many indices: the tensor has {input.ndim} dimensions and {consumed} were indexed")
@@ -45,7 +47,7 @@ def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
             if item.dtype is dtypes.bool_:
                 _check_mask(input, dim, item)
                 if item.ndim == 0:
-                    input = unsqueeze(input, dim)  # a dimension of size 1, for the mask to keep or drop
+                    input = unsqueeze(input, dim)  # a 0-d mask keeps or drops a new dimension of size 1
             tensors.append((dim, item))
             dim += max(_consumes(item), 1)
         else:
@@ -54,7 +56,7 @@ def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
 
 
 def _consumes(item: Any) -> int:
-    """The number of the tensor's dimensions that an item of the index covers."""
+    """Return how many dimensions of the indexed tensor an item of an index expression covers."""
     if item is None or item is Ellipsis:
         return 0
     if isinstance(item, _tensors.Tensor) and item.dtype is dtypes.bool_:
@@ -111,7 +113,7 @@ def _tensor_of(array: Array) -> Tensor:
 
 
 def flat_masks(tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
-    """Replace masks by the indices of their true elements.
+    """Replace each mask by a vector, for each dimension of the mask, of the indices of its True elements.
 
     Waits for the masks, since the number of indices depends on their values.
     """
@@ -133,12 +135,11 @@ _COUNT_NONZERO = OpExpr("count_nonzero", _infer_count_nonzero, Form(1), "indexin
 
 
 def number_of_nonzero(input: Tensor) -> Tensor:
-    """The number of elements that are not zero, as a 0-d int64 tensor."""
+    """Count the elements that are not zero; the result is a 0-d int64 tensor."""
     return _interpreter.dispatch(_COUNT_NONZERO, (input,))
 
 
-# Attributes: the number of elements that are not zero; and whether the result has a row for each dimension, or for each
-# element.
+# Attributes: (the number n of non-zero elements, whether the result is (dimensions, n) instead of (n, dimensions))
 _Found = tuple[Size, bool]
 
 

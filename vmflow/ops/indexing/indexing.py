@@ -1,7 +1,7 @@
 """Reading and writing parts of a tensor: ``x[...]``, ``x[...] = v``, and slices by a vector of indices.
 
-Integers, slices, None and ``...`` make views.  Index tensors and masks copy.  Bounds of index tensors are checked when
-the op runs, since their values are not known before.
+Integers, slices, None and ``...`` make views.  Index tensors and masks copy.  The bounds of index tensors are checked
+when an op runs, since their values are not known earlier.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     """``input[index]``.
 
     Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
-    copy, by numpy's rules: they broadcast with each other, and where they are not adjacent their dimensions come first.
-    An integer is applied before them and so does not count as one of them, as in PyTorch.  The function waits for
-    masks, since the shape of the result depends on their values.
+    copy, by numpy's rules: they broadcast with each other, and if they are not adjacent in the index, their dimensions
+    come first.  An integer next to index tensors is a view, as in PyTorch, and no index tensor.  The function waits
+    for masks, since the shape of the result depends on their values.
 
     Raises:
         IndexError: if there are too many indices, or an integer or a mask does not fit; when the result is read, if an
@@ -70,7 +70,9 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 def _indexed_shape(
     name: str, shape: tuple[int, ...], dims: tuple[int, ...], indices: tuple[TensorMeta, ...]
 ) -> tuple[int, ...]:
-    """numpy's rule: adjacent index dimensions are replaced in place, separated ones go to the front."""
+    """Return the shape of ``x[...]`` for x of `shape` and index tensors for its dimensions `dims`, by numpy's rule.
+
+    The indices' broadcast shape replaces adjacent dimensions in place; else it comes first."""
     for index in indices:
         if index.dtype.category != dtypes.INTEGER:
             raise TypeError(f"{name}: indices must be integers, not {index.dtype.name}")
@@ -137,7 +139,7 @@ def _part_of(tensor: Tensor) -> Part:
 
 
 def check_part(name: str, whole: TensorMeta, part: Part) -> None:
-    """Raise ValueError unless a part lies within a tensor of this meta."""
+    """Raise ValueError unless the part (shape, strides, offset) lies within a contiguous tensor of the meta `whole`."""
     if part is None:
         return
     shape, strides, offset = part
@@ -151,7 +153,7 @@ def check_part(name: str, whole: TensorMeta, part: Part) -> None:
 
 
 def _check_value(name: str, value: TensorMeta, shape: tuple[int, ...]) -> None:
-    """Raise unless `value`, perhaps without leading dimensions of size 1, broadcasts to `shape`."""
+    """Raise ValueError unless a value broadcasts to the indexed `shape`; it may have more leading sizes of 1."""
     extra = max(len(value.shape) - len(shape), 0)
     if value.shape[:extra] != (1,) * extra or broadcast_shapes(name, shape, value.shape[extra:]) != shape:
         raise ValueError(f"{name}: a value of shape {list(value.shape)} does not fit the indexed shape {list(shape)}")
@@ -209,7 +211,7 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
         tensor([5., 0., 6.])
     """
     part, tensors, attributes = _put_indices("index_put", input, indices, accumulate)
-    # A 0-d mask has added a dimension, which is removed from the result.
+    # `reshape` removes the dimension of size 1 that `parted` inserts for a 0-d mask.
     return _put(part, tensors, values, attributes).reshape(input.shape)
 
 
@@ -254,8 +256,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     part, tensors = parted(input if is_view else input.detach(), normal_index(index))
     whole = part._blob is input._blob
     target = input if whole else part
-    # A part is written through a view.  For a tensor that is no view, autograd records a change of the whole, which is
-    # cheaper.
+    # Without autograd, and for a view, write through a view of the part.  For another tensor, autograd records a write
+    # into the whole tensor with the part's geometry, which is cheaper than the history of a view.
     tracked = input.requires_grad or (not is_number and value.requires_grad)
     if tracked and MODE.get().grad:
         _node.OpNode.check_target("x[...] = ...", input)
@@ -266,7 +268,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         value = _like(value, input) if is_number else _fitting(value, part)
         _interpreter.dispatch_into(STRIDED_PUT, input, (input, value), (_part_of(part),))
     elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
-        # The common case x[mask] = number need not wait for the mask.
+        # The common case x[mask] = number becomes masked_fill_, which does not wait for the mask.
         ((dim, mask),) = tensors
         masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
     else:
@@ -283,7 +285,7 @@ def _like(value: Any, tensor: Tensor) -> Tensor:
 
 
 def _fitting(value: Tensor, part: Tensor) -> Tensor:
-    """`value` without leading dimensions of size 1 that `part` does not have."""
+    """Check that a value can be assigned to `part`, and drop leading dimensions of size 1 that `part` does not have."""
     _check_value("setitem", value._blob.meta, tuple(part.shape))
     return value if value.ndim <= part.ndim else value.reshape(value.shape[value.ndim - part.ndim :])
 
@@ -315,7 +317,7 @@ def _strided_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None
 
 
 def put_part(input: Tensor, value: Tensor, part: Part) -> Tensor:
-    """A copy of `input` with `value` in the part that has this geometry in a contiguous tensor."""
+    """Copy a contiguous `input` with `value` written into `part`, given as (shape, strides, offset) in elements."""
     return _interpreter.dispatch(STRIDED_PUT, (input, value), (part,))
 
 
@@ -422,7 +424,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
 
 def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor | None = None) -> int:
-    """Check index and source; returns the dimension, counted from the front."""
+    """Check the index vector and the source of an op such as `index_add`; return `dim` counted from the front."""
     axis = normalize_dim(name, dim, input.ndim)
     if index.ndim > 1:
         raise ValueError(f"{name}: the index must be a vector, got shape {list(index.shape)}")

@@ -1,4 +1,4 @@
-"""OneFlow's functions for parts of tensors: slices by numbers, batched gathering, targets among predictions."""
+"""OneFlow's functions for parts of tensors: slices by lists of (start, stop, step), `batch_gather` and `in_top_k`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Part = tuple[int, int, int]
 
 
 def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tuple[int, ...]) -> list[Part]:
-    """The start, the length and the step of each dimension's part; dimensions without a slice stay whole.
+    """Convert slices (start, stop, step) to (start, length, step) of each dimension; dimensions without one stay whole.
 
     Raises:
-        TypeError, ValueError: if it is no list of (start, stop, step), or a step is below 1.
+        TypeError, ValueError: if `slice_tup_list` is no list of (start, stop, step), or a step is below 1.
     """
     if len(slice_tup_list) > len(shape):
         raise ValueError(f"{name}: {len(slice_tup_list)} slices for a tensor of {len(shape)} dimensions")
@@ -51,7 +51,6 @@ def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tens
         slice_tup_list: (start, stop, step) of the first dimensions, each an integer or None; the others stay whole.
 
     Raises:
-        TypeError, ValueError: for what is no such list, more slices than dimensions, and a step below 1.
         TypeError, ValueError: if `slice_tup_list` is no such list, has more slices than dimensions, or a step below 1.
 
     Example:
@@ -86,7 +85,8 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequenc
     if broadcast_shapes("slice_update", shape, tuple(update.shape)) != shape:
         raise ValueError(f"slice_update: an update of shape {list(update.shape)} does not fit a part of {list(shape)}")
     result = update.to(input.dtype).expand(shape)
-    # From the last dimension to the first, pad the part with the rest of `input` in that dimension.
+    # From the last dimension to the first, embed `result` in the elements of `input` before, between and behind the
+    # part along that dimension.
     for axis in reversed(range(len(parts))):
         whole = input
         for before, (start, length, step) in enumerate(parts[:axis]):
@@ -108,8 +108,8 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
         (*batch, count, *line).
 
     Raises:
-        TypeError: for an index that is not of integers.
-        ValueError: for another batch.
+        TypeError: if `indices` are no integers.
+        ValueError: if the batch dimensions of both differ.
         IndexError: for an index out of range, when the result is read.
 
     Example:

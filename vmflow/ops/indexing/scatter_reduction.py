@@ -1,4 +1,4 @@
-"""Reductions into the places that an index names: `scatter_reduce` and `index_reduce`."""
+"""`scatter_reduce` and `index_reduce`, which combine elements with those of a tensor at positions named by an index."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def _scatter_reduce_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
 
 
 def _product_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: bool) -> tuple[Tensor, Tensor]:
-    """The product of the other elements, also where an element is zero."""
+    """Compute the gradients of scatter_reduce with "prod" by input and source: products of all other elements.
+
+    They are right also for elements that are zero, by which the product cannot be divided."""
     given, index, values = node.input(0), node.input(1), node.input(2)
     others = masked_fill(given, given == 0, 1)
     target = gradient * scatter_reduce(others, dim, index, values, "prod", include_self=include_self) / others
@@ -77,7 +79,9 @@ def _product_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: bo
 
 
 def _extremum_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: bool) -> tuple[Tensor, Tensor]:
-    """The gradient divided evenly among the elements that equal the result."""
+    """Compute the gradients of scatter_reduce with "amax" or "amin" by input and source.
+
+    Elements that equal the result share its gradient evenly."""
     given, index, values, result = node.input(0), node.input(1), node.input(2), node.output(0)
     chosen = (given == result).to(gradient.dtype)
     if not include_self:
@@ -100,15 +104,15 @@ def scatter_reduce(
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Copy `input` and combine the elements of `src` into the places that `index` names along `dim`.
+    """Copy `input` and combine the elements of `src` into the elements that `index` names along `dim`.
 
     Args:
         input: of any shape.
         dim: the dimension along which to place.
-        index: integers, of as many dimensions, and no larger than `input` in the others.
+        index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
         src: of the same dtype and at least as large as `index`.
         reduce: "sum", "prod", "mean", "amax" or "amin".
-        include_self: whether the element of `input` takes part; a place that no index names keeps it anyway.
+        include_self: whether elements of `input` are combined too; elements that no index names stay anyway.
 
     Raises:
         TypeError: if the index holds no integers, or dtypes differ.

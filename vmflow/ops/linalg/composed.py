@@ -1,4 +1,4 @@
-"""Linear algebra composed of other functions: condition numbers, equations of tensors, powers, products of vectors."""
+"""Linear algebra composed of other functions: `cond`, `tensorinv`, `tensorsolve`, `vander`, `vecdot`."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
 
 
 def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """The powers 0 to ``N - 1`` of each element, in a new last dimension: (..., n) gives (..., n, N).
+    """The Vandermonde matrices of vectors: the powers 0 to ``N - 1`` of each element; (..., n) gives (..., n, N).
 
     Args:
         x: (..., n).
@@ -165,7 +165,7 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 @function()
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The powers of each element of a vector, a row for each: (n,) gives (n, N).
+    """The Vandermonde matrix of a vector: row i has the powers of element i; (n,) gives (n, N).
 
     Args:
         x: (n,).

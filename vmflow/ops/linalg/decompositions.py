@@ -1,7 +1,7 @@
 """Decompositions of matrices, and determinants and systems of equations by decomposition.
 
-All take batches of matrices.  Half precision is computed in float32, since LAPACK has none.  A matrix without such a
-decomposition raises `LinAlgError` when the result is read.
+All functions take batches of matrices.  Half precision is computed in float32, since LAPACK has no half precision.
+For a matrix without the decomposition, reading the result raises `LinAlgError`.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 
 class SignLogabsdet(NamedTuple):
-    """The sign of a determinant, and the logarithm of its absolute value."""
+    """The result of `slogdet`: the sign of a determinant, and the logarithm of its absolute value."""
 
     sign: Tensor
     logabsdet: Tensor
 
 
 class QR(NamedTuple):
-    """An orthogonal matrix and an upper triangular one."""
+    """The result of `qr`: an orthogonal matrix Q and an upper triangular matrix R."""
 
     Q: Tensor
     R: Tensor
 
 
 class SVD(NamedTuple):
-    """Left singular vectors, singular values in descending order, right singular vectors as rows."""
+    """The result of `svd`: left singular vectors, singular values (descending), right singular vectors as rows."""
 
     U: Tensor
     S: Tensor
@@ -54,20 +54,20 @@ class SVD(NamedTuple):
 
 
 class Eigen(NamedTuple):
-    """Eigenvalues, and the eigenvectors as columns."""
+    """The result of `eigh` and `eig`: eigenvalues, and the eigenvectors as columns of a matrix."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 def real_matrices(name: str, matrix: TensorMeta) -> None:
-    """Raise an error unless these are matrices of real floating-point numbers."""
+    """Raise ValueError unless `matrix` has two dimensions or more; TypeError unless it is real and floating-point."""
     fractional_matrices(name, matrix)
     check_floating(name, matrix)
 
 
 def fractional_matrices(name: str, matrix: TensorMeta) -> None:
-    """Raise an error unless these are matrices of real or complex floating-point numbers."""
+    """Raise ValueError unless `matrix` has two dimensions or more; TypeError unless it is floating-point or complex."""
     if len(matrix.shape) < 2:
         raise ValueError(f"{name}: expected matrices, got shape {list(matrix.shape)}")
     if not matrix.is_complex:
@@ -75,12 +75,12 @@ def fractional_matrices(name: str, matrix: TensorMeta) -> None:
 
 
 def adjoint(x: Tensor) -> Tensor:
-    """The conjugate transposes of the matrices."""
+    """Return the conjugate transpose of each matrix."""
     return conj_if_complex(x).mT
 
 
 def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
-    """Raise RuntimeError if the gradient of complex matrices is wanted, but only that of real ones exists."""
+    """Raise RuntimeError if `wanted` and the op's input is complex: only real matrices have this gradient."""
     if wanted and node.meta(0).is_complex:
         raise RuntimeError(
             f"{name}: complex matrices have no gradient; compute the loss with slogdet, svdvals, pinv, solve or eigh, "
@@ -89,7 +89,7 @@ def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
 
 
 def decomposition_cost(matrix: TensorMeta) -> float:
-    """Nanoseconds: a few operations for each element and column."""
+    """Estimate the nanoseconds of a decomposition: a few operations for each element and column."""
     return 3.0 * matrix.numel * min(matrix.shape[-2:], default=1) + 20_000
 
 
@@ -101,13 +101,15 @@ def factored(
     options: Any = None,
     reals: tuple[int, ...] | None = (),
 ) -> OpExpr:
-    """Declare an op from a batch of matrices to one or several results.
+    """Declare the op of a decomposition: of one batch of matrices, with one or several results.
 
     Args:
+        name: of the op.
         shapes: a function from the input's shape and the attributes to the results' shapes.
         square: whether the matrices must be square.
         options: the type of the attributes, if there are any.
-        reals: positions of results that are real even for complex matrices; None if the op takes no complex ones.
+        reals: positions of the results that are real even for complex matrices; None if the op
+            takes only real matrices.
     """
     check = real_matrices if reals is None else fractional_matrices
 
@@ -181,7 +183,7 @@ def logdet(A: Tensor) -> Tensor:
     return where(sign < 0, float("nan"), logarithm)
 
 
-# Cholesky's factor, and systems with triangular matrices
+# The Cholesky decomposition, and systems of equations with triangular matrices
 
 
 _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True)
@@ -189,7 +191,7 @@ _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True
 
 @_CHOLESKY.gradient(outputs=(0,))
 def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """I. Murray, Differentiation of the Cholesky decomposition (2016), made symmetric."""
+    """Compute the gradient by I. Murray, Differentiation of the Cholesky decomposition (2016), made symmetric."""
     _check_gradient("cholesky", node)
     lower = node.output(0)
     inside = _halved_diagonal(tril(matmul(lower.mT, gradient)))
@@ -203,7 +205,7 @@ def _halved_diagonal(matrix: Tensor) -> Tensor:
 
 
 def _diagonal_of(matrix: Tensor) -> Tensor:
-    """The matrix with zeros off its diagonal."""
+    """Replace the elements off the diagonal of each matrix by zeros."""
     return tril(triu(matrix))
 
 
@@ -369,7 +371,7 @@ def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor
     of_r = r.new_zeros(r.shape) if of_r is None else of_r
     if rows >= columns:
         return (_tall_qr_gradient(q, r, of_q, of_r),)
-    # The first columns determine Q; the other columns are Q times the rest of R.
+    # The first columns, a square matrix A1 = Q @ R1, determine Q; the other columns are Q times the rest of R.
     rest = columns - rows
     right = node.input(0).narrow(-1, rows, rest)
     of_rest = of_r.narrow(-1, rows, rest)
@@ -378,7 +380,10 @@ def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor
 
 
 def _tall_qr_gradient(q: Tensor, r: Tensor, of_q: Tensor, of_r: Tensor) -> Tensor:
-    """S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), section 3."""
+    """Compute the gradient of `qr` for m >= n from the gradients of Q and R.
+
+    S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), section 3.
+    """
     inner = matmul(r, of_r.mT) - matmul(of_q.mT, q)
     symmetric = tril(inner, -1) + tril(inner).mT
     return solve_triangular(r.mT, (of_q + matmul(q, symmetric)), upper=False, left=False)
@@ -452,7 +457,8 @@ def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None
     vectors = vectors + beside(eye(rows, count, dtype=input.dtype, device=input.device), input)
     scaled = triu(matmul(vectors.mT, vectors), 1) * tau.unsqueeze(-1)
     small = beside(eye(count, dtype=input.dtype, device=input.device), input)
-    # The inverse of the middle matrix has 1 / tau on the diagonal, but tau may be 0.
+    # The product of the reflections is I - V @ middle @ V.T.  The inverse of `middle` has 1 / tau on its diagonal:
+    # solve a system scaled by tau instead, since tau may be 0.
     middle = solve_triangular(scaled, small * tau.unsqueeze(-1), upper=True, unitriangular=True)
     first = vectors.narrow(-2, 0, columns)
     identity = beside(eye(rows, columns, dtype=input.dtype, device=input.device), input)
@@ -488,7 +494,10 @@ _SVDVALS = factored(
 
 @_SVD.gradient(outputs=(0, 1, 2))
 def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradients) -> tuple[Tensor]:
-    """J. Townsend, Differentiating the singular value decomposition (2016); surplus vectors are ignored."""
+    """Compute the gradient by J. Townsend, Differentiating the singular value decomposition (2016).
+
+    Gradients of singular vectors beyond the first min(m, n) are ignored.
+    """
     _check_gradient("the vectors of svd", node, of_u is not None or of_vh is not None)
     s = node.output(1)
     inner = s.shape[-1]
@@ -515,7 +524,7 @@ def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradien
 
 
 def value_gaps(values: Tensor) -> Tensor:
-    """The value of each column minus the value of each row; 1 on the diagonal."""
+    """Return the matrices ``values[j] - values[i]`` in row i and column j, with 1 on the diagonal, to divide by."""
     difference = values.unsqueeze(-2) - values.unsqueeze(-1)
     return difference + beside(eye(values.shape[-1], dtype=values.dtype, device=values.device), values)
 
@@ -566,7 +575,7 @@ def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SVDVALS, (A,))
 
 
-# The older forms, which PyTorch keeps as functions of `torch` and methods
+# The older functions of these names, which PyTorch keeps beside those of `torch.linalg`
 
 
 @public("cholesky", own=False)
@@ -607,7 +616,7 @@ def qr_of(input: Tensor, some: bool = True, *, out: tuple[Tensor, ...] | None = 
 
 
 class SVDFactors(NamedTuple):
-    """Left singular vectors, singular values in descending order, right singular vectors as columns."""
+    """The result of `vmflow.svd`: left singular vectors, singular values (descending), right ones as columns."""
 
     U: Tensor
     S: Tensor

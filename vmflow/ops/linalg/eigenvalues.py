@@ -45,7 +45,10 @@ _EIG = OpExpr("eig", _infer_eig, Form(1), "decompositions")
 
 @_EIG.gradient(outputs=(0, 1))
 def _eig_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) -> tuple[Tensor]:
-    """C. Boeddeker and others, On the computation of complex-valued gradients (2017), with vectors of length 1."""
+    """Compute the gradient by C. Boeddeker and others, On the computation of complex-valued gradients (2017).
+
+    It accounts for the normalization of eigenvectors to length 1.
+    """
     values, vectors = node.output(0), node.output(1)
     transposed = vectors.mH
     identity = beside(eye(values.shape[-1], dtype=values.dtype, device=values.device), values)

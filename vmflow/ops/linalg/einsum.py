@@ -1,4 +1,4 @@
-"""`einsum`: sums of products, written as an equation of indices, by permutations and batched matrix products."""
+"""`einsum`: sums of products, written as equations of indices, computed by permutations and batched matrix products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .linear_algebra import matmul
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# The name of a dimension: its letter, or a negative number for a dimension of the ellipsis, counted from its end.
+# The label of a dimension: its letter in the equation; or, for the dimensions that ``...`` stands for, -1 for the last
+# of them, -2 for the one before, and so on.
 Label = str | int
 Labels = list[Label]
 
@@ -57,7 +58,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
 
 def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand's dimensions, and of the output's."""
+    """Parse an equation: return the labels of each operand's dimensions, and those of the output's dimensions."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     groups = left.split(",")
     if not operands or len(groups) != len(operands):
@@ -94,7 +95,7 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[Labels], Lab
 
 
 def _sizes(inputs: list[Labels], operands: Sequence[Tensor]) -> dict[Label, int]:
-    """The size of each index; sizes of 1 broadcast."""
+    """Map each label to the size of its dimensions in the operands, where sizes of 1 broadcast."""
     sizes: dict[Label, int] = {}
     for labels, operand in zip(inputs, operands, strict=True):
         for label, size in zip(labels, operand.shape, strict=True):
@@ -107,7 +108,7 @@ def _sizes(inputs: list[Labels], operands: Sequence[Tensor]) -> dict[Label, int]
 
 
 def _without_repeats(tensor: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
-    """The tensor with its diagonals for indices that occur more than once."""
+    """Take the diagonal of dimensions that have the same label; return the tensor and its labels, each once."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
@@ -123,7 +124,7 @@ def _without_repeats(tensor: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
 
 
 def _summed(tensor: Tensor, labels: Labels, kept: set[Label]) -> tuple[Tensor, Labels]:
-    """The tensor summed over the indices that are not kept."""
+    """Sum a tensor over the dimensions whose labels are not in `kept`; return the sum and its labels."""
     dims = [place for place, label in enumerate(labels) if label not in kept]
     return (sum_of(tensor, dims), [label for label in labels if label in kept]) if dims else (tensor, labels)
 
@@ -131,7 +132,9 @@ def _summed(tensor: Tensor, labels: Labels, kept: set[Label]) -> tuple[Tensor, L
 def _product(
     left: Tensor, of_left: Labels, right: Tensor, of_right: Labels, kept: set[Label], sizes: dict[Label, int]
 ) -> tuple[Tensor, Labels]:
-    """The product of two operands by a batched matrix product, summed over the indices that are not kept."""
+    """Multiply two operands by a batched matrix product that sums over all labels not in `kept`.
+
+    Returns the product and its labels: those of both operands in `kept`, of `left` alone, then of `right` alone."""
     left, of_left = _summed(left, of_left, kept.union(of_right))
     right, of_right = _summed(right, of_right, kept.union(of_left))
     batch = [label for label in of_left if label in of_right and label in kept]

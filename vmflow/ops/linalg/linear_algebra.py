@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Floating-point operations per nanosecond and core in a large product: a rough value, which only decides between inline
-# execution and a worker.
+# Floating-point operations per nanosecond and core in a large matrix product: a rough value, which only decides whether
+# a product runs inline or on a worker thread.
 _PER_NANOSECOND = 20.0
 
 
@@ -82,7 +82,7 @@ def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Ten
         left = conj_if_complex(node.input(0))
         left = left.unsqueeze(0) if vector_first else left
         if not vector_second and left.ndim > 2 and len(node.meta(1).shape) == 2:
-            # A single product over the whole batch, instead of a product per element and a sum.
+            # One product of the batch, flattened into rows, instead of one product per matrix of the batch and a sum.
             rows = prod(left.shape[:-1])
             left = left.reshape(rows, left.shape[-1])
             gradient = gradient.reshape(rows, gradient.shape[-1])
@@ -313,7 +313,7 @@ def addbmm(
     _ranks("addbmm", 3, batch1, batch2)
     if batch1.shape[0] != batch2.shape[0]:
         raise ValueError(f"addbmm: batches of {batch1.shape[0]} and {batch2.shape[0]} matrices do not fit")
-    # A single matrix product includes the sum over the batch.
+    # One matrix product, whose inner dimension is that of the matrices times the batch, sums over the batch too.
     count, rows, inner = batch1.shape
     left = batch1.permute(1, 0, 2).reshape(rows, count * inner)
     return _added("addbmm", input, mm(left, batch2.reshape(count * batch2.shape[1], batch2.shape[2])), beta, alpha)
@@ -338,7 +338,7 @@ def tensordot(
 ) -> Tensor:
     """Products of elements, summed over dimensions of `a` that are paired with dimensions of `b`.
 
-    The result has the other dimensions of `a`, then those of `b`.
+    The result has the unpaired dimensions of `a`, then the unpaired ones of `b`.
 
     Args:
         a, b: of one dtype.
@@ -380,7 +380,7 @@ def tensordot(
 
 
 def square_matrices(name: str, matrix: TensorMeta) -> None:
-    """Raise an error unless these are square matrices of real or complex floating-point numbers."""
+    """Raise ValueError unless `matrix` holds square matrices; TypeError unless it is floating-point or complex."""
     if len(matrix.shape) < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"{name}: expected square matrices, got shape {list(matrix.shape)}")
     if matrix.dtype.category < dtypes.FLOATING:
@@ -444,7 +444,7 @@ def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tens
 
 
 def are_vectors(A: Tensor, B: Tensor) -> bool:
-    """Whether the right side of a system of equations is a vector, or a batch of vectors, one for each matrix."""
+    """Return whether the right side B of ``A @ X = B`` is a vector, or a batch with one vector for each matrix of A."""
     return B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
 
 

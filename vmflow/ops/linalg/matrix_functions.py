@@ -1,4 +1,4 @@
-"""Powers and the exponential of square matrices, and matrices of powers."""
+"""Powers and the exponential of square matrices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @public()
 @out_by_copy()
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """The product of `n` times A, (..., n, n), by repeated squaring; of the inverse of A if `n` is negative.
+    """The `n`-th power of each matrix of A, (..., m, m), by repeated squaring; of its inverse if `n` is negative.
 
     Raises:
         TypeError: if `n` is no integer, or is negative for integer matrices.
@@ -41,7 +41,8 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         raise ValueError(f"matrix_power: expected square matrices, got shape {list(A.shape)}")
     if n == 0:
         identity = beside(eye(A.shape[-1], dtype=A.dtype, device=A.device), A)
-        # `where` never selects A, but connects the result to A, so that the gradient is zero instead of missing.
+        # Return the identity.  `where` never selects A, but connects the result to A in the autograd graph, so that A
+        # has a gradient of zero instead of none.
         return where(identity != identity, A, identity)
     power = inv(A) if n < 0 else A
     n = abs(n)
@@ -61,7 +62,7 @@ _MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), square=
 
 @_MATRIX_EXP.gradient(inputs=(0,))
 def _matrix_exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The gradient is the upper right block of the exponential of a block matrix of twice the size."""
+    """Compute the gradient G of exp(A) by A: the upper right block of exp([[A.T, gradient], [0, A.T]])."""
     transposed = node.input(0).mT
     size = transposed.shape[-1]
     above = cat([transposed, gradient], -1)

@@ -1,4 +1,4 @@
-"""Products of vectors and matrices by other ops: Kronecker's product, the cross product, chains of products."""
+"""Products composed of other ops: `kron`, `cross`, `inner`, `vdot`, `trace` and products of several matrices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker's product: each element of `input` is replaced by its product with the tensor `other`.
 
-    The shape with fewer dimensions gets ones in front; then the sizes are multiplied.
+    The shape with fewer dimensions gets sizes of 1 in front.  Each size of the result is the product of both sizes.
 
     Raises:
         TypeError: if an operand is no tensor.
@@ -194,7 +194,9 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 
 
 def _splits(chain: list[Tensor]) -> dict[tuple[int, int], int]:
-    """For each part of the chain, from i to j, the matrix after which to split: textbook dynamic programming."""
+    """Find the cheapest order of multiplication by dynamic programming.
+
+    For the product of matrices i to j, the result (i, j) is the last matrix of its left factor."""
     sizes = [tensor.shape[0] for tensor in chain] + [chain[-1].shape[1]]
     costs = {(place, place): 0 for place in range(len(chain))}
     splits: dict[tuple[int, int], int] = {}

@@ -49,13 +49,16 @@ def _infer_pinv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, 3.0 * output.numel * min(source.shape[-2:]) + 20_000)
 
 
-# Operands: matrices, and the absolute and relative tolerance up to which singular values count as 0.
+# Operands: (matrices, absolute tolerance, relative tolerance): singular values up to a tolerance count as 0.
 _PINV = OpExpr("pinv", _infer_pinv, Form(3, tuple[bool]), "decompositions")
 
 
 @_PINV.gradient(inputs=(0,), outputs=(0,))
 def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None, None]:
-    """G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses (1973), for a rank that does not change."""
+    """Compute the gradient of `pinv` by its matrices, whose rank is taken as constant.
+
+    G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses (1973).
+    """
     a, p = node.input(0), node.output(0)
     transposed = adjoint(gradient)
     outer = matmul(transposed, matmul(p, adjoint(p)))
@@ -111,7 +114,7 @@ def pinv(
 
 
 def _tolerances(name: str, A: Tensor, atol: Tolerance, rtol: Tolerance) -> tuple[Tensor, Tensor]:
-    """Both tolerances as tensors, defaults filled in."""
+    """Convert the absolute and the relative tolerance of singular values to tensors; fill in the defaults for None."""
     fractional_matrices(name, A._blob.meta)
     dtype = computes_in(A._blob.meta).to_real()
     precision = max(A.shape[-2:]) * dtypes.finfo(A.dtype).eps
@@ -172,7 +175,7 @@ def matrix_rank(
 
 def _rank(values: Tensor, atol: Tensor, rtol: Tensor) -> Tensor:
     if not values.shape[-1]:
-        # The tolerances may have more dimensions than the batch of matrices.
+        # The rank of empty matrices is 0.  Add empty sums of the tolerances, which may broadcast the batch dimensions.
         return sum_of(values != 0, -1) + (atol.unsqueeze(-1) + rtol.unsqueeze(-1)).narrow(-1, 0, 0).sum(-1).long()
     limit = maximum(amax(values, -1, keepdim=True) * rtol.unsqueeze(-1), atol.unsqueeze(-1))
     return sum_of(values > limit, -1)
@@ -183,10 +186,11 @@ _DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 
 @autocast_as_op
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
-    """The X with the smallest ``A @ X - B``, and the smallest of these; by the pseudo-inverse of A.
+    """The least-squares solution: the X with the smallest norm of ``A @ X - B``, and of several the smallest X.
 
-    The drivers are names of LAPACK.  All compute the same solution here; they differ in the other results.  No branch
-    depends on the rank; so unlike PyTorch's, the result has residuals of rank-deficient matrices as well.
+    X is the pseudo-inverse of A times B.  Drivers have the names of LAPACK's; all compute the same solution here, and
+    differ in the other results.  Unlike in PyTorch, rank-deficient matrices have residuals too, since the shape of the
+    result may not depend on the rank, a value.
 
     Args:
         A: (..., m, n).

@@ -1,6 +1,6 @@
-"""LU factors by elimination, solutions with them, and functions that report singular matrices instead of raising.
+"""LU factors, solutions of systems with them, and functions that report singular matrices instead of raising an error.
 
-All take batches of real matrices; half precision is computed in float32.
+All functions take batches of real matrices; half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class LUFactors(NamedTuple):
-    """Both factors in one matrix, and the row that each row was exchanged with, counted from 1."""
+    """The result of `lu_factor`: L and U in one matrix; and, for each row, the row it was exchanged with, from 1."""
 
     LU: Tensor
     pivots: Tensor
 
 
 class LUFactorsInfo(NamedTuple):
-    """`LUFactors`, and the position of the first 0 on the diagonal, counted from 1, or 0."""
+    """The result of `lu_factor_ex`: `LUFactors`, and the position, from 1, of the first 0 on U's diagonal, or 0."""
 
     LU: Tensor
     pivots: Tensor
@@ -45,7 +45,7 @@ class LUFactorsInfo(NamedTuple):
 
 
 class PLU(NamedTuple):
-    """A permutation, a lower triangle with ones on the diagonal, and an upper triangle."""
+    """The result of `lu`: a permutation matrix P, a lower triangular L with unit diagonal, an upper triangular U."""
 
     P: Tensor
     L: Tensor
@@ -53,21 +53,21 @@ class PLU(NamedTuple):
 
 
 class CholeskyInfo(NamedTuple):
-    """A factor, and the size of the first leading part that is not positive definite, or 0."""
+    """The result of `cholesky_ex`: L; and the size of the smallest leading submatrix not positive definite, or 0."""
 
     L: Tensor
     info: Tensor
 
 
 class InverseInfo(NamedTuple):
-    """An inverse, and the position of the first 0 that elimination found, counted from 1, or 0."""
+    """The result of `inv_ex`: the inverse; and the position, from 1, of the first pivot that is 0, or 0 for none."""
 
     inverse: Tensor
     info: Tensor
 
 
 class SolutionInfo(NamedTuple):
-    """A solution, and the position of the first 0 that elimination found, counted from 1, or 0."""
+    """The result of `solve_ex`: the solution; and the position, from 1, of the first pivot that is 0, or 0 for none."""
 
     result: Tensor
     info: Tensor
@@ -91,9 +91,10 @@ _LU_FACTOR = OpExpr("lu_factor", _infer_lu_factor, Form(1, tuple[bool]), "decomp
 
 @_LU_FACTOR.gradient(outputs=(0, 1, 2))
 def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_info: None) -> tuple[Gradients]:
-    """S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), for any shape.
+    """Compute the gradient of the LU factors by the matrix, of any shape, from the gradient of both packed factors.
 
-    Where the diagonal has a 0 the gradient is nan, or 0 if the factors' own gradient is 0.
+    S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010).  For a matrix with a 0
+    on the diagonal of U, elements are nan, or 0 where the factors' gradient is 0.
     """
     if gradient is None:
         return (None,)
@@ -128,7 +129,7 @@ def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_i
 
 
 def _unit_lower(factors: Tensor) -> Tensor:
-    """The lower triangle, with ones on the diagonal."""
+    """Extract L from packed LU factors: their lower triangle, with ones on the diagonal."""
     rows, columns = factors.shape[-2:]
     return tril(factors, -1) + beside(eye(rows, columns, dtype=factors.dtype, device=factors.device), factors)
 
@@ -151,7 +152,7 @@ _ORDER = OpExpr("pivots_to_permutation", _infer_order, Form(1, tuple[Size]), "de
 
 
 def _order(pivots: Tensor, rows: int) -> Tensor:
-    """For each row of ``L @ U``, the index of the matrix's row that it equals."""
+    """Convert pivots to a permutation (..., rows): row i of ``L @ U`` is row ``order[i]`` of the matrix."""
     return _interpreter.dispatch(_ORDER, (pivots,), (rows,))
 
 
@@ -196,8 +197,8 @@ def _check_info(name: str, info: Tensor, check_errors: bool, meaning: str) -> No
 def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None = None) -> LUFactors:
     """`lu_factor_ex` without `info`: the triangular factors of (..., m, n) in one tensor, and the pivots.
 
-    `lu_solve` takes the result.  A singular matrix is no error here, as nothing waits for the result, but solving with
-    its factors is.
+    `lu_solve` takes the result.  A singular matrix raises no error here, since the function does not wait for values;
+    `lu_solve` with its factors does.
 
     Raises:
         TypeError: if `A` is no tensor, or integer, bool or complex.
@@ -271,7 +272,7 @@ def lu_unpack(
         _check_pivots("lu_unpack", LU_data, LU_pivots)
         order = _order(LU_pivots, rows)
         identity = beside(eye(rows, dtype=LU_data.dtype, device=LU_data.device), order)
-        # Row i of P.T is row order[i] of the identity.
+        # P.T @ A = L @ U: row i of P.T is row order[i] of the identity.
         permutation = identity[order].mT
     if unpack_data:
         lower = _unit_lower(LU_data.narrow(-1, 0, steps))
@@ -331,14 +332,14 @@ def lu_solve(
 
 
 def _rows_at(matrix: Tensor, order: Tensor) -> Tensor:
-    """The rows of each matrix in the order for that matrix; the batches broadcast."""
+    """Reorder the rows of each matrix: row i becomes row ``order[i]``.  The batch dimensions of both broadcast."""
     rank = max(matrix.ndim, order.ndim + 1)
     matrix = matrix.reshape(*[1] * (rank - matrix.ndim), *matrix.shape)
     order = order.reshape(*[1] * (rank - 1 - order.ndim), *order.shape)
     return take_along_dim(matrix, order.unsqueeze(-1), -2)
 
 
-# The older forms, which PyTorch keeps as functions of `torch` and methods
+# The older functions of these names, which PyTorch keeps beside those of `torch.linalg`
 
 
 @public("lu_solve", own=False)
@@ -378,7 +379,7 @@ def lu_packed(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     return factors if get_infos else (factors.LU, factors.pivots)
 
 
-# Solutions that report singular matrices in `info`
+# Functions that report singular matrices in the result `info`, instead of raising an error
 
 
 @outs_by_copy()
@@ -477,7 +478,8 @@ def cholesky_ex(
     square_matrices("cholesky_ex", A._blob.meta)
     half = A.mT if upper else A
     symmetric = (tril(half) + tril(half, -1).mT).detach()
-    # The gradient is symmetric, as that of `cholesky`; values of the other triangle are not read.
+    # Add a zero whose gradient goes to both triangles of A evenly, so that the gradient of A is symmetric, as
+    # `cholesky`'s is.  Only values of one triangle are read.
     mean = (A + A.mT) * 0.5
     zero = where(mean.detach().isfinite(), mean - mean.detach(), 0.0)
     factors = lu_factor_ex(symmetric + zero, pivot=False).LU

@@ -1,6 +1,7 @@
-"""Losses of classes: the cross-entropy between scores, or log-probabilities, and the right classes.
+"""Losses of classes, `nll_loss` and `cross_entropy`, of scores or log-probabilities and the right classes.
 
-With class indices, each loss is one op, and so is its gradient unless that is recorded itself.
+With class indices, each loss is one op, and so is its gradient, unless the backward pass is recorded for higher
+derivatives.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class _Options(NamedTuple):
-    """The attributes of the ops below: options of a loss of class indices.
+    """The attributes of the ops `nll_loss` and `cross_entropy`, and of their gradients.
 
     Attributes:
-        ignored: the target that does not count.
+        ignored: the class index of targets that do not count, `ignore_index`.
         reduction: "mean", "sum" or "none".
         smoothing: the share of the probability that is spread evenly over all classes.
     """
@@ -43,7 +44,7 @@ class _Options(NamedTuple):
 
 
 def _towards(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: int) -> str:
-    """A hint, for an error, on class indices whose shape does not fit; "" if there is none."""
+    """Return a hint, for an error on class indices whose shape does not fit the scores; "" if there is none."""
     wanted = shape[:axis] + shape[axis + 1 :]
     if shape and target == (*wanted, 1):
         return "; use target.squeeze(-1)"
@@ -55,7 +56,7 @@ def _towards(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: i
 
 
 def _cases(name: str, metas: Metas, options: _Options) -> Cases:
-    """Check the operands of a loss, or of its gradient except the gradient itself, and describe them for the kernels.
+    """Check a loss's operands (scores, class indices, perhaps class weights), and describe them for the kernels.
 
     Raises:
         TypeError, ValueError: for operands that do not fit.
@@ -81,7 +82,7 @@ def _cases(name: str, metas: Metas, options: _Options) -> Cases:
 
 
 def _check_gradient(cases: Cases, gradient: TensorMeta, target: TensorMeta, total: TensorMeta) -> None:
-    """Raise unless these are a gradient of the loss and its divisor."""
+    """Raise TypeError or ValueError unless `gradient` is one of the loss, and `total` the divisor of its mean."""
     name = cases.name
     check_floating(name, gradient)
     check_shape(name, "a gradient", gradient, target.shape if cases.reduction == "none" else ())
@@ -136,13 +137,15 @@ _CROSS_ENTROPY_GRADIENT = OpExpr(
 
 
 class _Recorded:
-    """The parts of both gradients if they are recorded themselves, in differentiable ops.
+    """Tensors from which differentiable ops compute the gradients of `nll_loss` and `cross_entropy` by the scores.
 
     Attributes:
-        factors: the gradient by the loss of each case, with the class's weight, shaped to broadcast over the classes.
-        unweighted: the same without the weights.
-        chosen: one at each case's class, zero elsewhere.
-        weight: shaped to broadcast over the cases; None for none.
+        factors: the gradient of each case's loss times its class weight, shaped to broadcast over the classes.
+        unweighted: the gradient of each case's loss, shaped likewise.
+        chosen: 1 at the right class of each case, 0 elsewhere.
+        weight: the class weights, shaped to broadcast over the cases; None if there are none.
+        axis: the dimension of the classes.
+        options: the attributes of the op.
     """
 
     def __init__(self, node: OpNode, gradient: Tensor) -> None:
@@ -155,7 +158,7 @@ class _Recorded:
         weights = kept.to(gradient.dtype) if weight is None else where(kept, weight[places], 0.0)
         if options.reduction == "mean":
             gradient = gradient / weights.sum()
-        # Not a product: if no target counts, the mean's gradient is infinite.
+        # `where`, and no product with 0: if no target counts, the mean divides by 0, and its gradient is infinite.
         gradient = where(kept, gradient, 0.0)
         self.factors = (gradient * weights).unsqueeze(axis)
         self.unweighted = gradient.unsqueeze(axis)

@@ -1,7 +1,8 @@
-"""Connectionist temporal classification: the likelihood of a sequence, summed over all its alignments in time.
+"""Connectionist temporal classification: the likelihood of a class sequence, summed over all its alignments in time.
 
-A. Graves et al., 2006.  An alignment gives each time one class; merging its repetitions and then dropping blanks gives
-the target.  Its states are the target's classes with blanks before, between and behind: 2 * length + 1.
+A. Graves et al., 2006.  An alignment assigns one class to each time step; merging repeated classes and then dropping
+blanks gives the target.  The states of the forward algorithm are the target's classes, with blanks before, between and
+behind them: 2 * length + 1 states.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _NAME = "ctc_loss"
 
 
 class _Options(NamedTuple):
-    """The attributes of the ops below.
+    """The attributes of the op `ctc_loss` and of its gradient.
 
     Attributes:
-        blank: the class that stands for nothing.
+        blank: the index of the blank class, which stands for no class.
         zero_infinity: whether targets without an alignment have a loss of 0.
     """
 
@@ -83,9 +84,9 @@ def ctc_loss(
         log_probs: (T, N, C), or (T, C) for a single case.
         targets: class indices, (N, S) or, one case after the other, (sum of the target lengths,); checked when the op
             runs, as are the lengths.
-        input_lengths: the number of times that each case uses, (N,).
+        input_lengths: the number of time steps that each case uses, (N,).
         target_lengths: the length of each target, (N,).
-        blank: the class that stands for nothing.
+        blank: the index of the blank class, which stands for no class.
         reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
         zero_infinity: whether targets that are too long for their input count as 0, with a gradient of 0.
 

@@ -33,7 +33,7 @@ def poisson_nll_loss(
     Args:
         input: the expected count, or with `log_input` its logarithm.
         target: the counts, of the same shape.
-        log_input: as above.
+        log_input: whether `input` is the logarithm of the expected count.
         full: whether to add the term that depends on the target alone, by Stirling's formula.
         eps: added to the expected count before its logarithm is taken.
         reduction: "mean", "sum" or "none".
@@ -52,7 +52,7 @@ def poisson_nll_loss(
     check_same("poisson_nll_loss", input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
-        # The branch that is not chosen must stay finite for the sake of its gradient.
+        # Targets up to 1, whose term `where` drops, are replaced by 1: an infinite term would have a gradient of nan.
         many = where(target > 1, target, 1.0)
         stirling = where(target > 1, many * many.log() - many + (many * (2 * pi)).log() * 0.5, 0.0)
         losses = losses + stirling.to(losses.dtype)
@@ -99,7 +99,7 @@ def gaussian_nll_loss(
         variance = input.detach() * 0.0 + max(float(var), eps)
     else:
         variance = _fitting_variance(input, var)
-        # The value is eps, the slope still 1.
+        # A variance below eps becomes eps, but keeps a gradient of 1: add a difference that is 0.
         variance = where(variance < eps, (variance - variance.detach()) + eps, variance)
     losses = (variance.log() + (input - target).square() / variance) * 0.5
     if full:

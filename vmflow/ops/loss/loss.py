@@ -1,4 +1,4 @@
-"""Losses of real values and of probabilities: distances of predictions from targets."""
+"""Losses that compare predictions, real values or probabilities, with targets of the same shape."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def chosen_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction; PyTorch's old arguments choose it, with a warning, if one of them is given.
+    """Return the reduction of a loss: `reduction`, or, with a warning, that of PyTorch's old arguments if one is given.
 
     Args:
-        reduction: the result if both others are None.
+        reduction: the result if the other arguments are None.
         size_average: whether losses are averaged instead of summed; None counts as True.
         reduce: whether losses are reduced; None counts as True.
 
@@ -68,7 +68,7 @@ def check_reduction(name: str, reduction: str) -> None:
 
 
 def check_same(name: str, input: Tensor, target: Tensor) -> None:
-    """Raise ValueError unless shapes agree; PyTorch only warns, but broadcasting is nearly always a mistake here."""
+    """Raise ValueError unless both shapes are equal.  PyTorch only warns, but broadcasting is mostly a mistake here."""
     check_tensors(name, input, target)
     if input.shape != target.shape:
         raise ValueError(
@@ -84,7 +84,7 @@ def _check_real(name: str, input: Tensor, target: Tensor) -> None:
 
 
 def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
-    """A hint, for an error, on shapes that differ."""
+    """Return a hint, for an error, on how to make predictions of `shape` and targets of another shape agree."""
     if shape == (*target, 1):
         return "use target.unsqueeze(-1), or input.squeeze(-1)"
     if target == (*shape, 1):
@@ -98,7 +98,7 @@ def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
 
 
 def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Both tensors, a bool one converted to the other's dtype, since bools cannot be subtracted."""
+    """Convert a bool tensor of the two to the other's dtype, since bools cannot be subtracted; return both."""
     if input.dtype is target.dtype:
         return input, target
     if target.dtype.category == BOOL:
@@ -107,7 +107,7 @@ def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _reduced_by_weight(name: str, losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
-    """Reduce the losses times their weights; a mean is divided by the sum of the weights."""
+    """Reduce losses times their weights, of the same shape; a mean is their sum divided by the sum of the weights."""
     check_reduction(name, reduction)
     if weight.shape != losses.shape:
         raise ValueError(
@@ -319,7 +319,7 @@ def _binary_cross_entropy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tens
     source, target = node.input(0), node.input(1)
     by_input = by_target = None
     if node.needs[0]:
-        # As in PyTorch, the slope is finite, instead of zero, where the logarithm is bounded.
+        # As in PyTorch, the gradient where a logarithm is bounded below is large and finite, instead of 0.
         by_input = gradient * (source - target) / ((1 - source) * source).clamp(min=1e-12)
     if node.needs[1]:
         by_target = gradient * ((1 - source).log().clamp(min=-100) - source.log().clamp(min=-100))
@@ -401,7 +401,7 @@ def binary_cross_entropy_with_logits(
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "binary_cross_entropy_with_logits"
     check_same(name, input, target)
-    # The losses have the dtype of the targets, in whichever dtype they are computed.
+    # The result has the dtype of the targets, though the losses may be computed in another dtype.
     result = target.dtype
     if input.dtype is not result and input.dtype.category == result.category == FLOATING:
         common = promote_types(input.dtype, result)
@@ -410,7 +410,7 @@ def binary_cross_entropy_with_logits(
         losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY_WITH_LOGITS, (input, target))
     else:
         _check_binary(name, (input._blob.meta, target._blob.meta))
-        # -log(sigmoid(x)) is softplus(-x); above 30 its logarithm would add less than the last digit of float64.
+        # -log(sigmoid(x)) is softplus(-x).  Above 30, softplus(y) is taken as y: it differs by less than e**-30.
         positive = softplus(-input, threshold=30)
         losses = (1 - target) * input + _weighted(name, positive, (pos_weight - 1) * target + 1)
     losses = _weighted(name, losses, weight)
@@ -444,7 +444,7 @@ def kl_div(
         target: probabilities, or with `log_target` their logarithms.
         reduction: "mean" (over all elements), "batchmean" (over the first dimension), "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
-        log_target: as above.
+        log_target: whether `target` holds logarithms of probabilities.
 
     Raises:
         TypeError: if a dtype is not floating-point.

@@ -97,7 +97,7 @@ def cosine_embedding_loss(
             f"{name}: expected inputs (N, D) and targets (N,), or inputs (D,) and a 0-d target, got shapes "
             f"{list(input1.shape)}, {list(input2.shape)} and {list(target.shape)}"
         )
-    # Added to squared lengths, so that zero vectors have a gradient; PyTorch's number.
+    # Added to the squares of lengths, as in PyTorch, so that zero vectors have a gradient.
     eps = 1e-12
     lengths = (input1.square().sum(-1) + eps) * (input2.square().sum(-1) + eps)
     cosine = (input1 * input2).sum(-1) / lengths.sqrt()
@@ -248,7 +248,7 @@ def soft_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("soft_margin_loss", input, target)
-    # Beyond 40 the logarithm would add less than the last digit of float64.
+    # Above 40, softplus(x) equals x to the last digit of float64.
     losses = softplus(-target * input, threshold=40)
     if input.dtype.category == FLOATING and losses.dtype is not input.dtype:
         losses = losses.to(input.dtype)

@@ -1,6 +1,6 @@
-"""Adaptive pooling: windows that divide a line, an image or a volume into a given number of parts, nearly equal.
+"""Adaptive pooling: a line, an image or a volume is divided into a given number of windows of nearly equal size.
 
-If the parts are equal, this is ordinary pooling.  Else neighbouring windows may share an element.
+If all windows are equal, this is ordinary pooling.  Else neighbouring windows may overlap by an element.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Attributes of the mean and of its gradient: (output size, input size); of the maximum: the output size.
+# The attributes of the ops of average pooling and its gradient: (output size, input size).  Max-pooling has the output
+# size alone.
 _Both = tuple[Sizes, Sizes]
 
 _AVERAGES: Final[dict[int, Any]] = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}
@@ -72,7 +73,7 @@ def _infer_largest(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
 
 
 class _Family(NamedTuple):
-    """The ops for one number of spatial dimensions."""
+    """The ops of adaptive pooling for one number of spatial dimensions."""
 
     mean: OpExpr
     mean_gradient: OpExpr
@@ -98,10 +99,10 @@ FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
 
 
 def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
-    """The output's size; the input's where it is None.
+    """Convert the argument `output_size` to a size for each spatial dimension; None in it keeps the input's size.
 
     Raises:
-        TypeError, ValueError: if it is no size for this input.
+        TypeError, ValueError: if `output_size` does not fit the input.
     """
     if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank:]):
         raise ValueError(
@@ -119,7 +120,7 @@ def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
 
 
 def _even(input: Tensor, wanted: Sizes) -> Sizes | None:
-    """The size of the windows if all have the same."""
+    """Return the size of the windows if it divides the input into `wanted` equal windows, else None."""
     lengths = input.shape[-len(wanted) :]
     if any(length % count for length, count in zip(lengths, wanted, strict=True)):
         return None
@@ -165,7 +166,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int], *, data_fo
 def adaptive_avg_pool2d(
     input: Tensor, output_size: int | tuple[int | None, int | None] | None, *, data_format: str = "channels_first"
 ) -> Tensor:
-    """The mean of windows that divide the image into this many rows and columns, as evenly as possible.
+    """The mean of each of rows x columns windows that divide the image as evenly as possible.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
@@ -237,7 +238,7 @@ def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int], return_ind
 def adaptive_max_pool2d(
     input: Tensor, output_size: int | tuple[int | None, int | None] | None, return_indices: bool = False
 ) -> Any:
-    """The largest element of windows that divide the image into this many rows and columns, as evenly as possible.
+    """The largest element of each of rows x columns windows that divide the image as evenly as possible.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).

@@ -1,7 +1,7 @@
-"""Attention: one op forward and one backward.
+"""Scaled dot-product attention: one op forward and one backward.
 
-The probabilities are kept for the backward pass, or, if they are many, only the logarithms from which it recomputes
-them.
+The forward op keeps the attention weights for the backward pass; or, if they need much memory, only the logarithm of
+each softmax's divisor, from which the backward pass recomputes the weights.
 
 A backward pass that is recorded itself (``create_graph=True``) consists of differentiable ops.
 """
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 _NAME: Final = "scaled_dot_product_attention"
 
-# Nanoseconds per multiplication and addition: an estimate that only decides between inline and worker.
+# Nanoseconds per multiply-add: an estimate that only decides whether a call runs inline or on a worker thread.
 _PER_PRODUCT: Final = 0.1
 
-# Scores of more bytes are not kept for the backward pass, which recomputes them: both passes take a quarter longer, and
-# memory grows with the length instead of its square.
+# Attention weights of more bytes are not kept for the backward pass, which recomputes them: both passes together take a
+# quarter longer, but memory grows with the sequence length instead of its square.
 KEPT_BYTES: Final = 16 << 20
 
-# (factor of the scores, whether position l attends to positions up to l only, probability of dropping a weight, whether
-# the probabilities are kept, or else the logarithms of their divisors)
+# The attributes of the op: (factor of the scores, whether position l attends only to positions up to l, probability of
+# dropping a weight, whether the weights are kept for the backward pass, or else the logarithms of their divisors)
 _Options = tuple[float, bool, float, bool]
 
 
@@ -89,14 +89,15 @@ def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     return Inferred((output, kept), cost, extent)
 
 
-# Attributes: those of the forward op; which of its results have a gradient; and which operands need one.
+# The attributes of the backward op: (those of the forward op, which of its two results have a gradient, which of its
+# operands need a gradient)
 _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 
 
 def _check_kept(
     extent: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
 ) -> None:
-    """Raise unless these are the gradients of the results and the tensor that the forward op has kept."""
+    """Raise TypeError or ValueError unless `metas` are those of the results' gradients, then of the kept tensor."""
     *gradients, kept = metas
     weights = (*extent.leading, extent.length, extent.others)
     shapes = [
@@ -112,7 +113,10 @@ def _check_kept(
 
 
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Operands: the existing gradients, the kept tensor, query, key, value; a mask if probabilities were not kept."""
+    """Infer the backward op.
+
+    Operands: the existing gradients of the results, the kept tensor, query, key and value; and the mask, if there is
+    one and the weights were not kept."""
     options, present, wanted = cast("_Backward", attributes)
     gradients = sum(present)
     query, key, value, *_ = operands = metas[gradients + 1 :]
@@ -170,7 +174,7 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
             mask = mask != float("-inf")
         allowed.append(mask)
     for mask in allowed:
-        # Not -inf: the softmax of a row of -inf, and its gradient, would be nan.
+        # Scores that a mask excludes become the lowest finite number: a row of -inf would have a softmax of nan.
         scores = where(mask, scores, lowest)
     weights = softmax(scores, -1)
     for mask in allowed:
@@ -181,10 +185,14 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: tuple[float, bool, float], weights: bool
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """The result, the kept tensor, and the range of random numbers that decides which probabilities are dropped.
+    """Run the attention op: return its result, the tensor kept for the backward pass, and the random numbers' range.
+
+    The range is that of the numbers that decide which weights are dropped; empty without dropout.
 
     Args:
-        weights: whether the probabilities must be kept.
+        query, key, value, mask: see `scaled_dot_product_attention`.
+        options: the factor of the scores, whether attention is causal, and the probability of dropping a weight.
+        weights: whether the attention weights must be kept.
     """
     operands = (query, key, value) if mask is None else (query, key, value, mask)
     metas = tuple([operand._blob.meta for operand in operands])
@@ -194,7 +202,8 @@ def _attend(
     if options[2]:
         stretch = random.take(count)
         if query.is_global:
-            # Which weights are dropped depends on their positions in the global tensor, which are unknown to its parts.
+            # Use ops on the global tensors: dropout depends on a weight's position in the global tensor, which a kernel
+            # that runs on one rank's part does not know.
             return *_composed((*options, True), operands, stretch), stretch
     keeps = weights or bool(options[2]) or count * query.dtype.itemsize <= KEPT_BYTES
     result, kept = _interpreter.dispatch_several(_ATTENTION, operands, (*options, keeps), stretch)
@@ -205,7 +214,9 @@ def _attend(
 def attention_with_weights(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    """As `scaled_dot_product_attention`; returns also the weights (..., L, S) after dropout, differentiable too."""
+    """Compute `scaled_dot_product_attention`; return its result, and the weights (..., L, S) after dropout.
+
+    Both are differentiable."""
     p = _probability(dropout_p)
     result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p), True)
     return result, dropped_by(weights, p, stretch)
@@ -235,7 +246,7 @@ def scaled_dot_product_attention(
         key: (..., S, E).
         value: (..., S, V).
         attn_mask: broadcast to (..., L, S); bools are True where attending is allowed, numbers are added.  Where
-            nothing may be attended to, the result is 0.
+            no position may be attended to, the result is 0.
         dropout_p: probability with which a weight is dropped.
         is_causal: whether position l attends only to positions up to l; excludes a mask.
         scale: ``1 / sqrt(E)`` by default.

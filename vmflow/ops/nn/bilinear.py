@@ -1,4 +1,4 @@
-"""The bilinear layer's function: products of two inputs with a weight for each pair of their features."""
+"""`bilinear`, the function of the layer `Bilinear`: weighted sums of the products of two inputs' features."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Convolution and its three products: output, gradient by input, gradient by weight.
+"""Convolution: ops for its output, its gradient by the input, and its gradient by the weight.
 
-Each of the three is bilinear, and its gradients are the other two, so that derivatives of any order need no further op.
-A backward pass that is not recorded itself computes the gradients by all operands in one op.  The ops are written for
-any number of spatial dimensions and declared for one, two and three.
+Each of these three is bilinear, and its gradients are the other two, so that derivatives of any order need no further
+op.  A backward pass that is not recorded itself computes the gradients by all operands in one op.  The ops are written
+for any number of spatial dimensions and declared for one, two and three.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiplication and addition, and per copied element: they only decide between inline and worker.
+# Nanoseconds per multiply-add, and per copied element: estimates that only decide whether a call runs inline or on a
+# worker thread.
 _PER_PRODUCT: Final = 0.02
 _PER_COPY: Final = 0.5
 
-# The ops.  The attributes of ops of one product are a `_Window`.
+# The ops.  The attributes of all of them, except the op that computes several gradients, are a `_Window`.
 
 
 class _Window(NamedTuple):
-    """The movement of the kernel.
+    """The attributes of a convolution op: how the kernel moves over the input.
 
     Attributes:
-        stride, before, behind, dilation, groups: see `Geometry`.
-        size: the result's size if the operands do not determine it: the input's for the gradient by the input, the
-            kernel's for the gradient by the weight, None for the convolution itself.
+        stride, before, behind, dilation, groups: see `Geometry`; `before` and `behind` are the padding.
+        size: the spatial size of the result of a gradient op, which its operands do not determine: the input's for the
+            gradient by the input, the kernel's for the gradient by the weight; None for the convolution itself.
     """
 
     stride: tuple[Stride, ...]
@@ -57,10 +58,10 @@ class _Window(NamedTuple):
     size: tuple[Stride, ...] | None
 
     def output_size(self, name: str, source: TensorMeta, kernel: Sizes) -> Sizes:
-        """The number of positions of the kernel along each dimension.
+        """Return the output's size: the number of positions of the kernel along each spatial dimension of the input.
 
         Raises:
-            ValueError: if it does not fit once.
+            ValueError: if the kernel is larger than the padded input.
         """
         counts: list[int] = []
         for axis, taps in enumerate(kernel):
@@ -76,7 +77,7 @@ class _Window(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """The ops for one number of spatial dimensions."""
+    """The ops of convolution for one number of spatial dimensions."""
 
     rank: int
     convolution: OpExpr
@@ -95,10 +96,10 @@ def _common_dtype(name: str, metas: Metas) -> None:
 
 
 def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
-    """The sizes of a convolution of these operands.
+    """Check the operands of a convolution (input, weight, perhaps bias), and return its sizes for the kernels.
 
     Raises:
-        TypeError, ValueError: if they do not fit.
+        TypeError, ValueError: for operands that do not fit.
     """
     source, weight, *bias = metas
     rank = len(window.stride)
@@ -156,10 +157,12 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 
 
 def _checked_gradient(window: _Window, source: TensorMeta, weight: TensorMeta, gradient: TensorMeta) -> Geometry:
-    """The sizes of a convolution whose result has a gradient of this meta, which may be shorter in each dimension.
+    """Check a gradient op's operands, and return the sizes of its convolution, whose output has the size of `gradient`.
+
+    `gradient` may be smaller than the convolution's output, as for a transposed convolution with output_padding.
 
     Raises:
-        TypeError, ValueError: if they do not fit.
+        TypeError, ValueError: for operands that do not fit.
     """
     whole = _checked_geometry(window, (source, weight))
     rank = len(window.stride)
@@ -226,7 +229,8 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
 def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
     family = FAMILIES[len(window.stride)]
     result = _interpreter.dispatch(family.convolution, (input, weight), window._replace(size=None))
-    # If output_padding of a transposed convolution reaches the stride, more windows fit into its output than it had.
+    # A transposed convolution whose output_padding reaches the stride has room for more windows in its output than it
+    # has input elements: cut the surplus ones.
     for dim in range(2, family.rank + 2):
         if result.shape[dim] != like.shape[dim]:
             result = result.narrow(dim, 0, like.shape[dim])
@@ -319,7 +323,7 @@ def _groups(name: str, groups: Any) -> int:
 
 
 def _padding(name: str, padding: Any, stride: Sizes, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:
-    """The padding before and behind."""
+    """Convert the argument `padding` to the padding before and behind each spatial dimension."""
     if not isinstance(padding, str):
         both = sizes(name, "padding", padding, 0, len(stride))
         return both, both
@@ -333,7 +337,7 @@ def _padding(name: str, padding: Any, stride: Sizes, dilation: Sizes, kernel: Si
 
 
 def around(padding: str, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:
-    """The padding before and behind for "same" or "valid"."""
+    """Return the padding before and behind each spatial dimension for padding="same" or "valid"."""
     if padding == "valid":
         none = (0,) * len(kernel)
         return none, none
@@ -446,10 +450,11 @@ def conv2d(
         weight: (filters, channels / groups, kernel height, kernel width), of the input's dtype.
         bias: (filters,), added to each output pixel.
         stride: step of the window.
-        padding: zeros around the input; "same" keeps the size (stride 1 only; an odd number has its larger part
+        padding: zeros around the input; "same" keeps the size (stride 1 only; of an odd number of zeros, one more goes
             behind), "valid" is none.
         dilation: distance between the taps of the kernel.
-        groups: the number of parts of the channels, each of which is convolved with its own part of the filters.
+        groups: the number of equal parts into which channels and filters are divided; each part of the channels is
+            convolved with its own part of the filters.
 
     Returns:
         (samples, filters, rows, columns), rows being
@@ -559,7 +564,9 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: int | tuple[int] = 1,
 ) -> Tensor:
-    """The map of `conv1d`'s gradient: from each input element to a window of the output; see `conv_transpose2d`.
+    """The transposed map of `conv1d`: adds each input element, times the kernel, to a window of the output.
+
+    See `conv_transpose2d`.
 
     Args:
         input: (samples, channels, length), or (channels, length).
@@ -590,13 +597,13 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: int | Pair = 1,
 ) -> Tensor:
-    """The map of `conv2d`'s gradient: from each input pixel to a window of the output.
+    """The transposed map of `conv2d`, its gradient: adds each input pixel, times the kernel, to a window of the output.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         weight: (channels, filters / groups, kernel height, kernel width), of the input's dtype.
         bias: (filters,).
-        stride: distance between the windows of neighbouring pixels.
+        stride: distance between the output windows of neighbouring input pixels.
         padding: the number of rows and columns cut off the output on each side.
         output_padding: added to the output's size below and to the right; less than stride or dilation.
         groups, dilation: as for `conv2d`.
@@ -626,7 +633,9 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: int | Sizes = 1,
 ) -> Tensor:
-    """The map of `conv3d`'s gradient: from each input element to a window of the output; see `conv_transpose2d`.
+    """The transposed map of `conv3d`: adds each input element, times the kernel, to a window of the output.
+
+    See `conv_transpose2d`.
 
     Args:
         input: (samples, channels, depth, height, width), or (channels, depth, height, width).

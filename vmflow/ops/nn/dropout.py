@@ -55,14 +55,16 @@ def _mask_and_scale_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
 
 
 def dropped_by(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
-    """Dropout by the random numbers that another op has used; unchanged for a probability of 0."""
+    """Apply dropout with given random numbers: the range `stretch`, which another op has drawn already.
+
+    `input` is unchanged for a probability of 0."""
     if p == 1:
         return input * 0.0
     return _interpreter.dispatch_several(_DROPOUT, (input,), (p,), stretch)[0] if p else input
 
 
 def check_probability(name: str, p: float) -> None:
-    """Raise ValueError, in the name of an op, unless `p` is within [0, 1]."""
+    """Raise TypeError unless the probability `p` of the op `name` is a number, ValueError if it is not in [0, 1]."""
     if not isinstance(p, (int, float, np.number)):
         raise TypeError(f"{name}: the probability must be a number, not {p!r}")
     if not 0 <= p <= 1:
@@ -85,9 +87,9 @@ def dropout(
         p: probability, within [0, 1].
         training: whether to drop elements.
         inplace: whether to write the result into `input` and return that.
-        addend: added to the remaining elements, whether training or not; of the input's shape.  From OneFlow, as is
+        addend: a tensor of the input's shape to add to the result, whether training or not.  From OneFlow, as is
             `generator`.
-        generator: the source of random numbers, by default the default one.
+        generator: the source of random numbers, by default the default generator.
 
     Raises:
         ValueError: if `p` is no probability, or for an addend of another shape.

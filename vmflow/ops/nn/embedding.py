@@ -1,4 +1,4 @@
-"""Embedding: rows of a table, by index."""
+"""Embedding: look-up of rows of a table by index."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _check_table(name: str, index: TensorMeta, table: TensorMeta) -> None:
         raise ValueError(f"{name}: the table must be a matrix (rows, width), got shape {list(table.shape)}")
 
 
-# Attributes of the look-up: (the row without a gradient or -1, whether a row's gradient is divided by the number of its
-# occurrences); of its gradient, also the number of rows.
+# Attributes of the op `embedding`: (the row that gets no gradient, or -1; whether a row's gradient is divided by the
+# number of its occurrences).  Its gradient op also has the number of rows of the table.
 
 
 def _infer_embedding(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -98,7 +98,7 @@ def embedding(
         input: integers from 0 up to, without, rows; checked when the op runs.
         weight: the table.
         padding_idx: a row that gets no gradient; may count from the end.
-        max_norm: if given, the rows named are first scaled down, in place, to this norm.
+        max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger.
         norm_type: the exponent of that norm.
         scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it.
         sparse: must be False; gradients are dense.

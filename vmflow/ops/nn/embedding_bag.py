@@ -1,4 +1,4 @@
-"""Bags of embeddings: sums, means and maxima of rows of a table, by index."""
+"""`embedding_bag`: sums, means and maxima of groups of rows of a table, which are named by index."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def embedding_bag(
     """The sum, mean or maximum of the rows of `weight` that each bag names; 0 for an empty bag.
 
     Args:
-        input: integers, (bags, size of each), or one bag after the other, (number,).
+        input: indices of rows, (bags, rows per bag), or one bag after the other in one dimension.
         weight: the table, (rows, width).
-        offsets: the place in a one-dimensional `input` at which each bag begins, from 0 up; checked when the op runs.
-        max_norm: if given, the rows named are first scaled down, in place, to this norm.
+        offsets: the index in a one-dimensional `input` at which each bag begins, from 0 up; checked when the op runs.
+        max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger.
         norm_type: the exponent of that norm.
         scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it; not for
             "max".
@@ -102,7 +102,7 @@ def embedding_bag(
 
 
 def _bag_of_each(count: int, starts: Tensor) -> Tensor:
-    """For each of `count` places, the number of its bag."""
+    """Return a vector with the bag number of each of `count` indices, where bag i begins at index ``starts[i]``."""
     begun = starts.new_zeros(count + 1, dtype=dtypes.int64)
     begun = begun.index_add(0, starts.to(dtypes.int64), creation.ones_like(starts, dtype=dtypes.int64))
     return begun[:count].cumsum(0) - 1

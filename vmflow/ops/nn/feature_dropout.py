@@ -44,7 +44,8 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Set each channel of (N, C, H, W) to zero with probability `p`, else divide it by ``1 - p``; see `dropout1d`.
 
-    Three dimensions are taken for (N, C, L), as in PyTorch; two and five or more, for (N, C, ...), warn.
+    Input of three dimensions is taken as (N, C, L), as in PyTorch; input of two, or of five or more, is taken as
+    (N, C, ...), with a warning.
 
     Raises:
         TypeError: if the probability is no number.
@@ -85,7 +86,7 @@ def _warn_unless(name: str, input: Tensor, expected: tuple[int, int]) -> None:
 
 
 def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
-    """`leading`: the number of leading dimensions that count the channels."""
+    """Drop whole channels of `input`, whose first `leading` dimensions enumerate the channels of all samples."""
     check_probability(name, p)
     if not flag(name, "training", training) or p == 0:
         return input

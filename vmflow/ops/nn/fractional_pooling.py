@@ -1,4 +1,4 @@
-"""Fractional max-pooling: windows at random places (B. Graham, 2014)."""
+"""Fractional max-pooling: windows that begin at random positions (B. Graham, 2014)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _ratios(name: str, rank: int, output_ratio: Any) -> tuple[float, ...]:
 
 
 def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> None:
-    """Raise unless exactly one of both gives the size of the output.
+    """Check that exactly one of the arguments `output_size` and `output_ratio` is given, and in range.
 
     Raises:
-        TypeError, ValueError: if none or both are given, or one is out of range.
+        TypeError, ValueError: if none or both are given, or the given one is out of range.
     """
     if (output_size is None) == (output_ratio is None):
         raise ValueError(f"{name}: give either output_size or output_ratio")
@@ -42,9 +42,10 @@ def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> N
 
 
 def _starts(sample: Tensor, length: int, kernel: int, wanted: int) -> Tensor:
-    """The starts of the windows along one dimension: (samples, channels) of numbers to (samples, channels, wanted).
+    """Compute where the windows begin along one dimension, (samples, channels, wanted), from random numbers `sample`.
 
-    The last window ends with the input.
+    `sample` is (samples, channels), `length` the input's size and `kernel` the window's.  The last window ends with
+    the input.
     """
     last = sample.new_full((*sample.shape, 1), length - kernel).long()
     if wanted == 1:
@@ -52,7 +53,8 @@ def _starts(sample: Tensor, length: int, kernel: int, wanted: int) -> Tensor:
     step = (length - kernel) / (wanted - 1)
     places = beside(arange(wanted - 1, dtype=sample.dtype, device=sample.device), sample)
     moved = sample.unsqueeze(-1)
-    # The step is rounded to the samples' dtype, as in PyTorch: truncation depends on its last digit.
+    # Round the distance of windows to the dtype of `sample`, as PyTorch does: the truncation below depends on its last
+    # digit.
     width = sample.new_full((), step)
     return cat([((places + moved) * width).long() - (moved * width).long(), last], -1)
 
@@ -91,7 +93,7 @@ def _fractional_max_pool(
         samples = random.rand(*lead, rank, dtype=kind, device=input.device)
     elif samples.shape != (*lead, rank):
         raise ValueError(f"{name}: _random_samples must have shape {[*lead, rank]}, got {list(samples.shape)}")
-    # PyTorch's order: for images, the first number is for the columns.
+    # As in PyTorch, the first random number of an image is for its columns, the second for its rows.
     order = (1, 0) if rank == 2 else tuple(range(rank))
     starts = [
         _starts(samples[..., place], length, taps, count)
@@ -110,7 +112,7 @@ def _fractional_max_pool(
 
 
 def _indices(starts: list[Tensor], lengths: Sizes, kernel: Sizes, wanted: Sizes) -> Tensor:
-    """Places in the flat image, (samples, channels, windows, elements of each)."""
+    """Return the indices of all elements of all windows into the flat image: (samples, channels, windows, elements)."""
     rank = len(lengths)
     total: Tensor | None = None
     for axis, begin in enumerate(starts):
@@ -139,7 +141,7 @@ def fractional_max_pool2d(
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         output_size: rows and columns, one number for both.
-        output_ratio: instead, the size of the output in proportion to the input, between 0 and 1.
+        output_ratio: instead of `output_size`, the ratio of the output's size to the input's, between 0 and 1.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
         _random_samples: (samples, channels, 2), within [0, 1): the starts of the windows, for columns and then for
             rows; by default drawn from the default generator.
@@ -166,9 +168,9 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """As `fractional_max_pool2d` for volumes (samples, channels, depth, height, width).
+    """`fractional_max_pool2d` for volumes, (samples, channels, depth, height, width).
 
-    Random samples, (samples, channels, 3), are for depth, height and width.
+    `_random_samples`, (samples, channels, 3), are for depth, height and width.
 
     Raises:
         TypeError, ValueError: as `fractional_max_pool2d`.

@@ -1,4 +1,4 @@
-"""Sampling images and volumes at given places, and grids of places by affine maps."""
+"""`grid_sample` samples images and volumes at given positions; `affine_grid` computes positions by an affine map."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ _PADDING_MODES: Final = ("zeros", "border", "reflection")
 
 
 def _pixels(coordinate: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Convert coordinates from [-1, 1] across the image to elements."""
+    """Convert coordinates, -1 to 1 across an image dimension of `size`, to positions in elements, 0 to ``size - 1``."""
     if align_corners:
         return (coordinate + 1) * ((size - 1) / 2)
     return ((coordinate + 1) * size - 1) * 0.5
 
 
 def _clipped(place: Tensor, size: int) -> Tensor:
-    """Clip places to the image.  On its border they have no gradient, as in PyTorch."""
+    """Clip positions, in elements, to [0, size - 1].  On the border and beyond they have no gradient, as in PyTorch."""
     inside = (place > 0) & (place < size - 1)
     return where(inside, place, place.detach().clamp(0, size - 1))
 
 
 def _reflected(place: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Reflect places at the centres of the border elements, or at their outer edges, until they are in the image."""
+    """Reflect positions, in elements, into the image: at the centres of its border elements if `align_corners`.
+
+    Otherwise at their outer edges."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
         return place.detach() * 0
@@ -58,7 +60,9 @@ def _bounded(place: Tensor, size: int, padding_mode: str, align_corners: bool) -
 
 
 def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
-    """The elements at integer places, one for each dimension; 0 outside of the image."""
+    """Gather elements of flat images, (samples, channels, elements), at integer positions; 0 outside of the image.
+
+    `places` has one tensor, (samples, ...), for each dimension of an image of `size`."""
     inside = None
     index = None
     for place, length in zip(places, size, strict=True):
@@ -74,7 +78,9 @@ def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tens
 
 
 def _cubic_weights(part: Tensor) -> list[Tensor]:
-    """The weights of the four elements around a place this far behind the second (Keys' kernel, with -0.75)."""
+    """Return the cubic interpolation weights of the four elements around a position, `part` behind the second of them.
+
+    They are those of Keys' kernel with a = -0.75."""
     a = -0.75
 
     def near(x: Tensor) -> Tensor:
@@ -114,7 +120,7 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Sample an image at the places that `grid` names (M. Jaderberg et al., Spatial Transformer Networks, 2015).
+    """Sample an image at the positions in `grid` (M. Jaderberg et al., Spatial Transformer Networks, 2015).
 
     Args:
         input: (samples, channels, height, width), or with a depth before the height, floating-point.
@@ -141,7 +147,7 @@ def grid_sample(
     size = list(input.shape[2:])
     rank = len(size)
     flat = input.flatten(2)
-    # The grid's first coordinate is x, along the last dimension.
+    # The grid's coordinates are in the order x, y, z: the first belongs to the image's last dimension.
     places = [_pixels(grid[..., rank - 1 - axis], length, corners) for axis, length in enumerate(size)]
     if mode == "bicubic":
         result = _bicubic(flat, places, size, padding_mode, corners)
@@ -155,15 +161,15 @@ def grid_sample(
 
 
 def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
-    """Interpolated values in between the elements of images or volumes, outside of which there are zeros.
+    """Interpolate linearly in between the elements of images or volumes, outside of which there are zeros.
 
     Args:
-        flat: (samples, channels, elements).
-        places: in elements, one tensor (samples, ...) for each dimension of the image.
+        flat: the images, (samples, channels, elements).
+        places: positions in elements, one tensor (samples, ...) for each dimension of the image.
         size: of the image.
 
     Returns:
-        (samples, channels, places).
+        (samples, channels, positions).
     """
     below = [floor(coordinate.detach()) for coordinate in places]
     behind = [place - low for place, low in zip(places, below, strict=True)]
@@ -197,7 +203,7 @@ def _bicubic(
 
 
 def _line(count: int, align_corners: bool, dtype: DType, device: Device) -> Tensor:
-    """The coordinates, from -1 to 1, of `count` elements."""
+    """Return the coordinates, -1 to 1 across the image, of the `count` elements along one dimension."""
     if count == 1:
         return zeros(1, dtype=dtype, device=device)
     reach = 1.0 if align_corners else (count - 1) / count
@@ -205,7 +211,7 @@ def _line(count: int, align_corners: bool, dtype: DType, device: Device) -> Tens
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The grid, for `grid_sample`, of the places to which an affine map sends the elements of an image.
+    """The grid, for `grid_sample`, of the positions to which an affine map sends the elements of an image.
 
     Args:
         theta: (samples, 2, 3), or (samples, 3, 4) for volumes, floating-point.

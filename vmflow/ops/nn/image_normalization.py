@@ -1,4 +1,4 @@
-"""Normalization over the image of each channel, and over neighbouring channels."""
+"""`instance_norm`, which normalizes each channel over its image; `local_response_norm`, over neighbouring channels."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def instance_norm(
         input: (samples, channels, ...), floating-point.
         running_mean, running_var: (channels,); with `use_input_stats` they are updated in place if given, else used
             instead of the image's mean and variance.
-        weight, bias: (channels,), applied after.
+        weight, bias: (channels,), factor and summand of the normalized values.
         use_input_stats: whether to use each image's own mean and variance.
-        momentum: the share of the batch, the mean over its samples, in the updated running statistics (the variance
-            unbiased).
+        momentum: the weight of the batch's statistics, the means over its samples, in the updated running statistics;
+            their variance is unbiased.
         eps: added to the variance.
 
     Raises:
@@ -71,7 +71,7 @@ def instance_norm(
         raise ValueError(
             f"instance_norm: an image needs at least 2 elements, an input of shape {list(input.shape)} has {count}"
         )
-    # The channels of all samples are normalized as channels of one sample.
+    # Batch normalization of one sample whose channels are the channels of all samples.
     operands = [None if parameter is None else parameter.repeat(samples) for parameter in (weight, bias)]
     together = input.reshape(1, samples * channels, *size)
     result, mean, variance = batch_statistics(together, operands[0], operands[1], eps)
@@ -90,8 +90,9 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
     Args:
         input: (samples, channels, ...), floating-point.
-        size: the number of neighbouring channels, itself among them; beyond the first and last there are zeros.
-        alpha, beta, k: as above.
+        size: the number of neighbouring channels, the channel itself among them; beyond the first and last there are
+            zeros.
+        alpha, beta, k: the parameters of the formula.
 
     Raises:
         TypeError: if the tensor is not floating-point.

@@ -1,4 +1,4 @@
-"""Checks of layers' operands: pairs of sizes, floating-point dtypes, and half precision in float32."""
+"""Checks of the operands of layers: sizes for each spatial dimension, shapes, and floating-point dtypes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 # Height and width.
 Pair = tuple[int, int]
 
-# One number for each spatial dimension: length; height and width; or depth, height and width.
+# One integer for each spatial dimension: for the length; for height and width; or for depth, height and width.
 Sizes = tuple[int, ...]
 
-# The names of the spatial dimensions, by their number.
+# Names, in error messages, of the spatial dimensions of a line, an image and a volume.
 SPATIAL: dict[int, str] = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 _EACH: dict[int, str] = {1: "a tuple of one", 2: "a pair of integers", 3: "three integers"}
 
 
 def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
-    """One integer for all of `rank` spatial dimensions, or one for each.
+    """Convert an argument such as a stride, one integer or one for each of `rank` spatial dimensions, to a tuple.
 
     Raises:
-        TypeError: if it is neither.
-        ValueError: if one is below `least`, or above `MOST_OF_WINDOWS`.
+        TypeError: if `value` is neither.
+        ValueError: if an integer is below `least`, or above `MOST_OF_WINDOWS`.
     """
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(numbers) == 1:
@@ -46,18 +46,18 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
 
 
 def check_shape(name: str, what: str, operand: TensorMeta, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an operand of this name has this shape."""
+    """Raise ValueError unless an operand of the op `name` has the shape `shape`."""
     if operand.shape != tuple(shape):
         raise ValueError(f"{name}: expected {what} of shape {list(shape)}, got {list(operand.shape)}")
 
 
 def layout(rank: int) -> str:
-    """A description, for errors, of an input with `rank` spatial dimensions, with and without a batch."""
+    """Describe, for errors, the shape of an input with `rank` spatial dimensions, with and without a batch."""
     return f"(samples, channels, {SPATIAL[rank]}) or (channels, {SPATIAL[rank]})"
 
 
 def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
-    """Apply `function` to a batch, or to a single sample, which has no dimension of samples."""
+    """Apply `function`, which takes a batch, to a batch, or to a single sample, which is made a batch of one for it."""
     if input.ndim != rank + 1:
         return function(input)
     results = function(input.unsqueeze(0))
@@ -65,7 +65,7 @@ def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
 
 
 def check_floating(name: str, source: TensorMeta) -> None:
-    """Raise unless `source` has a floating-point dtype.
+    """Check that the operand of the op `name` has a floating-point dtype.
 
     Raises:
         TypeError: for another dtype.
@@ -75,10 +75,10 @@ def check_floating(name: str, source: TensorMeta) -> None:
 
 
 def is_half(source: TensorMeta) -> bool:
-    """Whether the dtype has sixteen bits."""
+    """Return whether the tensor's dtype is float16 or bfloat16."""
     return dtypes.is_half(source.dtype)
 
 
 def computes_in(source: TensorMeta) -> DType:
-    """The dtype to compute in: float32 for half precision, else the tensor's own."""
+    """Return the dtype in which kernels compute: float32 for half precision, else the tensor's own."""
     return dtypes.float32 if is_half(source) else source.dtype

@@ -1,7 +1,7 @@
-"""The affine map of a dense layer: one op forward, and one backward unless that is recorded itself.
+"""`linear`, the affine map of a dense layer: one op forward, and one backward unless it is recorded itself.
 
-Dense layers are often so small that an instruction costs more than the product: as a transpose, a product and a sum,
-    with three gradients, a layer would take ten instructions.
+Dense layers are often so small that issuing an instruction costs more than the matrix product.  As a transpose, a
+product and a sum, with three gradients, a layer would take ten instructions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiplication and addition: an estimate that only decides between inline and worker.
+# Nanoseconds per multiply-add: an estimate that only decides whether a call runs inline or on a worker thread.
 _PER_PRODUCT: Final = 0.1
 
 
@@ -53,7 +53,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     return Inferred(output, _cost(prod(source.shape[:-1]), weight))
 
 
-# Attributes: which of the gradients by input, weight and bias are needed.
+# The attributes of the gradient op: whether the gradients by input, by weight and by bias are needed.
 _Wanted = tuple[bool, bool, bool]
 
 

@@ -1,4 +1,4 @@
-"""Multi-head attention with projections, shared by `vmflow.nn.MultiheadAttention` and the function."""
+"""Multi-head attention with projections, for `vmflow.nn.MultiheadAttention` and `multi_head_attention_forward`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Projections(NamedTuple):
-    """The projections of queries, keys and values, and the number of heads.
+    """The parameters that project queries, keys and values, and the number of heads.
 
     Attributes:
         heads: the number of parallel attentions.
@@ -25,7 +25,7 @@ class Projections(NamedTuple):
         apart: the weights of the query, of the key and of the value; None if they are in one matrix.
         bias: (3 * features,), or None.
         bias_k, bias_v: (1, 1, features), rows added to keys and values; or None.
-        add_zero_attn: whether a row of zeros is added to both.
+        add_zero_attn: whether a row of zeros is added to keys and values.
         static_k, static_v: (batch * heads, S, features of a head), in place of projected keys and values; or None.
     """
 
@@ -41,7 +41,7 @@ class Projections(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """The masks of ignored keys; see `multi_head_attention_forward`."""
+    """The masks of multi-head attention, as arguments of `multi_head_attention_forward`."""
 
     attn_mask: Tensor | None
     key_padding_mask: Tensor | None
@@ -57,18 +57,18 @@ def attended(
     need_weights: bool,
     average: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Multi-head attention without the last projection.
+    """Compute multi-head attention up to, without, the output projection.
 
     Args:
         name: of the function or layer, for errors.
         operands: query, key and value, (batch, length, features) each.
-        projections, masks: see there.
-        p: the probability with which a weight is dropped.
-        need_weights: whether to return weights.
-        average: whether these are the mean over the heads.
+        projections, masks: see `Projections` and `Masks`.
+        p: the probability with which an attention weight is dropped.
+        need_weights: whether to return the attention weights.
+        average: whether the returned weights are the mean over the heads.
 
     Returns:
-        (batch, length, features), and the weights.
+        (batch, length, features); and the weights, or None.
     """
     query, key, _ = operands
     heads = _projected(name, operands, projections)
@@ -88,7 +88,7 @@ def attended(
 def _projected(
     name: str, operands: tuple[Tensor, Tensor, Tensor], projections: Projections
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The query, key and value of the heads, (batch, heads, length, features of a head) each."""
+    """Project query, key and value, and split them into heads: (batch, heads, length, features of a head) each."""
     query, key, value = operands
     together, bias = projections.together, projections.bias
     if together is not None and query is key and key is value:
@@ -127,7 +127,7 @@ def _heads(rows: Tensor, count: int) -> Tensor:
 
 
 def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key: Tensor) -> Tensor | None:
-    """Both masks as one for `scaled_dot_product_attention`; None if there is none."""
+    """Combine both masks to the one that `scaled_dot_product_attention` takes; None if both are None."""
     count = projections.heads
     batch, length, others = query.shape[0], query.shape[1], key.shape[1]
     if projections.static_k is not None:
@@ -169,7 +169,7 @@ def _as_numbers(mask: Tensor, dtype: DType) -> Tensor:
 def check_operands(
     name: str, operands: tuple[Tensor, Tensor, Tensor], features: tuple[int, int, int], batch_first: bool
 ) -> None:
-    """Raise ValueError unless a query, a key and a value have these features, and fit each other."""
+    """Raise ValueError unless query, key and value have `features` features, and fit each other in batch and length."""
     query, key, value = operands
     if query.ndim not in (2, 3) or any([operand.ndim != query.ndim for operand in operands]):
         fits = False
@@ -188,7 +188,7 @@ def check_operands(
 
 
 def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Convert (length, batch, features) to (batch, length, features); operands that are one tensor stay one."""
+    """Transpose (length, batch, features) to (batch, length, features); operands that are one tensor stay one."""
     together, same = key is value, query is key
     query = query.transpose(0, 1)
     key = query if same else key.transpose(0, 1)
@@ -198,7 +198,7 @@ def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
 def with_batch(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, batch_first: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
-    """Operands (batch, length, features) and their mask; of single sequences, in batches of one."""
+    """Convert operands to (batch, length, features), a single sequence to a batch of one; also the padding mask."""
     if query.ndim == 2:
         mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         return (query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)), mask
@@ -208,7 +208,7 @@ def with_batch(
 def without_batch(
     result: Tensor, weights: Tensor | None, single: bool, batch_first: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The result and the weights in the layout of the operands: undoes `with_batch`."""
+    """Convert a result and weights to the layout that the operands had before `with_batch`."""
     if single:
         return result.squeeze(0), None if weights is None else weights.squeeze(0)
     return result if batch_first else result.transpose(0, 1), weights
@@ -241,7 +241,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The function of `vmflow.nn.MultiheadAttention`, with its parameters as arguments.
+    """Compute `vmflow.nn.MultiheadAttention` with the layer's parameters given as arguments.
 
     Args:
         query, key, value: (length, batch, features), or without a batch (length, features).
@@ -250,13 +250,15 @@ def multi_head_attention_forward(
         in_proj_weight: (3 * features, features), unless the weights are separate.
         in_proj_bias: (3 * features,), or None.
         bias_k, bias_v: (1, 1, features), rows added to keys and values; or None.
-        add_zero_attn: whether a row of zeros is added to both.
+        add_zero_attn: whether a row of zeros is added to keys and values.
         dropout_p: the probability with which a weight is dropped in training.
-        out_proj_weight, out_proj_bias: of the last projection.
+        out_proj_weight, out_proj_bias: of the output projection.
         training: whether to drop weights.
-        key_padding_mask: (batch, S), or (S) without a batch: True where a key is to be ignored; numbers are added.
+        key_padding_mask: (batch, S), or (S) without a batch: True where a key is to be ignored; numbers are added to
+            the scores.
         need_weights: whether to return the weights.
-        attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added.
+        attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to the
+            scores.
         use_separate_proj_weight: whether the three following are used in place of `in_proj_weight`.
         q_proj_weight, k_proj_weight, v_proj_weight: (features, features of the query, of the key or of the value).
         static_k, static_v: (batch * num_heads, S, features of a head), in place of projected keys and values.
@@ -264,7 +266,8 @@ def multi_head_attention_forward(
         is_causal: whether `attn_mask`, which must be given, is the causal one.
 
     Returns:
-        The result, shaped like the query; and the weights (batch, L, S), or of each head, or None.
+        The result, shaped like the query; and the attention weights, (batch, L, S), or (batch, num_heads, L, S) if not
+        averaged, or None.
 
     Raises:
         ValueError: for shapes that do not fit, or weights that are missing.

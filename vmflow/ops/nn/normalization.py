@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Attributes: (eps, whether there is a weight, whether there is a bias)
+# The attributes of normalization ops: (eps, whether there is a weight, whether there is a bias)
 _Options = tuple[float, bool, bool]
 
 
 def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> None:
-    """Raise unless the operands behind the first are floating-point tensors of these shapes.
+    """Check that all operands are floating-point, and that the operands behind the input have the shapes `shapes`.
 
     Raises:
-        TypeError, ValueError: for another dtype, or another shape.
+        TypeError: for another dtype.
+        ValueError: for another shape.
     """
     for operand in metas:
         check_floating(name, operand)
@@ -49,7 +50,7 @@ def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[
 def _check_gradient(
     name: str, gradient: TensorMeta, source: TensorMeta, statistics: Metas, shape: tuple[int, ...]
 ) -> None:
-    """Raise unless these are the operands of a gradient: the result's gradient, the input, and its kept statistics."""
+    """Raise TypeError or ValueError unless a gradient op's operands fit: gradient, input, and the kept statistics."""
     check_floating(name, source)
     check_shape(name, "a gradient", gradient, source.shape)
     if gradient.dtype.category != source.dtype.category:
@@ -64,7 +65,7 @@ def _present(options: _Options) -> list[str]:
     return [word for word, present in (("weight", options[1]), ("bias", options[2])) if present]
 
 
-# Over the batch, for each channel
+# Normalization over the batch, for each channel: `batch_norm`
 
 
 def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -120,9 +121,9 @@ def _given(options: _Options, weight: Any, bias: Any) -> tuple[Any, ...]:
 def _recorded_gradient(
     gradient: Tensor, source: Tensor, weight: Tensor | None, eps: float, dims: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """The gradients by the input of a normalization over `dims`, and by a weight of the input's shape.
+    """Compute, in differentiable ops, the gradients of a normalization over `dims`: by its input, and by its weight.
 
-    `weight` broadcasts to the input.
+    `weight` broadcasts to the input.  The gradient by the weight has the input's shape; the caller sums it.
     """
     compute = computes_in(source._blob.meta)
     source, gradient = source.to(compute), gradient.to(compute)
@@ -189,9 +190,9 @@ def batch_norm(
         input: (samples, channels, ...), floating-point.
         running_mean, running_var: (channels,); in training they are updated in place if given, else used instead of
             the batch's mean and variance.
-        weight, bias: (channels,), applied after.
+        weight, bias: (channels,), factor and summand of the normalized values.
         training: whether to use the batch's own mean and variance.
-        momentum: the share of the batch in the updated running statistics (the variance unbiased).
+        momentum: the weight of the batch's statistics, the variance unbiased, in the updated running statistics.
         eps: added to the variance.
 
     Raises:
@@ -211,7 +212,7 @@ def batch_norm(
 
 
 def check_momentum(name: str, momentum: Any) -> None:
-    """Raise TypeError unless the momentum is a number."""
+    """Raise TypeError unless the momentum of running statistics is a number."""
     if not isinstance(momentum, (int, float)):
         raise TypeError(f"{name}: momentum must be a number, not {momentum!r}")
 
@@ -227,7 +228,9 @@ def batch_norm_counted(
     momentum: float | None,
     eps: float,
 ) -> Tensor:
-    """As `batch_norm`, but count batches in a scalar tensor; without a momentum, average over all batches."""
+    """Compute `batch_norm`, and count batches in the 0-d tensor `batches`, unless that is None.
+
+    Without a momentum, the running statistics become averages over all batches."""
     if training and not eps > 0:
         raise ValueError(f"batch_norm: eps must be positive, got {eps}")
     if momentum is not None:
@@ -262,7 +265,7 @@ def batch_norm_counted(
 def batch_statistics(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalize each channel over the batch; returns also its mean and its biased variance."""
+    """Normalize each channel over the batch; return also each channel's mean and biased variance."""
     options = (float(eps), weight is not None, bias is not None)
     operands = (input, *_given(options, weight, bias))
     result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, operands, options)
@@ -270,10 +273,12 @@ def batch_statistics(
 
 
 def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor | None, momentum: float | None) -> None:
-    """Update running statistics and the count of batches by one instruction, so that both or none change.
+    """Update running statistics and the count of batches by one instruction, so that all or none of them change.
 
     Args:
-        moved: triples of running statistics, the batch's statistics, and a factor for these.
+        moved: triples: running statistics, the batch's statistics, and a factor for the latter.
+        batches: the 0-d count of batches, or None.
+        momentum: the weight of the batch's statistics; None averages over all batches.
     """
     inputs = [_spread_like(batch.detach(), running) for running, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
@@ -283,17 +288,17 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
 
 
 def _spread_like(batch: Tensor, running: Tensor) -> Tensor:
-    """The statistics of a batch, spread like the running ones if both are global."""
+    """Convert a batch's statistics to the placement and sbp of the running statistics, if both are global tensors."""
     if batch.is_global and running.is_global:
         return batch.to_global(running.placement, running.sbp)
     return batch
 
 
-# Over the last dimensions, for each sample
+# Normalization over the last dimensions, for each sample: `layer_norm` and others
 
 
 def _leading(source: TensorMeta, normalized: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions before the normalized shape, which the statistics have.
+    """Return the input's shape without its last dimensions `normalized`: the shape of layer_norm's statistics.
 
     Raises:
         ValueError: if the input does not end in the normalized shape.
@@ -343,7 +348,7 @@ def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Te
         return _in_order(options, *found)
     dims = range(source.ndim - len(normalized), source.ndim)
     by_input, product = _recorded_gradient(gradient, source, weight, options[0], dims)
-    return _in_order(options, by_input, product, gradient)  # summed over the samples by the caller
+    return _in_order(options, by_input, product, gradient)  # autograd sums gradients over the samples
 
 
 def _normalized_shape(name: str, input: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -370,7 +375,7 @@ def layer_norm(
     Args:
         input: (..., *normalized_shape), floating-point.
         normalized_shape: the last dimensions.
-        weight, bias: of that shape, applied after.
+        weight, bias: of that shape, factor and summand of the normalized values.
         eps: added to the variance.
 
     Raises:
@@ -391,12 +396,12 @@ def layer_norm(
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalize each of `num_groups` parts of each sample's channels (Y. Wu and K. He, Group Normalization, 2018).
+    """Normalize each of `num_groups` groups of each sample's channels (Y. Wu and K. He, Group Normalization, 2018).
 
     Args:
         input: (samples, channels, ...), floating-point.
         num_groups: divides the channels.
-        weight, bias: (channels,), applied after.
+        weight, bias: (channels,), factor and summand of the normalized values.
         eps: added to the variance.
 
     Raises:
@@ -436,9 +441,9 @@ def rms_norm(
     Args:
         input: (..., *normalized_shape), floating-point.
         normalized_shape: the last dimensions.
-        weight: of that shape, applied after.
-        eps: added to the mean square; by default the smallest difference from 1 in the dtype that this computes in,
-            which is float32 for 16-bit inputs.
+        weight: of that shape, the factor of the normalized values.
+        eps: added to the mean square; by default the machine epsilon of the dtype in which the function computes,
+            float32 for 16-bit inputs.
 
     Raises:
         TypeError: if the tensor is not floating-point.

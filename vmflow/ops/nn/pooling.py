@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Shape(NamedTuple):
-    """The geometry of windows, with one number for each spatial dimension."""
+    """The attributes of max-pooling ops: the geometry of the windows, with one number for each spatial dimension."""
 
     kernel: tuple[Stride, ...]
     stride: tuple[Stride, ...]
@@ -34,10 +34,10 @@ class _Shape(NamedTuple):
 
 
 def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]:
-    """The windows along each spatial dimension.
+    """Check pooling windows against an input, and describe them, for the kernels, along each spatial dimension.
 
     Raises:
-        ValueError: if no window fits, or one lies entirely in the padding.
+        ValueError: if no window fits, or a window lies entirely in the padding.
     """
     rank = len(shape.kernel)
     if {len(numbers) for numbers in shape[:4]} != {rank}:
@@ -66,7 +66,7 @@ def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
     spare = size + 2 * padding - reach
     output = (spare + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (output - 1) * stride >= size + padding:
-        output -= 1  # the last window would begin behind the input
+        output -= 1  # drop the last window, which would begin behind the input
     if size == 0 or output < 1:
         raise ValueError(
             f"{name}: a window of {list(shape.kernel)} does not fit into an input of shape {list(source.shape)} "
@@ -74,8 +74,8 @@ def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
         )
     window = Window(size, output, kernel, stride, padding, dilation)
     if dilation > 1:
-        # A window that begins in the padding before the input may end there; among the others, only the last can miss
-        # it.
+        # With dilation, a window may jump over the input.  Check the windows that begin in the padding before it, and
+        # the last window: all others touch the input.
         doubtful = range(min(output, -(-padding // stride)))
         if not window.reaches_in(output - 1) or not all(window.reaches_in(number) for number in doubtful):
             raise ValueError(
@@ -147,7 +147,9 @@ _PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather, Form(2), "pooling")
 
 
 def max_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
-    """The gradient rule of ops that return the largest elements and their indices into flat planes."""
+    """The gradient rule of max-pooling ops: scatter the gradient to the indices of the largest elements.
+
+    The second output of the op has these indices into the flattened image."""
     size = tuple(node.meta(0).shape[2:])
     return (_interpreter.dispatch(_PLANE_SCATTER, (gradient, node.output(1).detach()), size),)
 
@@ -167,7 +169,13 @@ def _plane_gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None
 
 
 class _Mean(NamedTuple):
-    """Attributes of the mean and of its gradient; `size` is that of the input's planes."""
+    """The attributes of average pooling ops and their gradients.
+
+    Attributes:
+        shape: the geometry of the windows.
+        with_padding: whether the padding's zeros count.
+        override: the divisor in place of the number of elements, or None.
+        size: the spatial size of the input."""
 
     shape: _Shape
     with_padding: bool
@@ -212,7 +220,7 @@ def _mean_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 class _Family(NamedTuple):
-    """The ops for one number of spatial dimensions."""
+    """The ops of pooling for one number of spatial dimensions."""
 
     largest: OpExpr
     largest_with_indices: OpExpr
@@ -247,12 +255,12 @@ def _shape(name: str, rank: int, kernel: Any, stride: Any, padding: Any, dilatio
 
 
 def in_data_format(name: str, rank: int, input: Tensor, data_format: str, function: Callable[[Tensor], Any]) -> Any:
-    """Apply `function`, which takes channels before `rank` spatial dimensions, to an input in this data format.
+    """Apply `function`, which takes channels before `rank` spatial dimensions, to an input in `data_format`.
 
-    Results, a tensor or several, are in the same format.
+    The results, one tensor or a tuple, are converted to that format.
 
     Raises:
-        ValueError: if it is neither "channels_first" nor "channels_last".
+        ValueError: if `data_format` is neither "channels_first" nor "channels_last".
     """
     if data_format == "channels_first":
         return function(input)
@@ -326,7 +334,7 @@ def max_pool2d(
     *,
     data_format: str = "channels_first",
 ) -> Any:
-    """The largest element of each window; nan if one is nan.  The first of equal ones gets the gradient.
+    """The largest element of each window; nan if an element is nan.  The first of equal elements gets the gradient.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).

@@ -1,4 +1,4 @@
-"""Quantization-aware training: numbers rounded to a few levels, with the gradients of numbers that are not rounded.
+"""Quantization-aware training: numbers rounded to a few levels, but with gradients as if they were not rounded.
 
 The formulas are OneFlow's, "google" (B. Jacob et al., 2018) and "cambricon" (scales that are powers of two), and
 PyTorch's `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine`.
@@ -27,12 +27,12 @@ _SINGLE = dtypes.float32.numpy.type
 
 
 class Quantizing(NamedTuple):
-    """The conversion of numbers to integers.
+    """The settings of a quantization: how numbers are converted to integers.
 
     Attributes:
         bit: the number of bits, from 2 to 8.
-        scheme: "symmetric", to signed integers, or "affine", to unsigned ones with a zero point.
-        formula: "google", or "cambricon", whose scales are the exponents of powers of two; it is symmetric.
+        scheme: "symmetric", to signed integers, or "affine", to unsigned integers with a zero point.
+        formula: "google"; or "cambricon", which stores a scale as the exponent of a power of two, for "symmetric" only.
     """
 
     bit: int
@@ -40,10 +40,10 @@ class Quantizing(NamedTuple):
     formula: str
 
     def checked(self, name: str) -> Quantizing:
-        """Return these settings.
+        """Check these settings, and return them.
 
         Raises:
-            ValueError: if one is out of range.
+            ValueError: if a setting is out of range.
         """
         if isinstance(self.bit, bool) or not isinstance(self.bit, int) or not 2 <= self.bit <= 8:
             raise ValueError(f"{name}: quantization_bit must be an integer from 2 to 8, got {self.bit!r}")
@@ -59,7 +59,10 @@ class Quantizing(NamedTuple):
 
 
 def extremes(input: Tensor, how: Quantizing, per_layer: bool) -> tuple[Tensor, Tensor]:
-    """The largest and the smallest number, (1,), or those of each slice along the first dimension, (channels,)."""
+    """Return the largest and the smallest number of `input`, (1,), or, unless `per_layer`, of each channel.
+
+    Channels are the slices along the first dimension; the results are (channels,) then.  For the symmetric scheme,
+    both are the largest absolute value."""
     rows = input.detach().reshape((1 if per_layer else input.shape[0], -1))
     if how.scheme == "symmetric":
         largest = rows.abs().amax(1)
@@ -68,7 +71,9 @@ def extremes(input: Tensor, how: Quantizing, per_layer: bool) -> tuple[Tensor, T
 
 
 def scale_and_zero_point(largest: Tensor, smallest: Tensor, how: Quantizing) -> tuple[Tensor, Tensor]:
-    """The divisor of numbers between these, and the integer that zero becomes."""
+    """Compute the scale and the zero point by which numbers from `smallest` to `largest` are quantized.
+
+    The scale is the divisor of numbers (for "cambricon", its binary logarithm); the zero point, the integer for 0."""
     if how.formula == "cambricon":
         return largest.log2().floor() - (how.bit - 2), largest * 0
     if how.scheme == "symmetric":
@@ -78,22 +83,22 @@ def scale_and_zero_point(largest: Tensor, smallest: Tensor, how: Quantizing) -> 
 
 
 def _divisor(scale: Tensor) -> Tensor:
-    """The scale; 1 where it is zero, since all numbers are zero there."""
+    """Return a divisor: the scale, but 1 where the scale is zero, since all numbers are zero there."""
     return where(scale == 0, 1.0, scale)
 
 
 def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing, back: bool) -> Tensor:
-    """Integers, in the floating-point dtype of `input`, or with `back` the numbers for which they stand.
+    """Quantize numbers to integers, in the floating-point dtype of `input`; with `back`, convert these back to numbers.
 
     Args:
         input: floating-point, of any shape.
         scale, zero_point: of one element, or one for each slice along the first dimension.
-        how: the conversion to integers.
-        back: as above.
+        how: the settings of the quantization.
+        back: whether to return the numbers for which the integers stand.
 
     Raises:
-        TypeError: for another dtype.
-        ValueError: for numbers of scales that do not fit.
+        TypeError: if `input` is not floating-point.
+        ValueError: for another number of scales or zero points.
     """
     name = "fake_quantization" if back else "quantization"
     check_floating(name, input._blob.meta)
@@ -117,15 +122,15 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
 
 
 def _by_first(vector: Tensor, input: Tensor) -> Tensor:
-    """Reshape to broadcast along the first dimension."""
+    """Reshape a vector so that it broadcasts along the first dimension of `input`."""
     return vector.reshape((-1,) + (1,) * (input.ndim - 1)) if input.ndim else vector.reshape(())
 
 
 def _straight_through(rounded: Tensor, input: Tensor, inside: Tensor | None = None) -> Tensor:
-    """`found`, with the gradient of `input`; where `inside` is false, without a gradient."""
+    """Return the value of `rounded` with the gradient of `input`; with a zero gradient where `inside` is False."""
     if not input.requires_grad:
         return rounded
-    # The difference of finite numbers is zero, so that only its gradient is added.
+    # For finite numbers this difference is zero: adding it adds only the gradient of `input`.
     nothing = input - input.detach()
     return rounded + (nothing if inside is None else where(inside, nothing, 0.0))
 
@@ -204,7 +209,8 @@ def fake_quantize_per_channel_affine(
         raise TypeError(f"{name}: zero_point must be int32 or floating-point, not {zero_point.dtype.name}")
     shape = tuple([-1 if place == axis else 1 for place in range(input.ndim)])
     step, zero = [vector.detach().float().reshape(shape) for vector in (scale, zero_point)]
-    # As in PyTorch, the zero point's dtype decides the rounding of numbers halfway between levels.
+    # As in PyTorch, a floating-point zero point is added before rounding, an integer one after: numbers halfway between
+    # levels round differently.
     together = zero_point.dtype.category == FLOATING
     return _rounded(input, step, zero, quant_min, quant_max, together)
 
@@ -218,8 +224,11 @@ def _check_limits(name: str, input: Tensor, low: int, high: int) -> None:
 def _rounded(
     input: Tensor, step: Tensor | float, zero: Tensor | int, low: int, high: int, together: bool = False
 ) -> Tensor:
-    """`together`: whether numbers are rounded with their zero point added."""
-    # PyTorch multiplies by the inverse in single precision, which decides the rounding of numbers halfway.
+    """Round `input` to multiples of `step`, clamped to the levels `low` to `high`, with a straight-through gradient.
+
+    `together`: whether the zero point is added before rounding instead of after."""
+    # As in PyTorch, multiply by the inverse of the step in single precision: it decides how numbers halfway between two
+    # levels round.
     inverse = float(_SINGLE(1) / _SINGLE(step)) if isinstance(step, float) else 1 / step
     source = input.detach()
     if source.dtype is not dtypes.float64:

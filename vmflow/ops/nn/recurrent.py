@@ -1,7 +1,8 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A step of a small layer costs less than an instruction, and as separate ops it would take ten of them.  A
-backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable ops, step by step.
+A time step of a small layer takes less time than issuing an instruction, and as separate ops it would be ten
+instructions.  A backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable
+ops, step by step.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiplication and addition: an estimate that only decides between inline and worker.
+# Nanoseconds per multiply-add: an estimate that only decides whether a call runs inline or on a worker thread.
 _PER_PRODUCT: Final = 0.1
 
 
 def _check(layer: Layer, metas: Metas) -> None:
-    """Raise unless the operands fit together; see `recurrent_layer`."""
+    """Raise TypeError or ValueError unless the operands of a recurrent layer fit together; see `recurrent_layer`."""
     name = layer.kind
     if name not in GATES or len(metas) != 3 + layer.states + 2 * layer.biased + layer.projected:
         raise ValueError(f"{name}: there is no such layer of {len(metas)} operands")
@@ -89,13 +90,14 @@ def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred((output, *state, *kept), cost)
 
 
-# Attributes: those of the layer; which of the returned results have a gradient; and which operands need one.
+# The attributes of the backward op: (those of the layer, which of the layer's results have a gradient, which of its
+# operands need a gradient)
 _Options = tuple[str, bool, bool, bool, tuple[int, ...]]
 _Backward = tuple[_Options, tuple[bool, ...], tuple[bool, ...]]
 
 
 def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operands: Metas) -> None:
-    """Raise unless these are the existing gradients and the tensors that the forward op has kept."""
+    """Raise ValueError unless `metas` are those of the results' gradients in `present`, then of the saved results."""
     source = operands[0]
     state = layer.split(operands[1:])[0]
     shown, hidden = state[0].shape[1], state[-1].shape[1]
@@ -111,7 +113,7 @@ def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operand
 
 
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Operands: the existing gradients, the saved results, the operands of the layer."""
+    """Infer the backward op.  Operands: the existing gradients of results, the saved results, the layer's operands."""
     given, present, wanted = cast("_Backward", attributes)
     layer = Layer(*given)
     operands = metas[sum(present) + layer.saved :]
@@ -158,7 +160,7 @@ _LAYERS["gru"].gradient(_MOST_OPERANDS, (0, 2))(_gradient)
 def _recorded_gradient(
     layer: Layer, operands: tuple[Tensor, ...], needs: tuple[bool, ...], gradients: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients, by running the layer again in differentiable ops."""
+    """Compute the gradients of a layer's operands by running the layer again in differentiable ops."""
     results = composed_layer(layer, *operands)
     pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True) if gradient is not None]
     wanted = [operand for operand, need in zip(operands, needs, strict=True) if need]
@@ -179,20 +181,20 @@ def _family(kind: str) -> str:
 
 
 def recurrent_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
-    """One direction of one layer.
+    """Run one direction of one recurrent layer over a sequence, as one op.
 
     Args:
-        layer: see `Layer`.
+        layer: the kind and options of the layer, see `Layer`.
         operands: the input, (steps, batch, features) or the rows of a packed sequence; the initial state (batch, shown)
             and, for "lstm", the initial cell (batch, hidden); weight_ih (gates * hidden, features) and weight_hh (gates
             * hidden, shown), and if there are biases, bias_ih and bias_hh, all as in PyTorch; if there is a
-            projection, weight_hr (shown, hidden), without which shown is hidden.
+            projection, weight_hr (shown, hidden).  `shown`, the size of the state, is `hidden` without a projection.
 
     Returns:
-        The state after each step, with the dimensions of the input; the last state; for "lstm", the last cell.
+        The state after each step, (steps, batch, shown) or packed rows; the last state; for "lstm", the last cell.
 
     Raises:
-        TypeError: unless all are floating-point tensors of one dtype.
+        TypeError: unless all operands are floating-point tensors of one dtype.
         ValueError: for shapes that do not fit.
     """
     op = _LAYERS[_family(layer.kind)]
@@ -203,7 +205,7 @@ def recurrent_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
 
 
 def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
-    """As `recurrent_layer`, composed of simple ops: slower by far, and differentiable any number of times."""
+    """Compute `recurrent_layer` by simple ops, step by step: slower by far, but differentiable any number of times."""
     source, *rest = operands
     initial, weights = layer.split(rest)
     flat = source.reshape(-1, source.shape[-1])
@@ -221,7 +223,8 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
         every.append(state[0])
         ends = position + 1 == len(steps)
         size_after = 0 if ends else steps[position + 1].size
-        # The sequences of an empty batch end too, though the batch does not shrink.
+        # Collect the states of sequences that end here.  The sequences of an empty batch end at the last step, although
+        # the batch does not shrink.
         if ends or size_after < step.size:
             ended.append(tuple([tensor[size_after:] for tensor in state]))
     if layer.reverse:

@@ -1,4 +1,4 @@
-"""Sampling images at computed places: regions pooled to one size, and deformable convolutions."""
+"""Ops that sample images at computed positions: `roi_align` and `deform_conv2d`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _same_floats(name: str, **operands: Tensor | None) -> None:
-    """Raise TypeError unless all are floating-point tensors of one dtype."""
+    """Raise TypeError unless all given operands, some perhaps None, are floating-point tensors of one dtype."""
     tensors = {called: operand for called, operand in operands.items() if operand is not None}
     check_tensors(name, *tensors.values())
     for tensor in tensors.values():
@@ -36,21 +36,21 @@ def _same_floats(name: str, **operands: Tensor | None) -> None:
 def _line_of_samples(
     start: Tensor, size: Tensor, bins: int, ratio: int, length: int
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The places (regions, bins, samples) along one dimension of each region, and their weights.
+    """Compute where `roi_align` samples images along one dimension: positions (regions, bins, samples) and weights.
 
     Args:
         start, size: of the regions, in pixels.
-        bins: the number of parts of a region.
-        ratio: the number of samples of each part; below 1, about one for each pixel.
-        length: of the image.
+        bins: the number of parts into which a region is cut.
+        ratio: the number of samples of each part; below 1, as many as the part has pixels, rounded up.
+        length: the image's size.
 
     Returns:
-        The element before each place, the fraction of the distance to the next, the weight of the sample, and the
-        largest number of samples of a part.
+        The pixel before each position, the position's distance from it, the weight of the sample, and the largest
+        number of samples of a part.
     """
     step = size / bins
     count = ceil(step) if ratio < 1 else None
-    # The shape of the results depends on the number of samples, for which this waits.
+    # Wait for the regions' sizes: they decide the number of samples, and so the shape of the results.
     most = ratio if count is None else max(int(count.max().item()), 0) if count.numel() else 0
     number = arange(most, dtype=start.dtype, device=start.device)
     spacing = step.unsqueeze(1) / (most if count is None else count.clamp(min=1).unsqueeze(1))
@@ -159,7 +159,9 @@ def deform_conv2d(
     dilation: int | Pair = 1,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """A convolution whose windows are displaced by offsets, in between the pixels; outside there are zeros.
+    """A convolution each of whose window elements is displaced by an offset, and interpolated in between the pixels.
+
+    Outside of the image there are zeros.
 
     Args:
         input: (samples, channels, height, width), floating-point.
@@ -220,7 +222,7 @@ def deform_conv2d(
     for axis in (0, 1):
         line = arange(count[axis], dtype=wide, device=input.device) * step[axis] - margin[axis]
         tap = arange(kernel[axis], dtype=wide, device=input.device) * spread[axis]
-        # Each tap is a row and a column of the kernel.
+        # Taps enumerate the kernel's elements: `tap` becomes the row, or the column, of each tap times the dilation.
         tap = tap.reshape(*([-1, 1] if axis == 0 else [1, -1])).expand(kernel).reshape(taps, 1, 1)
         line = line.reshape(*([-1, 1] if axis == 0 else [1, -1]))
         places.append(moved.select(2, axis) + (tap + line))

@@ -1,7 +1,7 @@
-"""Resizing of lines, images and volumes.
+"""`interpolate`: resizing of lines, images and volumes.
 
-Along each dimension, an element of the result is a weighted sum of a few elements of the input.  The gradient is the
-same op with this map transposed.
+Along each dimension, an element of the result is a weighted sum of a few elements of the input.  The op of the gradient
+is the same op, with the matrix of these weights transposed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# The op.  Attributes: (the resampling along each dimension, whether it is transposed)
+# The op.  Its attributes: (the resampling along each spatial dimension, whether its map is transposed)
 
 _How = tuple[tuple[Along, ...], bool]
 
@@ -53,7 +53,7 @@ def _resample_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 # Functions
 
-# For each mode: the filter, and the numbers of spatial dimensions for which it is defined.
+# For each mode: the name of the kernels' filter, and the numbers of spatial dimensions for which the mode is defined.
 _MODES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "nearest": ("nearest", (1, 2, 3)),
     "nearest-exact": ("nearest-exact", (1, 2, 3)),
@@ -106,7 +106,7 @@ def interpolate(
         size: of the result, one number for all dimensions or one for each.
         scale_factor: instead of `size`, the ratio of the result's size, rounded down, to the input's.
         mode: "nearest", "nearest-exact" (for which centres count), "linear" (three dimensions), "bilinear" or "bicubic"
-            (four), "trilinear" (five) or "area" (the mean of the elements that one covers).
+            (four), "trilinear" (five) or "area" (the mean of the input elements that a result element covers).
         align_corners: whether the centres of the corner elements stay in place; else their outer edges do.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
         antialias: when shrinking, whether each input element counts (modes bilinear and bicubic).

@@ -1,4 +1,4 @@
-"""The windows of images as columns, as convolutions multiply them, and columns added into images."""
+"""`unfold` copies the windows of images into columns (im2col); `fold` adds columns into images (col2im)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Windows(NamedTuple):
-    """Attributes of both ops: the geometry of windows in images of this size, and their number."""
+    """The attributes of im2col and col2im: the images' size, the windows' geometry and, as `output`, their number."""
 
     size: tuple[Size, ...]
     kernel: tuple[Stride, ...]
@@ -29,7 +29,7 @@ class _Windows(NamedTuple):
     output: tuple[Size, ...]
 
     def check(self, name: str) -> None:
-        """Raise ValueError unless this number of windows fits into the padded images, which have two dimensions."""
+        """Raise ValueError unless all numbers are pairs, and `output` windows fit into the padded images."""
         if {len(numbers) for numbers in self} != {2}:
             raise ValueError(f"{name}: the windows {self} are not of two dimensions")
         for size, kernel, stride, padding, dilation, output in zip(*self, strict=True):
@@ -37,7 +37,7 @@ class _Windows(NamedTuple):
                 raise ValueError(f"{name}: the windows {self} do not lie within images of size {list(self.size)}")
 
     def geometry(self, samples: int, channels: int) -> Geometry:
-        """The sizes of a convolution that has these windows."""
+        """Describe the windows, for the kernels, as the sizes of a convolution with one filter."""
         margin = self.padding
         return Geometry(
             samples,

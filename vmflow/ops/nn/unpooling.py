@@ -1,4 +1,4 @@
-"""Ops based on pooling: its inverse by indices, and power means."""
+"""Functions based on pooling: `max_unpool`, the inverse of max-pooling by indices, and `lp_pool`, power means."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin: Sizes, output_size: Any) -> Sizes:
-    """The size of the unpooled result: the given one, or the smallest that pools to the input's size.
+    """Return the size of an unpooled result: `output_size`, or, for None, the usual size, which windows cover exactly.
 
     Raises:
-        TypeError, ValueError: if the given one does not pool to that size.
+        TypeError, ValueError: if `output_size` differs from the usual size by the stride or more.
     """
     rank = len(kernel)
     usual = [
@@ -96,8 +96,9 @@ def max_unpool2d(
     Args:
         input: (samples, channels, rows, columns), or (channels, rows, columns).
         indices: of its elements in a flattened image of the result, int64, as `max_pool2d` returns them.
-        kernel_size, stride, padding: of that pooling.
-        output_size: the size of the image, or the shape of the result, where several sizes are pooled to the same.
+        kernel_size, stride, padding: those given to `max_pool2d`.
+        output_size: the size of the image, or the shape of the result; needed where images of several sizes are pooled
+            to that of `input`.
 
     Raises:
         TypeError: for indices of another dtype.
@@ -142,7 +143,7 @@ def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, strid
         raise ValueError(f"{name}: norm_type must not be 0")
     count = prod(sizes(name, "kernel_size", kernel_size, 1, rank))
     mean: Tensor = _AVERAGES[rank](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    # As in PyTorch, the root of a negative sum, which odd powers allow, is 0.
+    # As in PyTorch, the root of a negative sum, which occurs for odd powers, is taken as 0.
     return (mean.relu() * count).pow(1.0 / norm_type)
 
 

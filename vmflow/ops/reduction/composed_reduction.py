@@ -82,7 +82,7 @@ def std(
     correction: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The standard deviation, the square root of `var`, with its arguments; where it is 0 its gradient is taken as 0.
+    """The standard deviation: the square root of `var`, whose arguments it has.  Where it is 0, its gradient is 0.
 
     Raises:
         TypeError, ValueError, IndexError: as `var`.
@@ -96,9 +96,9 @@ def std(
 
 
 def _root(total: Tensor, p: float) -> Tensor:
-    """The `p`-th root of a sum of powers.
+    """Compute the `p`-th root of `total`, a sum of powers, with a gradient of 0 where `total` is 0.
 
-    Its derivative at 0 is infinite; the product with the derivative of the sum, which is 0, would be nan.
+    The root's derivative at 0 is infinite: times the derivative of the sum, 0, it would give nan.
     """
     nothing = total == 0
     return where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
@@ -203,12 +203,12 @@ def norm(
 @copied_in_place()
 @out_by_copy()
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None) -> Tensor:
-    """Scale the parts of `input` along `dim` down to the p-norm `maxnorm` where theirs is larger.
+    """Scale each part, a slice of `input` along `dim` down to the p-norm `maxnorm` if its own is larger.
 
     Args:
         input: floating-point or complex, of at least two dimensions.
         p: the exponent of the norm, positive.
-        dim: each index of this dimension is a part.
+        dim: the slice at each index of this dimension is a part.
         maxnorm: the largest norm, not negative.
 
     Raises:
@@ -228,7 +228,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
         raise ValueError(f"renorm: maxnorm cannot be negative, got {maxnorm}")
     axis = normalize_dim("renorm", dim, input.ndim)
     norms = norm(input, p, [place for place in range(input.ndim) if place != axis], keepdim=True)
-    # PyTorch's small number keeps the quotient finite.
+    # As in PyTorch, a small number keeps the quotient finite for a norm of 0.
     return input * where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0).to(input.dtype)
 
 
@@ -305,7 +305,7 @@ def logsumexp(
         result = log(sum(exp(wide), dims, keepdim=True))
     else:
         largest = amax(wide.detach(), dims, keepdim=True)
-        # inf - inf would be nan; the limit is the infinity itself.
+        # An infinite maximum is replaced by 0, since inf - inf would be nan: then exp and log give the infinity.
         largest = where(largest.isfinite(), largest, 0.0)
         result = log(sum(exp(wide - largest), dims, keepdim=True)) + largest
     if not keepdim:

@@ -1,6 +1,6 @@
-"""Counting elements by value: distinct ones, bins and histograms.
+"""Functions that find distinct elements, and count elements by value.
 
-The shapes of `unique`, `unique_consecutive` and `bincount` depend on values, for which these functions wait.
+The shapes of the results of `unique`, `unique_consecutive` and `bincount` depend on values, for which they wait.
 """
 
 from __future__ import annotations
@@ -54,12 +54,16 @@ def argwhere(input: Tensor) -> Tensor:
 
 # Distinct elements
 
-# Attributes: whether only neighbours are compared; and the dimension whose slices are compared, None for elements.
+# The attributes of the op: (whether only neighbours are compared, the dimension whose slices are compared, or None to
+# compare elements)
 _Compared: TypeAlias = tuple[bool, Dim | None]
 
 
 def _infer_distinct(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Results: values, as many as possible; the index of each element's value; counts; and the number of values."""
+    """Infer the op of distinct elements.
+
+    Results: the distinct elements, in a tensor that would hold all elements; the index of each element's value among
+    them; the number of occurrences of each; and their number, 0-d."""
     consecutive, dim = cast("tuple[bool, int | None]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:
@@ -75,7 +79,9 @@ _DISTINCT = OpExpr("distinct", _infer_distinct, Form(1, _Compared), "searching")
 
 
 def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Any:
-    """The distinct elements alone, or a tuple with the other results that were asked for."""
+    """Compute `unique`, or `unique_consecutive` if `consecutive`: return the distinct elements.
+
+    With `inverse` or `counts`, return a tuple that also has the index of each element, or the counts."""
     axis = None if dim is None else _slices(name, input, dim)
     inverse, counts = flag(name, "return_inverse", inverse), flag(name, "return_counts", counts)
 
@@ -124,7 +130,7 @@ def unique(
 
 
 def _slices(name: str, input: Tensor, dim: int) -> int | None:
-    """The dimension whose slices are compared; None for the only element of a 0-d tensor."""
+    """Return `dim`, whose slices are to be compared, counted from the front; None for a 0-d tensor."""
     axis = normalize_dim(name, dim, input.ndim)
     if 0 in [size for other, size in enumerate(input.shape) if other != axis]:
         raise ValueError(f"{name}: slices of shape {list(input.shape)} along dimension {dim} have no elements")
@@ -170,7 +176,7 @@ def _infer_bincount(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 
 
 def _check_numbers(metas: Metas) -> None:
-    """Raise unless the operands are a vector of integers and perhaps their weights."""
+    """Raise TypeError or ValueError unless bincount's operands are a vector of integers, perhaps with weights."""
     source, *weights = metas
     if source.dtype.category != dtypes.INTEGER:
         raise TypeError(f"bincount: expected an integer tensor, got {source.dtype.name}")
@@ -250,7 +256,7 @@ _HISTOGRAM = OpExpr(
 @public()
 @out_by_copy()
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None) -> Tensor:
-    """Count the elements in each of `bins` bins of equal width from `min` to `max`; others do not count.
+    """Count the elements in each of `bins` bins of equal width from `min` to `max`; elements outside do not count.
 
     Args:
         input: of a floating-point dtype, which is also that of the result.
@@ -282,7 +288,7 @@ def _histogram(
 
 
 class Histogram(NamedTuple):
-    """The counts of bins, and their edges."""
+    """The result of `histogram`: the count of each bin, and the edges of the bins."""
 
     hist: Tensor
     bin_edges: Tensor
@@ -306,7 +312,7 @@ def histogram(
         bins: a number of bins of equal width, or an ascending vector of their edges.
         range: the range of the bins, by default that of the elements; only where `bins` is a number.
         weight: the weight of each element, 1 by default.
-        density: whether the result is divided so that its integral is 1.
+        density: whether the counts are divided so that their integral over the bins is 1.
 
     Raises:
         TypeError: if dtypes are not one floating-point dtype.

@@ -1,6 +1,6 @@
-"""Extrema: of two tensors element by element, and of one along dimensions, with their indices.
+"""Extrema: of two tensors element by element, and of one tensor along dimensions, with their indices.
 
-Some functions have the names of Python's built-in ones.
+`max` and `min` hide Python's built-in functions in this module.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Te
 def _shared_gradient(
     node: OpNode, gradient: Tensor, second_wins: Tensor, first_wins: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Two equal elements each get half of the gradient, as in PyTorch."""
+    """Compute the gradients of `maximum` or `minimum` by both operands; equal elements get half each, as in PyTorch."""
     shared = where(node.input(0) == node.input(1), gradient * 0.5, gradient)
     needs_first, needs_second = node.needs
     return (
@@ -99,7 +99,7 @@ def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 class ValuesIndices(NamedTuple):
-    """Extrema or sorted elements, and their indices."""
+    """The result of functions such as `max` and `sort`: extrema or sorted elements, and their int64 indices."""
 
     values: Tensor
     indices: Tensor
@@ -126,7 +126,7 @@ _ARGMIN = _arg("argmin")
 
 @public(numpy_names=True)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones.
+    """The index, int64, of the largest element along `dim`, or in the flattened tensor; of equal elements the first.
 
     Raises:
         TypeError: for complex tensors.
@@ -145,7 +145,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
 
 @public(numpy_names=True)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones.
+    """The index, int64, of the smallest element along `dim`, or in the flattened tensor; of equal elements the first.
 
     Raises:
         TypeError: for complex tensors.
@@ -254,7 +254,7 @@ def _max_or_min(
 
 
 class MinMax(NamedTuple):
-    """The smallest and the largest element."""
+    """The result of `aminmax`: the smallest and the largest element."""
 
     min: Tensor
     max: Tensor

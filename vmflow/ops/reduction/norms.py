@@ -79,11 +79,11 @@ def matrix_norm(
 
 
 def converted(name: str, A: Tensor, dtype: DType | None) -> Tensor:
-    """The operand of a norm in another dtype.
+    """Convert the operand of a norm to the argument `dtype`, unless that is None.
 
     Raises:
-        TypeError: for integers, and a dtype that is complex where A is real, or the other way round, or has less
-            precision.
+        TypeError: for integers, and for a dtype that is complex while A is real, real while A is complex, or of less
+            precision than A.
     """
     if A.dtype.category < FLOATING:
         raise TypeError(f"{name} is not defined for {A.dtype.name} tensors; convert with .float() first")
@@ -95,7 +95,7 @@ def converted(name: str, A: Tensor, dtype: DType | None) -> Tensor:
 
 
 def _largest(sizes: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """As `amax`, for absolute values: 0 if there are no elements."""
+    """Return the largest of absolute values along `dim`: `amax`, but 0 for a dimension without elements."""
     return sizes.amax(dim, keepdim) if sizes.shape[dim] else sizes.sum(dim, keepdim)
 
 

@@ -1,7 +1,7 @@
 """Sorting, the largest elements, and medians.
 
-Each op computes indices; the values are then gathered, through which gradients flow.  nan counts as larger than any
-number.
+Each op computes indices; the values are then gathered by them, so that the gradient is that of `gather`.  nan counts
+as larger than any number.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def quantile(
         input: of a floating-point dtype.
         q: from 0 to 1: a number, a 0-d tensor, or a vector, whose dimension comes first in the result.
         dim: the dimension to reduce.
-        keepdim: whether it is kept, with size 1.
-        interpolation: the choice between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
+        keepdim: whether the reduced dimension is kept, with size 1.
+        interpolation: the value of a quantile between elements: "linear", "lower", "higher", "midpoint" or "nearest".
 
     Raises:
         TypeError: if dtypes are not one floating-point dtype.
@@ -104,7 +104,7 @@ def _quantile(
     if rows.shape[-1] == 0:
         raise ValueError(f"{name}: a tensor of shape {list(input.shape)} has no elements to choose from")
     result = _interpolated(rows, parts, interpolation, ignores_nan=name == "nanquantile")
-    # The dimension of the parts moves from last to first.
+    # Move the dimension of the quantiles from last to first.
     result = movedim(result, -1, 0)
     if keepdim:
         kept = [1 if axis is None or other == axis else size for other, size in enumerate(input.shape)]
@@ -114,7 +114,7 @@ def _quantile(
 
 
 def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
-    """`q` as a float64 vector."""
+    """Convert the argument `q` of `quantile` to a float64 vector of fractions."""
     if isinstance(q, _tensors.Tensor):
         if q.ndim > 1:
             raise ValueError(f"{name}: q must be a number or a vector, got shape {list(q.shape)}")
@@ -129,7 +129,7 @@ def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
 
 
 def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: bool) -> Tensor:
-    """The quantiles along the last dimension, which the dimension of the parts replaces."""
+    """Compute quantiles along the last dimension of `rows`: (..., n) gives (..., k), for the k fractions in `parts`."""
     ordered = sort(rows, -1).values
     last = rows.shape[-1] - 1
     nans = isnan(ordered)  # which come last

@@ -31,7 +31,7 @@ Dims = int | tuple[int, ...] | list[int] | None
 
 
 def reduced_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
-    """The shape of the result."""
+    """Return the shape of the result of a reduction over `dims`."""
     if keepdim:
         return tuple([1 if axis in dims else size for axis, size in enumerate(shape)])
     return tuple([size for axis, size in enumerate(shape) if axis not in dims])
@@ -45,12 +45,13 @@ def _reduction(
     most: int = COMPLEX,
     of_empty: bool = True,
 ) -> OpExpr:
-    """Declare an op with attributes ``(dims, keepdim)``.
+    """Declare an op that reduces dimensions, with the attributes ``(dims, keepdim)``.
 
     Args:
-        output_dtype: from the input's dtype.
-        least, most: the categories accepted.
-        of_empty: whether an empty dimension can be reduced.
+        name: of the op.
+        output_dtype: a function from the input's dtype to the result's.
+        least, most: the lowest and the highest category of dtypes that the op takes.
+        of_empty: whether dimensions without elements can be reduced.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -87,7 +88,7 @@ _ANY = _reduction("any", _to_bool)
 
 
 def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | None = None) -> Tensor:
-    # An empty list of dimensions means all of them, as in PyTorch.
+    # As in PyTorch, an empty list of dimensions means all dimensions.
     dims = normalize_dims(op.name, dim if dim != () and dim != [] else None, input.ndim)
     keepdim = flag(op.name, "keepdim", keepdim)
     if out is not None:
@@ -156,7 +157,7 @@ def mean(
 
 @public(numpy_names=True)
 def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The largest element along `dim` (None: all); equal ones share the gradient.
+    """The largest element along `dim` (None: all); equal elements share the gradient.
 
     Raises:
         TypeError: for complex tensors.
@@ -171,7 +172,7 @@ def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
 
 @public(numpy_names=True)
 def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The smallest element along `dim` (None: all); equal ones share the gradient.
+    """The smallest element along `dim` (None: all); equal elements share the gradient.
 
     Raises:
         TypeError: for complex tensors.
@@ -185,13 +186,13 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
 
 
 def euclidean_norm(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The root of the sum of squares along `dim`, of real floating-point numbers; where it is 0, so is its gradient."""
+    """Compute the Euclidean norm of real numbers along `dim` (None: all); where it is 0, so is its gradient."""
     return _reduce(_NORM, input, dim, keepdim)
 
 
 @public(numpy_names=True)
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether all elements along `dim` (None: all) are non-zero; with an empty `dim`, each for itself.
+    """Whether all elements along `dim` (None: all) are non-zero; with an empty `dim`, whether each element is.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -207,7 +208,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 @public(numpy_names=True)
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether at least one element along `dim` (None: all) is non-zero; with an empty `dim`, each for itself.
+    """Whether any element along `dim` (None: all) is non-zero; with an empty `dim`, whether each element is.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -222,12 +223,12 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 
 def half_widened(input: Tensor) -> Tensor:
-    """Half precision as float32, in which squares do not overflow and small ones are not lost."""
+    """Convert half precision to float32, in which squares neither overflow nor vanish; return others unchanged."""
     return input.to(dtypes.float32) if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
 
 
 def _spread(node: OpNode, reduced: Tensor) -> Tensor:
-    """Expand a reduced tensor to the input's shape."""
+    """Expand a tensor of a reduction's result shape to the shape of the reduction's input."""
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
     shape = node.meta(0).shape
     if not keepdim:
@@ -249,7 +250,9 @@ def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_PROD.gradient(inputs=(0,))
 def _prod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The product of all other elements: those before times those behind, which is right for zeros too."""
+    """Compute the gradient of `prod` by each element: the product of the elements before it and of those behind it.
+
+    Dividing the whole product by the element would be wrong for zeros."""
     source = conj_if_complex(node.input(0))
     dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
     gradient = _spread(node, gradient)
@@ -268,7 +271,8 @@ def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     chosen = source == _spread(node, node.output(0))
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
     count = sum(chosen, dims, keepdim)
-    # More elements may share the gradient than half precision can count.  Where none is chosen, the extremum was nan.
+    # Divide in float32: more elements may share the gradient than half precision can count.  A count of 0 means that
+    # the extremum is nan, which equals no element: then the gradient is nan.
     share = half_widened(gradient) / count
     rest = where(count == 0, math.nan, 0.0)
     return (where(chosen, _spread(node, share), _spread(node, rest)),)
@@ -280,7 +284,7 @@ _AMIN.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
 
 @_NORM.gradient(inputs=(0,), outputs=(0,))
 def _norm_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The unit vector; 0, and not nan, where the norm is 0."""
+    """Compute the gradient of the Euclidean norm: the unit vector, or 0 where the norm is 0."""
     size = node.output(0)
     nothing = size == 0
     share = where(nothing, 0.0, gradient / where(nothing, 1.0, size))

@@ -1,4 +1,4 @@
-"""Running extrema, and running sums of exponentials."""
+"""Running extrema, `cummax` and `cummin`, and `logcumsumexp`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def _places(name: str) -> OpExpr:
-    """Declare an op that returns, for each place, the index of the extremum so far; the last of equal ones."""
+    """Declare an op that returns, for each position along a dimension, the index of the extremum up to that position.
+
+    The last of equal elements counts as the extremum."""
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         (source,) = metas
@@ -50,7 +52,7 @@ def _chosen(op: OpExpr, input: Tensor, dim: int) -> ValuesIndices:
 @public(numpy_names=True)
 @outs_by_copy()
 def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
-    """The largest element so far along `dim`, and its index, the last of equal ones, as a pair (values, indices).
+    """The largest element so far along `dim`, and its index, of equal elements the last: a pair (values, indices).
 
     Raises:
         TypeError: for complex tensors.
@@ -66,7 +68,7 @@ def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None)
 @public(numpy_names=True)
 @outs_by_copy()
 def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
-    """The smallest element so far along `dim`, and its index, the last of equal ones, as a pair (values, indices).
+    """The smallest element so far along `dim`, and its index, of equal elements the last: a pair (values, indices).
 
     Raises:
         TypeError: for complex tensors.
@@ -90,12 +92,14 @@ _LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]),
 
 @_LOGCUMSUMEXP.gradient(inputs=(0,), outputs=(0,))
 def _logcumsumexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Each element's share of the sums behind it, added up in logarithms, which do not overflow."""
+    """Compute the gradient ``exp(x[i]) * sum over j >= i of g[j] / exp(out[j])`` in logarithms, which do not overflow.
+
+    Positive and negative elements of the gradient are summed separately."""
     (dim,) = cast("tuple[int]", node.attributes)
     if gradient.ndim == 0 or gradient.numel() == 0:
         return (gradient,)
     total = node.output(0)
-    # Sums of -inf alone have no shares.
+    # A result of -inf is a sum of no positive terms, and passes no gradient on.
     counted = total != -math.inf
     total = where(counted, total, 0.0)
 

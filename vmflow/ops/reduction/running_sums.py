@@ -41,7 +41,7 @@ def _infer_running(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred(output, source.numel * CHEAP * 4)
 
 
-# Attributes: the dimension, and whether the sum runs from its end.
+# Attributes: (the dimension, whether the sum or product runs from the end of the dimension)
 _CUMSUM = OpExpr("cumsum", _infer_running, Form(1, tuple[Dim, bool]), "running")
 _CUMPROD = OpExpr("cumprod", _infer_running, Form(1, tuple[Dim, bool]), "running")
 
@@ -94,20 +94,20 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
 
 @_CUMSUM.gradient()
 def _cumsum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The running sum from the other end."""
+    """Compute the gradient of `cumsum`: the running sum of `gradient` from the opposite end of the dimension."""
     dim, reverses = cast("tuple[int, bool]", node.attributes)
     return (_interpreter.dispatch(_CUMSUM, (gradient,), (dim, not reverses)),)
 
 
 @_CUMPROD.gradient(inputs=(0,))
 def _cumprod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The gradient of `cumprod`; dividing products by the element would be shorter, but nan at zeros.
+    """Compute the gradient of `cumprod` without division by elements, which would give nan at zeros.
 
-    The gradient by x[j] is the product of all before j, times the sum over k >= j of g[k] x[j+1] ... x[k]; that sum
-    is the solution of a recurrence.
+    The gradient by x[j] is x[0] ... x[j-1], times the sum over k >= j of g[k] x[j+1] ... x[k]; that sum is the solution
+    s[j] of the recurrence s[j] = g[j] + x[j+1] s[j+1].
     """
     dim, reverses = cast("tuple[int, bool]", node.attributes)
-    assert not reverses  # only sums run from the end
+    assert not reverses  # no caller runs products from the end
     if gradient.ndim == 0 or gradient.numel() == 0:
         return (gradient,)
     source = conj_if_complex(node.input(0))
@@ -128,7 +128,7 @@ _RECURRENCE = OpExpr("recurrence", _infer_recurrence, Form(2, tuple[Dim]), "runn
 
 @_RECURRENCE.gradient(inputs=(0,), outputs=(0,))
 def _recurrence_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The same recurrence from the other end."""
+    """Compute the gradients of `_recurrence` by its factors and terms, by a recurrence from the opposite end."""
     (dim,) = cast("tuple[int]", node.attributes)
     factors = conj_if_complex(node.input(0))
     terms = flipped(_recurrence(roll(flipped(factors, dim), 1, dim), flipped(gradient, dim), dim), dim)
@@ -141,12 +141,12 @@ def _recurrence_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None,
 
 
 def _recurrence(factors: Tensor, terms: Tensor, dim: int) -> Tensor:
-    """The s with ``s[j] = terms[j] + factors[j + 1] * s[j + 1]`` along `dim`, which is 0 behind the end."""
+    """Solve the recurrence ``s[j] = terms[j] + factors[j + 1] * s[j + 1]`` along `dim`, where s is 0 behind the end."""
     return _interpreter.dispatch(_RECURRENCE, (factors, terms), (dim,))
 
 
 def product_before(input: Tensor, dim: int) -> Tensor:
-    """The product of the elements before each one along `dim`, which is not empty."""
+    """Return, for each element, the product of all elements before it along `dim`, which must not be empty."""
     shape = list(input.shape)
     shape[dim] = 1
     return cumprod(cat([input.new_ones(shape), input.narrow(dim, 0, input.shape[dim] - 1)], dim), dim)

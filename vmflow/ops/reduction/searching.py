@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _beside(tensor: Tensor, value: Tensor | Scalar, name: str) -> Tensor:
-    """`value` as a tensor on the device of `tensor`."""
+    """Convert a number to a 0-d tensor on the device of `tensor`; return a tensor unchanged."""
     if isinstance(value, _tensors.Tensor):
         return value
     return full_of(meta((), dtypes.of_scalar(type(number(name, value))), tensor.device), value)
@@ -149,7 +149,7 @@ def isin(
 
     Args:
         elements: a tensor, or one number.
-        test_elements: a tensor, or one number; not both may be numbers.
+        test_elements: a tensor, or one number unless `elements` is a number.
         assume_unique: accepted for PyTorch's sake.
         invert: whether to negate the result.
 

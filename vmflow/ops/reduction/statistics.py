@@ -109,7 +109,9 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, 
 
 
 def _doubled_areas(y: Tensor, x: Tensor | None, axis: int) -> Tensor:
-    """Twice the areas between neighbours, for neighbours at a distance of 1 if `x` is None."""
+    """Return twice the area of each trapezoid between neighbouring points: ``(y[i] + y[i + 1]) * (x[i + 1] - x[i])``.
+
+    For `x` None the distance of points is 1."""
     left = max(y.shape[axis] - 1, 0) if y.ndim else 0
     pairs = y.narrow(axis, y.shape[axis] - left, left) + y.narrow(axis, 0, left)
     if x is None:
@@ -126,7 +128,7 @@ def gradient(
 ) -> tuple[Tensor, ...]:
     """Estimate the derivatives of a function along dimensions from its values at neighbouring points.
 
-    Inside they are of second order, also where the distances of neighbours differ.
+    At inner points the estimates are accurate to second order, also where the distances of neighbours differ.
 
     Args:
         input: the values.
@@ -178,7 +180,7 @@ def _derivative(input: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
     slopes = slopes / widths
 
     def between(first: Tensor, second: Tensor, h: Tensor, k: Tensor) -> Tensor:
-        # The slope over the shorter distance has the larger weight.
+        # Weight the slopes on both sides, over distances h and k: the slope over the shorter one counts more.
         return (first * k + second * h) / (h + k)
 
     def beyond(near: Tensor, far: Tensor, h: Tensor, k: Tensor) -> Tensor:
@@ -213,13 +215,13 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Tensor:
-    """The covariance matrix of variables; each row is one, and each column an observation.
+    """The covariance matrix of variables: each row of `input` is a variable, and each column an observation.
 
     Args:
         input: of at most two dimensions; a vector is one variable.
         correction: subtracted from the number of observations.
         fweights: the number of times that each observation was made, integers.
-        aweights: the importance of each observation, floating-point.  Neither is checked for negative numbers.
+        aweights: the importance of each observation, floating-point.  No weights are checked for negative numbers.
 
     Raises:
         ValueError: for more than two dimensions, or weights of another shape.
@@ -259,13 +261,13 @@ def cov(
     if aweights is not None and correction:
         freedom = total - correction * (weights * aweights.to(rows.dtype)).sum() / total
     product = matmul(centred * weights, conj_if_complex(centred).mT)
-    # A negative number of degrees of freedom would change the sign.
+    # Clamp the degrees of freedom at 0, since a negative number would change the sign of covariances.
     return (product / where(freedom < 0, 0.0, freedom)).squeeze()
 
 
 @public()
 def corrcoef(input: Tensor) -> Tensor:
-    """The matrix of correlation coefficients of variables; each row is one.  See `cov`.
+    """The matrix of correlation coefficients of variables; each row of `input` is a variable.  See `cov`.
 
     Raises:
         ValueError: for more than two dimensions.
@@ -294,7 +296,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
         p: the exponent of the norm; may be 0 and inf.
         compute_mode: for p of 2, whether squares may be computed by a matrix product, which is faster and needs less
             memory but loses digits where points are close: "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", or
-            "use_mm_for_euclid_dist_if_necessary", which does for more than 25 rows.
+            "use_mm_for_euclid_dist_if_necessary", which does so for more than 25 rows.
 
     Raises:
         ValueError: for shapes that do not fit, a negative `p`, and another `compute_mode`.

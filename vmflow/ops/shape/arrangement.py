@@ -1,4 +1,4 @@
-"""Tensors joined, split and rotated by views and joins: blocks, columns, diagonals, products of sets."""
+"""Functions composed of views and joins: `dstack`, `block_diag`, `hsplit`, `rot90`, `diag_embed` and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of flattened tensors: `take`, `put`, `masked_scatter` and `unravel_index`."""
+"""Access to elements of flattened tensors (`take`, `put`, `masked_scatter`), and Python functions for each element."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _check_index(name: str, index: Tensor) -> None:
 @public()
 @out_by_copy()
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Take the elements at the given places of the flattened tensor; the result has the shape of `index`.
+    """Take the elements at the given indices of the flattened tensor; the result has the shape of `index`.
 
-    Negative places count from the end.
+    Negative indices count from the end.
 
     Raises:
         TypeError: if the index holds no integers.
-        IndexError: if a place is out of range, when the result is read.
+        IndexError: if an index is out of range, when the result is read.
 
     Example:
         >>> flow.take(flow.tensor([[1, 2], [3, 4]]), flow.tensor([0, -1]))
@@ -86,18 +86,18 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 @copied_in_place()
 @autocast_as_op
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Copy `input` with the elements of `source` at the given places of the flattened tensor.
+    """Copy `input` with the elements of `source` at the given indices of the flattened tensor.
 
     Args:
         input: of any shape.
-        index: integers; negative ones count from the end.  If a place occurs twice, either element may win.
-        source: as many elements as places, of the dtype of `input`.
-        accumulate: whether to add to the elements that are there; then each repetition of a place counts.
+        index: integers; negative ones count from the end.  If an index occurs twice, either element may win.
+        source: as many elements as indices, of the dtype of `input`.
+        accumulate: whether to add to the elements of `input`; then each repetition of an index counts.
 
     Raises:
         TypeError: if the index holds no integers, or dtypes differ.
-        ValueError: if there are not as many elements as places.
-        IndexError: if a place is out of range, when the result is read.
+        ValueError: if there are not as many elements as indices.
+        IndexError: if an index is out of range, when the result is read.
 
     Example:
         >>> flow.put(flow.zeros(2, 2), flow.tensor([0, -1]), flow.tensor([5.0, 6.0]))
@@ -139,7 +139,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if 0 in shape:
         return expand(input, shape).clone()
     chosen = ravel(expand(mask, shape))
-    # Places that are not chosen read an additional element in front, which always exists.
+    # Element i of the flattened mask, if True, takes the next source element.  Elements outside of the mask gather the
+    # additional zero in front, which exists also for an empty source, and are dropped by `where`.
     elements = cat([source.new_zeros((1,)), ravel(source)])
     places = chosen.cumsum(0) * chosen
     return where(expand(mask, shape), reshape(gather(elements, 0, places), shape), input)

@@ -227,7 +227,7 @@ def repeat_interleave(
 
     Args:
         input: flattened if `dim` is None.
-        repeats: a number for all, or a vector with one number for each, whose values the function waits for.
+        repeats: one number, or a vector with a number for each element or slice, for whose values the function waits.
         dim: the dimension.
         output_size: the sum of the numbers; accepted for PyTorch's sake, which saves a wait by it.
 
@@ -252,7 +252,7 @@ def repeat_interleave(
 
 
 def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
-    """For each repeated slice, its index among the `count` slices."""
+    """Return the indices of slices as `repeat_interleave` repeats them: index i, of `count`, ``repeats[i]`` times."""
     numbers = repeats.expand(count) if repeats.numel() == 1 and repeats.ndim < 2 else repeats
     if numbers.shape != (count,):
         raise ValueError(f"repeat_interleave: expected {count} numbers that are not negative, got {numbers.tolist()}")
@@ -261,7 +261,7 @@ def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
 
 
 def _infer_repetitions(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """The total of the repetitions, or, if that is an attribute, the index of each repeated slice."""
+    """Infer two ops: the total of the repetitions, 0-d; or, with this total as attribute, the repeated indices."""
     (repeats,) = metas
     if repeats.dtype.category > INTEGER:
         raise TypeError(f"repeat_interleave: numbers of repetitions must be integers, not {repeats.dtype.name}")
@@ -276,7 +276,7 @@ _REPEATED_PLACES = OpExpr("repeated_places", _infer_repetitions, Form(1, tuple[S
 
 
 def _infer_moved(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Infer an op that only moves elements."""
+    """Infer an op that only rearranges elements: the result has the input's shape and dtype."""
     (source,) = metas
     return Inferred(source, source.numel * CHEAP)
 
@@ -291,7 +291,7 @@ def _flip_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public()
 def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """Copy the tensor with the order along some dimensions, as ``flip(0, 1)`` or ``flip((0, 1))``, reversed.
+    """Copy the tensor with the order of elements reversed along some dimensions: ``flip(0, 1)`` or ``flip((0, 1))``.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -308,7 +308,7 @@ def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 
 @public()
 def fliplr(input: Tensor) -> Tensor:
-    """Copy the tensor with the order along the second dimension reversed.
+    """Copy the tensor with the order of elements reversed along the second dimension.
 
     Raises:
         IndexError: if there are less than two dimensions.
@@ -323,7 +323,7 @@ def fliplr(input: Tensor) -> Tensor:
 
 @public()
 def flipud(input: Tensor) -> Tensor:
-    """Copy the tensor with the order along the first dimension reversed.
+    """Copy the tensor with the order of elements reversed along the first dimension.
 
     Raises:
         ValueError: for a 0-d tensor.
@@ -417,7 +417,7 @@ def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @copied_in_place()
 @out_by_copy()
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The lower triangles of matrices: zero above `diagonal` (0 is the main one, 1 the one above).
+    """The lower triangles of matrices: zero above `diagonal` (0 is the main diagonal, 1 the diagonal above it).
 
     Raises:
         ValueError: if there are less than two dimensions.
@@ -434,7 +434,7 @@ def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 @copied_in_place()
 @out_by_copy()
 def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The upper triangles of matrices: zero below `diagonal` (0 is the main one, 1 the one above).
+    """The upper triangles of matrices: zero below `diagonal` (0 is the main diagonal, 1 the diagonal above it).
 
     Raises:
         ValueError: if there are less than two dimensions.

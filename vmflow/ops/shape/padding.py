@@ -1,4 +1,4 @@
-"""Padding: elements added around a tensor, or removed."""
+"""`pad`: elements added at the borders of a tensor, or removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def _pad_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)
 
 
-# Borders copied from inside the tensor.  Attributes of both ops: (mode, (before, after) of each dimension).
+# The op that pads with elements of the tensor itself, and its gradient op.  Attributes of both: (mode, (before, after)
+# of each dimension)
 
 _Borders = tuple[str, tuple[Pair, ...]]
 
@@ -71,7 +72,8 @@ def _borders_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_BORDERS, (gradient,), node.attributes),)
 
 
-# The largest border that each mode can add to a dimension of this size; None for no limit.
+# For each mode, a function from the size of a dimension to the most elements that can be added at one end of it; None
+# for no limit.
 _REACH: dict[str, Any] = {
     "reflect": lambda size: size - 1,
     "circular": lambda size: size,
@@ -112,7 +114,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             f"pad: mode {mode!r} pads all dimensions of (samples, channels, ...) or (channels, ...) behind these; "
             f"{len(numbers) // 2} pairs of numbers do not fit to the shape {list(input.shape)}"
         )
-    # Pairs are given from the last dimension to the first; reverse them.
+    # `pad` lists pairs from the last dimension to the first: reverse them, and put pairs of 0 before them.
     pairs = [(0, 0)] * (input.ndim - len(numbers) // 2) + list(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
     for axis, (before, after) in enumerate(pairs):
         size = input.shape[axis]

@@ -1,4 +1,4 @@
-"""Shuffles of elements between channels and pixels, and of channels between groups."""
+"""`pixel_shuffle` and `pixel_unshuffle` move elements between channels and pixels; `channel_shuffle` mixes groups."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Reorder channels so that each group gets some of every group (X. Zhang et al., ShuffleNet, 2018).
+    """Reorder channels so that each group gets channels of every group (X. Zhang et al., ShuffleNet, 2018).
 
     Args:
         input: a tensor of shape (samples, channels, ...).

@@ -1,4 +1,4 @@
-"""Views by sizes and strides (`as_strided`, `unfold`), and copies with a part replaced."""
+"""Views by sizes and strides (`as_strided`, `unfold`), copies with a part replaced, `resize_` and `set_`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 
 def _end(geometry: Geometry) -> int:
-    """The place behind the last element; strides are never negative."""
+    """Return the memory offset one behind the last element of a view (shape, strides >= 0, offset)."""
     shape, strides, offset = geometry
     if 0 in shape:
         return offset
@@ -41,7 +41,7 @@ def _end(geometry: Geometry) -> int:
 
 
 def _may_overlap(geometry: Geometry) -> bool:
-    """Whether elements may overlap in memory; False is certain."""
+    """Return whether elements of a view (shape, strides, offset) may share memory; False means that none do."""
     shape, strides, _ = geometry
     covered = 0
     for stride, size in sorted([(stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1]):
@@ -79,7 +79,7 @@ def _respread_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def respread(input: Tensor, written: Geometry, read: Geometry) -> Tensor:
-    """Add `input` into zeros through the view `written`, and read the result through the view `read`."""
+    """Add `input` to the view `written` of a vector of zeros, and return a copy of the view `read` of it."""
     return _interpreter.dispatch(_RESPREAD, (input,), (written, read))
 
 
@@ -96,7 +96,7 @@ def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     viewed, own = cast("tuple[Geometry, Geometry]", node.attributes)
     result = respread(gradient, viewed, own)
     if _may_overlap(own):
-        # Elements of the input that overlap share their gradient.
+        # Elements of the input that share memory share the gradient of that memory evenly.
         result = result / respread(gradient.new_ones(own[0]), own, own)
     return (result,)
 
@@ -107,14 +107,14 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     """A view with these sizes and strides instead of the input's.
 
     The view stays within the memory that `input` itself spans, from its first to its last element; PyTorch lets it
-    reach the whole memory of the tensor that `input` is a view of.  Where several elements of the view share a place,
+    reach the whole memory of the tensor that `input` is a view of.  Where several elements of the view share memory,
     the result of writing is undefined.
 
     Args:
         input: any tensor.
         size: of the view.
         stride: in elements, for each dimension.
-        storage_offset: the place of the view's first element in the storage, in elements; by default that of `input`.
+        storage_offset: the offset of the view's first element in the storage, in elements; by default that of `input`.
 
     Raises:
         ValueError: if sizes or strides are negative, or their numbers differ.
@@ -176,13 +176,13 @@ def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @method()
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """A view of all windows along a dimension: it counts them, and a new last dimension holds their elements.
+    """A view of all windows along a dimension, which then enumerates the windows; a new last one has their elements.
 
     Args:
         input: any tensor.
         dimension: the dimension along which the windows lie.
         size: of a window, in elements.
-        step: from the start of one to the next, in elements.
+        step: the distance between the starts of neighbouring windows, in elements.
 
     Raises:
         ValueError: if a window does not fit into the dimension, or the step is not positive.
@@ -369,7 +369,7 @@ def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
 
 @viewed_in_place(documented=True)
 def resize_as(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
-    """As `resize_`, to the shape of another tensor.
+    """Give the tensor the shape of another tensor, as `resize_` does.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.

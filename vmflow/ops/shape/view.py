@@ -1,6 +1,6 @@
-"""Views: ops that show the same memory differently and issue no instruction.
+"""Views: ops whose results share the input's memory with another shape, strides or offset, and issue no instruction.
 
-Where a view is not possible (a reshape of a strided tensor), a copy is made first.
+Where a view is not possible (some reshapes of strided tensors), the function copies first.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Viewed = tuple[Shape, Shape, int]
 
 
 def sizes(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = None, called: str = "size") -> Shape:
-    """Sizes, or dimensions, given as ``f(2, 3)``, ``f((2, 3))`` or by name as ``f(size=(2, 3))``.
+    """Return sizes, or dimensions, that a caller gave as ``f(2, 3)``, ``f((2, 3))`` or by name as ``f(size=(2, 3))``.
 
     Args:
-        name: of the op.
+        name: of the called function, for errors.
         arguments: its positional arguments.
         named: its keyword arguments.
         called: the name of the allowed keyword.
 
     Raises:
-        TypeError: if they are not integers, or for another keyword.
+        TypeError: if sizes are not integers, or for another keyword.
     """
     if named:
         if arguments or set(named) != {called}:
@@ -49,11 +49,11 @@ def sizes(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = 
 
 
 def lengths(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = None) -> Shape:
-    """`sizes` of a new tensor.
+    """Return the sizes, none negative, that a caller gave for a new tensor; see `sizes`.
 
     Raises:
         TypeError: as `sizes`.
-        ValueError: if one is negative.
+        ValueError: if a size is negative.
     """
     shape = sizes(name, arguments, named)
     if any([length < 0 for length in shape]):
@@ -65,10 +65,10 @@ def lengths(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None 
 
 
 def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
-    """`shape` with -1 replaced by the remaining size.
+    """Return `shape` with the size that `numel` elements require in place of -1.
 
     Raises:
-        ValueError: if it cannot hold `numel` elements.
+        ValueError: if `shape` cannot hold exactly `numel` elements.
     """
     if shape.count(-1) > 1:
         raise ValueError(f"{name}: only one size can be -1, got {list(shape)}")
@@ -85,13 +85,13 @@ def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
 
 
 def reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
-    """Strides that show `old` memory under the shape `new`, or None if there are none.
+    """Return strides by which a tensor of shape `old` can be viewed in the shape `new`; None if no strides can.
 
     Dimensions that are contiguous with each other are merged into runs, which are then cut into the new sizes.
     """
     if prod(new) == 0:
         return contiguous_strides(new)
-    runs: list[list[int]] = []  # [elements, stride of the last one]
+    runs: list[list[int]] = []  # of each run, its number of elements and the stride between them
     for size, stride in zip(old, strides, strict=True):
         if size == 1:
             continue
@@ -154,7 +154,7 @@ def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
 
 @method()
 def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
-    """As `reshape`, but never a copy.
+    """Give the elements, in order, another shape, without a copy; one size may be -1.
 
     Raises:
         TypeError: if a size is no integer.
@@ -208,7 +208,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 
 @public()
 def ravel(input: Tensor) -> Tensor:
-    """Give the elements, in order, one dimension.
+    """Flatten the tensor to a vector of its elements, in order.
 
     Raises:
         AttributeError: if `input` is no tensor.
@@ -428,7 +428,7 @@ _EXPAND = ViewExpr("expand", _view_expand)
 
 @_EXPAND.gradient()
 def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient,)  # summed over the new dimensions by the caller
+    return (gradient,)  # autograd sums it over the expanded dimensions
 
 
 @method()
@@ -513,7 +513,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 
     Args:
         tensors: vectors or numbers; also given as one list.
-        indexing: "ij" (as for None) lets the first vector go along the first dimension, "xy" along the second.
+        indexing: with "ij" (as with None) the first vector varies along the first dimension, with "xy" along the
+            second.
 
     Raises:
         ValueError: if a tensor has more than one dimension, or for another `indexing`.
@@ -555,12 +556,12 @@ def view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: int
     )
 
 
-# The gradients of this and of `DIAGONAL` are in `gathering`.
+# The gradient rules of `SLICE` and `DIAGONAL` are declared in `gathering`.
 SLICE = ViewExpr("slice", view_slice, is_slice=True)
 
 
 def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> Tensor:
-    """`length` elements of a dimension, from `start`, every `step`-th; all counted from the front."""
+    """View `length` elements of the dimension `axis`: every `step`-th from `start` on, counted from the front."""
     return _interpreter.dispatch_view(SLICE, input, (axis, start, length, step))
 
 
@@ -616,10 +617,10 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
-    """The dimension and the index, both counted from the front.
+    """Convert a dimension and an index in it, which may count from the end, to count from the front.
 
     Raises:
-        IndexError: if one does not exist.
+        IndexError: if the dimension or the index does not exist.
     """
     axis = normalize_dim(name, dim, input.ndim)
     size = _size(name, input, axis)
@@ -672,7 +673,7 @@ def split(
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller).
 
-    An empty dimension is cut into exactly that many.
+    A dimension of size 0 is cut into exactly `chunks` pieces.
 
     Raises:
         IndexError: if the dimension does not exist.
@@ -750,7 +751,7 @@ DIAGONAL = ViewExpr("diagonal", view_diagonal)
 
 @public()
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """View the diagonal of two dimensions as the last one; with `offset` > 0, one above the main diagonal.
+    """View the diagonal of two dimensions as the last dimension; with `offset` > 0, a diagonal above the main one.
 
     Raises:
         IndexError: if a dimension does not exist.
