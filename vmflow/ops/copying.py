@@ -111,7 +111,8 @@ def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) ->
             lie without gaps.
 
     Raises:
-        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+        TypeError: if the memory format is none of vmflow's.
+        ValueError: if the memory format is for another number of dimensions.
 
     Example:
         >>> flow.clone(flow.tensor([1, 2]))
@@ -135,7 +136,8 @@ def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, .
     None is C order.
 
     Raises:
-        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+        TypeError: if the memory format is none of vmflow's.
+        ValueError: if the memory format is for another number of dimensions.
 
     Example:
         >>> flow.random.chosen_order("empty", flow.zeros(1, 3, 2, 2), flow.channels_last)
@@ -155,7 +157,8 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
         memory_format: by default C order; `channels_last` is for images, `channels_last_3d` for volumes.
 
     Raises:
-        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+        TypeError: if the memory format is none of vmflow's.
+        ValueError: if the memory format is for another number of dimensions.
 
     Example:
         >>> flow.zeros(1, 3, 2, 2).contiguous(memory_format=flow.channels_last).stride()

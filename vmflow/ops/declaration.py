@@ -37,7 +37,7 @@ def public(
         reflected: the name of a reflected operator to declare as well, such as ``__radd__``: it swaps both operands.
 
     Raises:
-        ValueError: if one of the names is taken.
+        ValueError: if one of the names is already declared.
 
     Example:
         >>> flow.exp is flow.Tensor.exp
@@ -55,7 +55,7 @@ def function(*others: str, own: bool = True, numpy_names: bool = False) -> Calla
     """Declare the decorated function a public function of `vmflow`; see `public`.
 
     Raises:
-        ValueError: if one of the names is taken.
+        ValueError: if one of the names is already declared.
 
     Example:
         >>> hasattr(flow, "cat"), hasattr(flow.Tensor, "cat")
@@ -75,7 +75,7 @@ def method(
     """Declare the decorated function a method of `Tensor`; see `public`.
 
     Raises:
-        ValueError: if one of the names is taken.
+        ValueError: if one of the names is already declared.
 
     Example:
         >>> hasattr(flow, "expand"), hasattr(flow.Tensor, "expand")

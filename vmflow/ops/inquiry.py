@@ -60,7 +60,7 @@ def is_complex(input: Tensor) -> bool:
 
 @public()
 def is_signed(input: Tensor) -> bool:
-    """Whether the dtype has negative numbers: not if it is bool or an unsigned integer.
+    """Whether the tensor's dtype has negative numbers: False for bool and unsigned integers.
 
     Raises:
         AttributeError: if `input` is no tensor.
@@ -149,7 +149,7 @@ def is_nonzero(input: Tensor) -> bool:
 
 @function()
 def numel(input: Tensor) -> int:
-    """The number of elements.
+    """The number of elements of a tensor.
 
     Raises:
         AttributeError: if `input` is no tensor.
@@ -199,10 +199,10 @@ def can_cast(from_: DType, to: DType) -> bool:
 
 @function()
 def broadcast_shapes(*shapes: int | tuple[int, ...]) -> Size:
-    """The shape to which these shapes, given as tuples or for vectors as numbers, broadcast together.
+    """The shape to which these shapes broadcast together; a number stands for the shape of a vector.
 
     Raises:
-        ValueError: if they do not broadcast, or a size is negative.
+        ValueError: if the shapes do not broadcast, or a size is negative.
 
     Example:
         >>> flow.broadcast_shapes((2, 1), 3)

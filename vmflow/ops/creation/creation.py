@@ -84,7 +84,7 @@ def sized_meta(
         placement, sbp: of a global tensor.
 
     Raises:
-        TypeError: if there are no sizes, or one is no integer.
+        TypeError: if there are no sizes, or a size is no integer.
         ValueError: if a size is negative.
 
     Example:
@@ -164,7 +164,7 @@ def tensor(
     Args:
         data: the values.
         dtype, device: of the result; by default the dtype said above, and the device of `vmflow.set_default_device`.
-        requires_grad: whether gradients are computed for it.
+        requires_grad: whether gradients are computed for the tensor.
         pin_memory: accepted by all functions that make tensors, and without effect: vmflow does not pin host memory.
         placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
 
@@ -441,12 +441,12 @@ def zeros(
     Args:
         size: the shape, as ``zeros(2, 3)``, ``zeros((2, 3))`` or ``zeros(size=(2, 3))``.
         dtype, device: the defaults for None.
-        requires_grad: whether gradients are computed for it.
+        requires_grad: whether gradients are computed for the tensor.
         pin_memory: see `tensor`.
         named: `size` by name, and `placement` and `sbp` of a global tensor, see `Tensor.to_global`.
 
     Raises:
-        TypeError: if there are no sizes, or one is no integer.
+        TypeError: if there are no sizes, or a size is no integer.
         ValueError: if a size is negative.
 
     Example:
@@ -469,7 +469,7 @@ def ones(
     """Make a tensor of ones; the arguments are those of `zeros`.
 
     Raises:
-        TypeError: if there are no sizes, or one is no integer.
+        TypeError: if there are no sizes, or a size is no integer.
         ValueError: if a size is negative.
 
     Example:
@@ -493,7 +493,7 @@ def full(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Make a tensor of this size filled with `fill_value`, with a dtype that suits it unless `dtype` says otherwise.
+    """Make a tensor of this size filled with `fill_value`, by default of the dtype that suits the number.
 
     Raises:
         TypeError: if a size is no integer.
@@ -528,10 +528,10 @@ def empty(
     memory_format: memory_format = contiguous_format,
     **named: Any,
 ) -> Tensor:
-    """Make a tensor without initializing its elements, which lie in the order of a memory format.
+    """Make a tensor with uninitialized elements, in the memory order of `memory_format`.
 
     Raises:
-        TypeError: if there are no sizes, or one is no integer.
+        TypeError: if there are no sizes, or a size is no integer.
         ValueError: if a size is negative.
 
     Example:
@@ -601,7 +601,8 @@ def zeros_like(
     """Make a tensor of zeros, by default with the shape, dtype and device of `input`.
 
     Raises:
-        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+        TypeError: if the memory format is none of vmflow's.
+        ValueError: if the memory format is for another number of dimensions.
 
     Example:
         >>> flow.zeros_like(flow.tensor([1, 2]))
@@ -624,7 +625,8 @@ def ones_like(
     """Make a tensor of ones, by default with the shape, dtype and device of `input`.
 
     Raises:
-        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+        TypeError: if the memory format is none of vmflow's.
+        ValueError: if the memory format is for another number of dimensions.
 
     Example:
         >>> flow.ones_like(flow.tensor([5, 6]))
@@ -648,7 +650,7 @@ def full_like(
     """Make a tensor filled with `fill_value`, by default with the shape, dtype and device of `input`.
 
     Raises:
-        ValueError: if the dtype does not hold the value, or the memory format is for other numbers of dimensions.
+        ValueError: if the dtype does not hold the value, or the memory format is for another number of dimensions.
 
     Example:
         >>> flow.full_like(flow.tensor([1, 2]), 7)
@@ -669,10 +671,11 @@ def empty_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """Make a tensor without initializing it, by default with the shape, dtype and device of `input`.
+    """Make a tensor with uninitialized elements, by default with the shape, dtype and device of `input`.
 
     Raises:
-        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+        TypeError: if the memory format is none of vmflow's.
+        ValueError: if the memory format is for another number of dimensions.
 
     Example:
         >>> flow.empty_like(flow.tensor([1, 2])).shape
@@ -709,10 +712,10 @@ def arange(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``start, start + step, ...`` up to but without `end`; with one argument from 0 up to it.
+    """``start, start + step, ...`` up to, without, `end`; ``arange(end)`` starts at 0.
 
-    There are ceil((end - start) / step) numbers, each computed on its own in double precision, so that errors do not
-    add up.  int64 if all arguments are integers, else the default dtype.
+    Each of the ceil((end - start) / step) elements is computed from its index in double precision, so that rounding
+    errors do not add up.  int64 if all arguments are integers, else the default dtype.
 
     Raises:
         ValueError: if `step` is 0 or leads away from `end`, or a limit is not finite.
@@ -772,7 +775,7 @@ def linspace(
 ) -> Tensor:
     """Make a vector of `steps` values from `start` to `end`, both included, at equal distances.
 
-    A single value is `start`.
+    A vector of one element holds `start`.
 
     Raises:
         TypeError: for the dtype bool.

@@ -1,4 +1,4 @@
-"""New tensors from a few numbers: logarithmic ranges, the indices of triangles, strided memory."""
+"""New tensors from a few numbers: `logspace`, `tril_indices`, `triu_indices` and `empty_strided`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def logspace(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Make a vector of `steps` values from ``base ** start`` to ``base ** end``, their exponents at equal distances.
+    """Make a vector of `steps` values from ``base ** start`` to ``base ** end``, with exponents at equal distances.
 
     Raises:
         TypeError: for the dtype bool.

@@ -140,7 +140,7 @@ def add_n(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: if `inputs` is no sequence of tensors.
-        ValueError: if it is empty, or the shapes do not broadcast.
+        ValueError: if `inputs` is empty, or the shapes do not broadcast.
 
     Example:
         >>> flow.add_n([flow.ones(2), flow.ones(2), flow.ones(2)])
@@ -454,7 +454,7 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate of each element; a real tensor itself.
+    """The complex conjugate of each element; a real tensor is returned itself.
 
     Raises no error.
 

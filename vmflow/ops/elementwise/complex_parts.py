@@ -108,7 +108,7 @@ def view_as_complex(input: Tensor) -> Tensor:
 
 @function()
 def real(input: Tensor) -> Tensor:
-    """The real part, a view of the same shape; a real tensor itself.
+    """The real part of each element, a view of the same shape; a real tensor is returned itself.
 
     Raises:
         TypeError: if `input` is no tensor.
@@ -123,7 +123,7 @@ def real(input: Tensor) -> Tensor:
 
 @function()
 def imag(input: Tensor) -> Tensor:
-    """The imaginary part of a complex tensor, a view of the same shape.
+    """The imaginary part of each element of a complex tensor, a view of the same shape.
 
     Raises:
         RuntimeError: if `input` is real: a view needs imaginary parts in memory.
@@ -145,7 +145,7 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex tensor with these real and imaginary parts.  The shapes broadcast.
 
     Raises:
-        TypeError: if an operand is no tensor, or not both are float32 or both float64.
+        TypeError: unless both operands are float32 tensors, or both float64 tensors.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -167,7 +167,7 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex tensor with these absolute values and angles in radians.  The shapes broadcast.
 
     Raises:
-        TypeError: if an operand is no tensor, or not both are float32 or both float64.
+        TypeError: unless both operands are float32 tensors, or both float64 tensors.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -187,8 +187,8 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
 def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The angle of each element in radians.
 
-    The angle of a real number is pi if it is negative, else 0, and nan for nan; its derivative is 0, as is that at
-    the complex 0.  Integers give the default dtype.
+    The angle of a real number is pi if the number is negative, else 0, and nan for nan.  The derivative for real
+    numbers, and at the complex 0, is 0.  Integers give the default dtype.
 
     Raises:
         TypeError: if `input` is no tensor.
@@ -318,7 +318,7 @@ def _set_imag(self: Tensor, value: Tensor | float) -> None:
 
 @attribute("real", _set_real)
 def real_part(self: Tensor) -> Tensor:
-    """The real part, a view of the same shape that can be assigned to; a real tensor itself.
+    """The real part of each element, a view that can be assigned to; a real tensor is returned itself.
 
     Example:
         >>> x = flow.tensor([1 + 2j])
@@ -331,7 +331,7 @@ def real_part(self: Tensor) -> Tensor:
 
 @attribute("imag", _set_imag)
 def imag_part(self: Tensor) -> Tensor:
-    """The imaginary part of a complex tensor, a view of the same shape that can be assigned to.
+    """The imaginary part of each element of a complex tensor, a view that can be assigned to.
 
     Raises:
         RuntimeError: if the tensor is real.

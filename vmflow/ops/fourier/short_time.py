@@ -162,7 +162,7 @@ def _continued(signal: Tensor, reach: int, mode: str) -> Tensor:
 
 
 def _surrounded(pieces: Tensor, size: int) -> Tensor:
-    """Pad the last dimension with zeros on both sides to `size`."""
+    """Pad the last dimension to `size` with zeros on both sides."""
     missing = size - pieces.shape[-1]
     if not missing:
         return pieces

@@ -352,7 +352,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Ten
     """Copy `input` and add the elements of `src` at `index` along `dim`; a repeated index counts each time.
 
     Args:
-        index, src: as of `scatter`, of the shapes given there.
+        index, src: tensors as `scatter` takes them.
 
     Raises:
         TypeError, ValueError, IndexError: as `scatter`.
@@ -368,7 +368,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Ten
 @public(numpy_names=True)
 @out_by_copy()
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """As `gather`, but `input` and `indices` broadcast in the other dimensions; with `dim` None both are flattened.
+    """`gather` along `dim`, where `input` and `indices` broadcast in the other dimensions; for None both are flattened.
 
     Raises:
         TypeError, IndexError: as `gather`.
@@ -404,7 +404,7 @@ _ONE_HOT = OpExpr("one_hot", _infer_one_hot, Form(1, tuple[Size]), "gathering")
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """Encode classes: int64 ones where the index into a new last dimension equals the element, zeros elsewhere.
+    """Encode class indices in a new last dimension: int64, 1 at the index that equals the element, 0 elsewhere.
 
     Args:
         tensor: class indices, integers of any shape.

@@ -159,7 +159,7 @@ _NONZERO = OpExpr("nonzero", _infer_nonzero, Form(1, _Found), "indexing", rememb
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
     """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` a vector for each dimension.
 
-    Waits until the elements are counted, since the shape depends on them.
+    Waits until the non-zero elements are counted, since the shape depends on their number.
 
     Raises:
         AttributeError: if `input` is no tensor.

@@ -368,7 +368,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """Copy `input` and add the slices of `source` to those that the vector `index` names; repetitions count.
+    """Copy `input` and add the slices of `source` to the slices that the vector `index` names; repetitions count.
 
     Raises:
         TypeError: if the index holds no integers, or dtypes differ.
@@ -388,7 +388,7 @@ def index_add(
 @out_by_copy()
 @autocast_as_op
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Copy `input` with the slices of `source` in place of those that the vector `index` names.
+    """Copy `input` with the slices of `source` in place of the slices that the vector `index` names.
 
     Raises:
         TypeError, ValueError, IndexError: as `index_add`.

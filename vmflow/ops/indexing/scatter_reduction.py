@@ -104,7 +104,7 @@ def scatter_reduce(
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Copy `input` and combine the elements of `src` into the elements that `index` names along `dim`.
+    """Copy `input` and combine the elements of `src` with the elements that `index` names along `dim`.
 
     Args:
         input: of any shape.
@@ -152,7 +152,7 @@ def index_reduce(
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Copy `input` and combine the slices of `source` into those that the vector `index` names.
+    """Copy `input` and combine the slices of `source` with the slices that the vector `index` names.
 
     Args:
         input: of any shape.

@@ -81,8 +81,8 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The tensor X for which ``tensordot(X, A, ind)`` is the identity.
 
     Args:
-        A: the first `ind` sizes have the same product as the others.
-        ind: how many dimensions of A belong to the right side of a system of equations; positive.
+        A: a tensor whose first `ind` sizes have the same product as its other sizes.
+        ind: the number of A's first dimensions, over which ``tensordot(X, A, ind)`` sums; positive.
 
     Returns:
         A tensor of shape (*A.shape[ind:], *A.shape[:ind]).

@@ -1,4 +1,4 @@
-"""Distances and similarities of vectors, taken along one dimension."""
+"""Distances and similarities of vectors, which lie along one dimension."""
 
 from __future__ import annotations
 

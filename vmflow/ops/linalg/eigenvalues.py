@@ -69,7 +69,7 @@ def eig(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> Eigen:
     """The eigenvalues of square matrices, in no order, and the eigenvectors as columns of length 1; both complex.
 
     The gradients are defined where all eigenvalues differ.  The gradients of the eigenvectors
-    are defined only for functions that ignore their complex phases.
+    are defined only for functions that ignore the eigenvectors' complex phases.
 
     Args:
         A: (..., n, n), float32, float64, complex64 or complex128.

@@ -185,7 +185,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
 @public("ger")
 @out_by_copy()
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The products of each element of a vector with each element of another: (n,) and (m,) give (n, m).
+    """The products of each element of a vector with each element of another vector: (n,) and (m,) give (n, m).
 
     Raises:
         TypeError: if an operand is no tensor.
@@ -281,7 +281,7 @@ def addr(
 
     Raises:
         TypeError: if `vec1` or `vec2` is no tensor.
-        ValueError: if `input` does not broadcast to the shape of the product, or another operand is no vector.
+        ValueError: if `input` does not broadcast to the shape of the product, or `vec1` or `vec2` is no vector.
 
     Example:
         >>> flow.addr(flow.tensor([100, 200]), flow.tensor([1, 2]), flow.tensor([3, 4]))

@@ -144,7 +144,7 @@ def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal, 0-d.
 
     Raises:
-        ValueError: if `input` has another number of dimensions than two.
+        ValueError: unless `input` has two dimensions.
 
     Example:
         >>> flow.trace(flow.tensor([[1, 2], [3, 4]]))
@@ -159,8 +159,8 @@ def trace(input: Tensor) -> Tensor:
 def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of two or more matrices, in the order of multiplication that takes the fewest operations.
 
-    The first tensor may be a vector, which counts as a row, and the last one a vector, which counts as a column; their
-    added dimensions are removed from the result.
+    The first tensor may be a vector, which counts as a row, and so may the last, which counts as a column; the
+    dimensions added to them are removed from the result.
 
     Raises:
         TypeError: if the dtypes differ.
@@ -225,7 +225,7 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: if the dtypes differ.
-        ValueError: if there is no matrix, one has not two dimensions, or the shapes do not fit.
+        ValueError: if there is no matrix, a tensor has not two dimensions, or the shapes do not fit.
 
     Example:
         >>> flow.chain_matmul(flow.tensor([[1, 2]]), flow.tensor([[1, 0], [0, 1]]), flow.tensor([[3], [4]]))

@@ -93,8 +93,8 @@ def pinv(
         rcond: another name of `rtol`.
         atol: singular values up to this count as 0; 0 by default.  A number, or a tensor that broadcasts with the
             dimensions of A before the last two.
-        rtol: singular values up to this times the largest count as 0, too.  By default the larger of m and n times the
-            dtype's precision, or 0 if there is an `atol`.
+        rtol: singular values up to this times the largest one count as 0, too.  By default the larger of m and n times
+            the dtype's precision, or 0 if there is an `atol`.
         hermitian: whether A is symmetric or Hermitian; then only its lower triangle is read.
 
     Raises:
@@ -149,7 +149,7 @@ def matrix_rank(
     rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The number of singular values that are not 0: (..., m, n) gives (...), int64.
+    """The rank of each matrix, int64: the number of its singular values that are not 0.  (..., m, n) gives (...).
 
     Args:
         A: (..., m, n).

@@ -256,7 +256,7 @@ def lu_unpack(
     Raises:
         TypeError: if the factors are integer, bool or complex, or the pivots are no integers.
         ValueError: if the shapes do not fit.
-        IndexError: for pivots that are no rows, when the result is read; CUDA devices wrap them around.
+        IndexError: for pivots that are no row numbers, when the result is read; CUDA devices wrap them around.
 
     Example:
         >>> flow.lu_unpack(flow.tensor([[2.0, 0.0], [0.5, 4.0]]), flow.tensor([1, 2], dtype=flow.int32)).L
@@ -301,7 +301,7 @@ def lu_solve(
         LU, pivots: (..., n, n) and (..., n).
         B: (..., n, k), or (..., k, n) if not `left`.
         left: on which side A stands.
-        adjoint: whether A.mT takes the place of A.
+        adjoint: whether to solve with A.mT instead of A.
 
     Raises:
         TypeError: if the matrices are integer, bool or complex, or the dtypes differ.

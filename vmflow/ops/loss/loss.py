@@ -141,7 +141,7 @@ def mse_loss(
         input: predictions.
         target: of the same shape; dtypes promote.
         reduction: "mean", "sum" or "none".
-        weight: of each loss, of the same shape; the mean is divided by the sum of the weights.
+        weight: the weight of each loss, of the same shape; with "mean", losses are divided by the sum of the weights.
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
@@ -181,7 +181,7 @@ def l1_loss(
         input: predictions.
         target: of the same shape; dtypes promote.
         reduction: "mean", "sum" or "none".
-        weight: of each loss, of the same shape; the mean is divided by the sum of the weights.
+        weight: the weight of each loss, of the same shape; with "mean", losses are divided by the sum of the weights.
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:

@@ -155,7 +155,7 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` with another distance.
+    """`triplet_margin_loss` with a distance function of the caller's choice.
 
     Args:
         anchor, positive, negative: tensors of one shape, (N, D) or (D,).
@@ -270,7 +270,7 @@ def multi_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The sum over the wrong classes of ``max(0, margin - right score + score)**p``, divided by the number of classes.
+    """The sum over wrong classes of ``max(0, margin - right score + wrong score)**p``, over the number of classes.
 
     Args:
         input: scores, (N, C) or (C,).
@@ -364,7 +364,7 @@ def multilabel_soft_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The mean over the classes of their binary cross-entropies.
+    """The mean over the classes of the binary cross-entropy of each class.
 
     Args:
         input: scores, (N, C) or (C,).
@@ -390,7 +390,7 @@ def multilabel_soft_margin_loss(
 
 @autocast_as_op
 def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
-    """Cosines (N, C), in which that of the right class is made ``cos(m1 * angle + m2) - m3``, for face recognition.
+    """Replace the cosine of each right class by ``cos(m1 * angle + m2) - m3``, for face recognition: (N, C).
 
     Args:
         input: cosines, within [-1, 1].

@@ -412,7 +412,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
         input: (length, samples, channels).
         weight: (kernel length, channels, filters).
         bias: (filters,).
-        pad: zeros at both ends.
+        pad: the number of zeros added at both ends.
 
     Returns:
         (length of the output, samples, filters).

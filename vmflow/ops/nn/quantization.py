@@ -182,7 +182,7 @@ def fake_quantize_per_channel_affine(
     Args:
         input: floating-point.
         scale: a vector, with one element for each index along `axis`.
-        zero_point: the same, int32 or floating-point; not checked, since that would wait for values.
+        zero_point: a vector of the same size, int32 or floating-point; not checked, since that would wait for values.
         axis: the dimension.
         quant_min, quant_max: the limits of integers.
 

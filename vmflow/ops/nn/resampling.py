@@ -163,7 +163,7 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate` by an older name, which warns; the shapes are the same.
+    """Call `interpolate`, by an older name that warns; the shapes are those of `interpolate`.
 
     Raises:
         TypeError, ValueError: as `interpolate`.
@@ -183,7 +183,7 @@ def upsample_nearest(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """`interpolate` by an older name, which warns, in the mode "nearest"; the shapes are the same.
+    """Call `interpolate` in the mode "nearest", by an older name that warns; the shapes are those of `interpolate`.
 
     Raises:
         TypeError, ValueError: as `interpolate`.
@@ -203,7 +203,7 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """`interpolate` by an older name, which warns: the mode "bilinear" with aligned corners, and its shapes.
+    """Call `interpolate` in the mode "bilinear" with aligned corners, and its shapes, by an older name that warns.
 
     Raises:
         TypeError, ValueError: as `interpolate`.

@@ -150,7 +150,7 @@ def fold(
     padding: int | Pair = 0,
     stride: int | Pair = 1,
 ) -> Tensor:
-    """Add columns into an image, at the places where `unfold` takes them.
+    """Add columns into an image, each to the window from which `unfold` copies it.
 
     Args:
         input: (samples, channels * kernel height * kernel width, windows), or without samples, floating-point.

@@ -70,7 +70,7 @@ def max_unpool1d(
     padding: int | tuple[int] = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Put the elements found by `max_pool1d` back to their places; see `max_unpool2d`.
+    """Put the elements found by `max_pool1d` back to their indices, among zeros; see `max_unpool2d`.
 
     Raises:
         TypeError, ValueError, IndexError: as `max_unpool2d`.
@@ -91,7 +91,7 @@ def max_unpool2d(
     padding: int | Pair = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Put the elements found by `max_pool2d` back to their places, among zeros.
+    """Put the elements found by `max_pool2d` back to their indices in the image, among zeros.
 
     Args:
         input: (samples, channels, rows, columns), or (channels, rows, columns).
@@ -122,7 +122,7 @@ def max_unpool3d(
     padding: int | Sizes = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Put the elements found by `max_pool3d` back to their places; see `max_unpool2d`.
+    """Put the elements found by `max_pool3d` back to their indices, among zeros; see `max_unpool2d`.
 
     Raises:
         TypeError, ValueError, IndexError: as `max_unpool2d`.

@@ -1,4 +1,4 @@
-"""Reductions composed of others: variances, norms, and sums over elements that are not nan."""
+"""Reductions composed of other ops: variances, norms, `logsumexp`, and sums over elements that are not nan."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def unique(
         input: of any real dtype.
         sorted: accepted for PyTorch's sake; the result is always sorted.
         return_inverse: whether to return also, in the shape of `input`, the index of each element in the result.
-        return_counts: whether to return also the number of occurrences of each.
-        dim: compares slices along this dimension instead of elements.
+        return_counts: whether to return also the number of occurrences of each distinct element.
+        dim: the dimension whose slices are compared; by default single elements are.
 
     Returns:
         The distinct elements; if `return_inverse` or `return_counts` is true, a tuple ``(elements, inverse, counts)``
@@ -141,13 +141,13 @@ def _slices(name: str, input: Tensor, dim: int) -> int | None:
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """Remove each element that equals the one before.  Waits for the tensor.
+    """Remove each element that equals the element before it.  Waits for the tensor.
 
     Args:
         input: of any real dtype.
         return_inverse: whether to return also, in the shape of `input`, the index in the result of each element's run.
         return_counts: whether to return also the length of each run.
-        dim: compares slices along this dimension instead of elements.
+        dim: the dimension whose slices are compared; by default single elements are.
 
     Returns:
         The remaining elements; if `return_inverse` or `return_counts` is true, a tuple ``(elements, inverse, counts)``
@@ -199,13 +199,13 @@ _BINCOUNT = OpExpr("bincount", _infer_bincount, Form((1, 2), tuple[Size]), "sear
 
 @public()
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """Count the occurrences of each number from 0 to the largest.  Waits for the tensor.
+    """Count the occurrences of each integer from 0 to the largest element.  Waits for the tensor.
 
     Args:
         input: a vector of integers, none negative.
         weights: the weight of each number, of the shape of `input`; 1 by default.  The sums are float32 for float32,
             else float64.
-        minlength: the least number of counts.
+        minlength: the least length of the result.
 
     Raises:
         TypeError: if the tensor holds no integers.

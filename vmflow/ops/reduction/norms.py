@@ -40,7 +40,7 @@ def matrix_norm(
         dtype: the dtype to which `A` is converted first.
 
     Raises:
-        TypeError: for integers, or a dtype of another kind.
+        TypeError: for integers, or a `dtype` that does not hold the numbers of `A`.
         ValueError: for another `ord`, equal dimensions, or less than two dimensions.
         IndexError: if a dimension does not exist.
 

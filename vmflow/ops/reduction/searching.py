@@ -62,7 +62,7 @@ def searchsorted(
         input: the values, or one number.
         out_int32: whether the result is int32 and not int64.
         right: whether to insert a value behind elements that equal it, instead of before them.
-        side: "right" or "left", the same choice in words.
+        side: "right" or "left", in place of `right`.
         sorter: the indices that sort the sequence, if it is not sorted.
 
     Raises:
@@ -110,7 +110,7 @@ def bucketize(
         input: the values, or one number.
         boundaries: a vector.
         out_int32: whether the result is int32 and not int64.
-        right: whether a value that equals a boundary lies above it.
+        right: whether a value that equals a boundary belongs to the interval above that boundary.
 
     Raises:
         ValueError: if `boundaries` is no vector.

@@ -36,11 +36,11 @@ def diff(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The differences of neighbours along `dim`, taken `n` times; for bools, whether they differ.
+    """The differences of neighbouring elements along `dim`, taken `n` times; for bools, whether neighbours differ.
 
     Args:
         input: of at least one dimension.
-        n: the number of times, 0 or more; each leaves one element less.
+        n: how many times differences are taken, 0 or more; each time leaves one element less.
         dim: the dimension of the neighbours.
         prepend, append: tensors that are joined to `input` along `dim` first, unless `n` is 0.
 
@@ -93,7 +93,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
 
 @function()
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1) -> Tensor:
-    """As `trapezoid`, up to each point but the first: the result has one element less along `dim`.
+    """The integrals, as of `trapezoid`, up to each point but the first: one element less than `y` along `dim`.
 
     Raises:
         IndexError: if the dimension does not exist.

@@ -88,7 +88,7 @@ def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
 @function()
 @out_by_copy()
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Stack tensors along the third dimension, which vectors and matrices are given first.
+    """Join tensors along the third dimension; vectors and matrices first get three dimensions, as by `atleast_3d`.
 
     Raises:
         ValueError: if there is no tensor, or other sizes than the third differ.
@@ -156,7 +156,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     """Cut a dimension into pieces of the given sizes.
 
     Raises:
-        ValueError: if they do not add up to the dimension's.
+        ValueError: if the sizes do not add up to the dimension's size.
 
     Example:
         >>> flow.split_with_sizes(flow.arange(4), [1, 3])
@@ -182,7 +182,7 @@ def _split_along(
 
 @public()
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Cut the second dimension, or that of a vector, before each of these indices or into this many equal pieces.
+    """Cut the second dimension, or a vector, before each of these indices or into this many equal pieces.
 
     Raises:
         ValueError: if the pieces would not be equal, or for a 0-d tensor.

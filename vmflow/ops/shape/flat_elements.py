@@ -52,7 +52,7 @@ def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @function()
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Convert indices into a flattened tensor of this shape to indices for each dimension.
+    """Convert indices into a flattened tensor of `shape` to an index for each dimension of `shape`.
 
     Args:
         indices: integers of any shape, not negative; no index is checked against the shape.
@@ -151,7 +151,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @method()
 def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Replace each element by the result that a Python function returns for it; waits for the values, and is slow.
+    """Replace each element x by ``callable(x)``, a Python function's result.  Waits for the values, and is slow.
 
     Raises:
         TypeError: if the tensor is not on the CPU.
@@ -165,7 +165,7 @@ def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
 @method()
 def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """Replace each element by ``callable(element, other)``, with the element of `tensor`, which broadcasts, as other.
+    """Replace each element by ``callable(element, tensor's)``, where `tensor` broadcasts to this tensor's shape.
 
     Raises:
         TypeError: if a tensor is not on the CPU.
@@ -180,7 +180,7 @@ def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> T
 
 @method()
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
-    """As `map_`, with a function of three elements and two further tensors, which broadcast to this one's shape.
+    """Replace each element by ``callable(element, x's, y's)``, where `x` and `y` broadcast to this tensor's shape.
 
     Raises:
         TypeError: if a tensor is not on the CPU.

@@ -204,7 +204,7 @@ def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
 
 @public()
 def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """As `repeat`, but fewer numbers than dimensions apply to the last ones.
+    """Repeat the tensor this many times along each dimension; fewer numbers than dimensions apply to the last ones.
 
     Raises:
         TypeError: if a number is no integer.

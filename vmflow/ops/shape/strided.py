@@ -219,7 +219,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
     Raises:
         IndexError: if the dimension or the index does not exist.
-        ValueError: if the shape of `src` is not that of the part.
+        ValueError: if the shape of `src` is not that of ``input.select(dim, index)``.
 
     Example:
         >>> flow.select_scatter(flow.zeros(2, 2), flow.ones(2), 0, 1)
@@ -249,7 +249,7 @@ def slice_scatter(
 
     Raises:
         IndexError: if the dimension does not exist.
-        ValueError: if the shape of `src` is not that of the part, or the step is not positive.
+        ValueError: if the shape of `src` is not that of the slice, or the step is not positive.
 
     Example:
         >>> flow.slice_scatter(flow.zeros(4), flow.ones(2), start=1, end=3)
@@ -315,7 +315,7 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
     """Fill the main diagonal: the elements all of whose indices are the same.
 
     Args:
-        input: of two dimensions, or of more that have one size.
+        input: of two dimensions, or of more dimensions that all have the same size.
         fill_value: a number.
         wrap: whether the diagonal of a matrix with more rows than columns begins again one row below its end.
 
@@ -345,9 +345,9 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
 
 @viewed_in_place(documented=True)
 def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
-    """Give the tensor another shape, with the same elements in the order in which they lie in memory.
+    """Give the tensor another shape, with the same elements in the same order.
 
-    Additional elements are uninitialized; then the tensor moves to memory of its own.
+    Additional elements are uninitialized; for them, or if it is not contiguous, the tensor moves to new memory.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.

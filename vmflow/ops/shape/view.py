@@ -133,7 +133,7 @@ def _reshape_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """Give the elements, in order, another shape; one size may be -1.
 
-    A view where the strides allow one, else a copy.
+    The result is a view if the strides allow it, else a copy.
 
     Raises:
         TypeError: if a size is no integer.
@@ -242,7 +242,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @public(numpy_names=True)
 def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
-    """Split a dimension into several of these sizes; one may be -1.
+    """Split a dimension into several dimensions of these sizes; one size may be -1.
 
     Raises:
         IndexError: if the dimension does not exist.
@@ -264,7 +264,7 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 @public(numpy_names=True)
 @viewed_in_place()
 def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
-    """Remove the dimensions of size 1: all, or those among `dim`.
+    """Remove all dimensions of size 1, or only dimensions in `dim` if they have size 1.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -389,7 +389,7 @@ def reversed_dims(input: Tensor) -> Tensor:
 
 @public("moveaxis")
 def movedim(input: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
-    """Move dimensions to other positions; the rest keep their order.
+    """Move dimensions to other positions; all other dimensions keep their order.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -601,7 +601,7 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 @public(numpy_names=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """View one index of a dimension, which disappears.
+    """View the slice at one index of a dimension, without that dimension.
 
     Raises:
         IndexError: if the dimension or the index does not exist.
@@ -640,7 +640,7 @@ def _size(name: str, input: Tensor, axis: int) -> int:
 def split(
     tensor: Tensor, split_size_or_sections: int | list[int] | tuple[int, ...], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Cut a dimension into pieces of one size (the last may be smaller), or of a list of sizes.
+    """Cut a dimension into pieces of one size (the last may be smaller), or of the sizes in a list.
 
     Raises:
         IndexError: if the dimension does not exist.
@@ -719,7 +719,7 @@ def tensor_split(
 
 @public(numpy_names=True)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Split a tensor into the slices along a dimension, which disappears.
+    """Split a tensor into its slices along a dimension, without that dimension.
 
     Raises:
         IndexError: if the dimension does not exist.
@@ -782,7 +782,7 @@ def mT(self: Tensor) -> Tensor:
 
 @method()
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
-    """Sum over the dimensions along which a tensor of these sizes would have to be broadcast to this one.
+    """Sum the tensor to these sizes: over the dimensions along which they would broadcast to this tensor's shape.
 
     Raises:
         ValueError: if these sizes do not broadcast to the tensor's.
