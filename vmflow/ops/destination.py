@@ -1,7 +1,7 @@
 """The argument ``out``: results of functions written into an existing tensor.
 
-As in PyTorch, a call with `out` records no gradient, and is an error if an operand requires one.  Unlike in PyTorch,
-`out` is not resized: it must have the result's shape, and a dtype that can hold the result.
+As in PyTorch, a call with `out` records no gradient, and is an error where a gradient would have to be recorded.
+Unlike in PyTorch, `out` is not resized: it must have the result's shape, and a dtype that can hold the result.
 """
 
 from __future__ import annotations

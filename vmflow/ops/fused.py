@@ -52,8 +52,8 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
         numbers = tuple([decoded(scalar) for scalar in scalars])
         plan = _plan(name, attributes, operand_metas, tuple([type(number) for number in numbers]))
         (output,) = plan.outputs
-        # An elementwise op says in which dtype it computes: that of a comparison, or of the absolute value of complex
-        # numbers, is not the result's.
+        # The dtype in which an elementwise op computes may differ from the result's: comparisons give bools, absolute
+        # values of complex numbers real ones.
         compute = plan.details.compute if isinstance(plan.details, Elementwise) else output.dtype
         kernel, cost = plan.kernel, plan.cost
         fused_steps.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))

@@ -307,7 +307,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
 
     Args:
         buffer: the object; a read-only one is copied.
-        dtype: of the elements, which follow each other.
+        dtype: of the elements, which lie in the buffer without gaps.
         count: the number of elements, by default all that fit.
         offset: the number of bytes to skip at the beginning.
         requires_grad: whether gradients are recorded.

@@ -56,7 +56,7 @@ def logspace(
     exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device, placement=placement, sbp=sbp)
     values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
     if placement is not None:
-        values = values.to_global(placement, sbp)  # computed locally: the power of partial sums is wrong
+        values = values.to_global(placement, sbp)  # `pow` sums exponents that are partial sums
     return values.requires_grad_() if requires_grad else values
 
 

@@ -571,7 +571,7 @@ def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tenso
     base, power = (
         cast(operand, double) if isinstance(operand, _tensors.Tensor) else operand for operand in (input, exponent)
     )
-    # A number becomes a float or a complex number: an integer would make `pow` an integer power, which has more errors.
+    # Numbers become floats or complex numbers, so that `pow` does not apply its rules for integers to them.
     widened: Any = float if double is dtypes.float64 else complex
     return pow(
         base if isinstance(base, _tensors.Tensor) else widened(base),

@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 @method("__getitem__", own=False)
 def getitem(input: Tensor, index: Any) -> Tensor:
-    """``input[index]``.
+    """Index a tensor: ``input[index]``.
 
     Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
     copy, by numpy's rules: they broadcast with each other, and if they are not adjacent in the index, their dimensions
-    come first.  An integer next to index tensors is a view, as in PyTorch, and no index tensor.  The function waits
-    for masks, since the shape of the result depends on their values.
+    come first.  An integer is applied first, as a view, and does not count as an index tensor, as in PyTorch.  The
+    function waits for masks, since the shape of the result depends on their values.
 
     Raises:
         IndexError: if there are too many indices, or an integer or a mask does not fit; when the result is read, if an

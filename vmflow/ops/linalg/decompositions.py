@@ -191,7 +191,7 @@ _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True
 
 @_CHOLESKY.gradient(outputs=(0,))
 def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Compute the gradient by I. Murray, Differentiation of the Cholesky decomposition (2016), made symmetric."""
+    """Compute a symmetric gradient of `cholesky` (I. Murray, Differentiation of the Cholesky decomposition, 2016)."""
     _check_gradient("cholesky", node)
     lower = node.output(0)
     inside = _halved_diagonal(tril(matmul(lower.mT, gradient)))
@@ -494,7 +494,7 @@ _SVDVALS = factored(
 
 @_SVD.gradient(outputs=(0, 1, 2))
 def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradients) -> tuple[Tensor]:
-    """Compute the gradient by J. Townsend, Differentiating the singular value decomposition (2016).
+    """Compute the gradient of `svd` (J. Townsend, Differentiating the singular value decomposition, 2016).
 
     Gradients of singular vectors beyond the first min(m, n) are ignored.
     """

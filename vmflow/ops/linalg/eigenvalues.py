@@ -45,7 +45,7 @@ _EIG = OpExpr("eig", _infer_eig, Form(1), "decompositions")
 
 @_EIG.gradient(outputs=(0, 1))
 def _eig_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) -> tuple[Tensor]:
-    """Compute the gradient by C. Boeddeker and others, On the computation of complex-valued gradients (2017).
+    """Compute the gradient of `eig` (C. Boeddeker and others, On the computation of complex-valued gradients, 2017).
 
     It accounts for the normalization of eigenvectors to length 1.
     """

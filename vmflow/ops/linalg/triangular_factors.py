@@ -91,7 +91,7 @@ _LU_FACTOR = OpExpr("lu_factor", _infer_lu_factor, Form(1, tuple[bool]), "decomp
 
 @_LU_FACTOR.gradient(outputs=(0, 1, 2))
 def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_info: None) -> tuple[Gradients]:
-    """Compute the gradient of the LU factors by the matrix, of any shape, from the gradient of both packed factors.
+    """Compute the gradient of `lu_factor` by its matrix, of any shape, from `gradient`, that of the packed L and U.
 
     S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010).  For a matrix with a 0
     on the diagonal of U, elements are nan, or 0 where the factors' gradient is 0.

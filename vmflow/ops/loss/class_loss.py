@@ -82,7 +82,7 @@ def _cases(name: str, metas: Metas, options: _Options) -> Cases:
 
 
 def _check_gradient(cases: Cases, gradient: TensorMeta, target: TensorMeta, total: TensorMeta) -> None:
-    """Raise TypeError or ValueError unless `gradient` is one of the loss, and `total` the divisor of its mean."""
+    """Raise TypeError or ValueError unless `gradient` fits the loss, and `total` is the divisor of its mean."""
     name = cases.name
     check_floating(name, gradient)
     check_shape(name, "a gradient", gradient, target.shape if cases.reduction == "none" else ())

@@ -120,7 +120,7 @@ def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
 
 
 def _even(input: Tensor, wanted: Sizes) -> Sizes | None:
-    """Return the size of the windows if it divides the input into `wanted` equal windows, else None."""
+    """Return the size of the windows if `wanted` windows of equal size divide the input exactly, else None."""
     lengths = input.shape[-len(wanted) :]
     if any(length % count for length, count in zip(lengths, wanted, strict=True)):
         return None

@@ -39,9 +39,9 @@ def _clipped(place: Tensor, size: int) -> Tensor:
 
 
 def _reflected(place: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Reflect positions, in elements, into the image: at the centres of its border elements if `align_corners`.
+    """Reflect positions, in elements, into the image, at the centres or the outer edges of its border elements.
 
-    Otherwise at their outer edges."""
+    The centres reflect if `align_corners`."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
         return place.detach() * 0

@@ -57,7 +57,7 @@ def attended(
     need_weights: bool,
     average: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute multi-head attention up to, without, the output projection.
+    """Compute multi-head attention without the output projection that follows it in the layer.
 
     Args:
         name: of the function or layer, for errors.
@@ -127,7 +127,7 @@ def _heads(rows: Tensor, count: int) -> Tensor:
 
 
 def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key: Tensor) -> Tensor | None:
-    """Combine both masks to the one that `scaled_dot_product_attention` takes; None if both are None."""
+    """Combine `attn_mask` and `key_padding_mask` to one mask for `scaled_dot_product_attention`, or None."""
     count = projections.heads
     batch, length, others = query.shape[0], query.shape[1], key.shape[1]
     if projections.static_k is not None:

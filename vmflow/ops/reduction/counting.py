@@ -63,7 +63,7 @@ def _infer_distinct(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     """Infer the op of distinct elements.
 
     Results: the distinct elements, in a tensor that would hold all elements; the index of each element's value among
-    them; the number of occurrences of each; and their number, 0-d."""
+    them; the number of occurrences of each; and the number of distinct elements, 0-d."""
     consecutive, dim = cast("tuple[bool, int | None]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:

@@ -91,7 +91,7 @@ def reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
     """
     if prod(new) == 0:
         return contiguous_strides(new)
-    runs: list[list[int]] = []  # of each run, its number of elements and the stride between them
+    runs: list[list[int]] = []  # [number of elements, stride between them] of each run
     for size, stride in zip(old, strides, strict=True):
         if size == 1:
             continue
@@ -428,7 +428,7 @@ _EXPAND = ViewExpr("expand", _view_expand)
 
 @_EXPAND.gradient()
 def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient,)  # autograd sums it over the expanded dimensions
+    return (gradient,)  # autograd, the caller, sums it over the expanded dimensions
 
 
 @method()
