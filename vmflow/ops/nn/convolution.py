@@ -229,8 +229,8 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
 def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
     family = FAMILIES[len(window.stride)]
     result = _interpreter.dispatch(family.convolution, (input, weight), window._replace(size=None))
-    # A transposed convolution whose output_padding reaches the stride has room for more windows in its output than it
-    # has input elements: cut the surplus ones.
+    # If the output_padding of a transposed convolution reaches the stride, more windows fit into its output than it has
+    # input elements: cut the surplus windows.
     for dim in range(2, family.rank + 2):
         if result.shape[dim] != like.shape[dim]:
             result = result.narrow(dim, 0, like.shape[dim])
