@@ -1,4 +1,4 @@
-"""Automatic mixed precision: ops in the dtype that suits them, and losses scaled so that small gradients survive."""
+"""Automatic mixed precision: `autocast` chooses the dtype of each op; `GradScaler` keeps small gradients from vanishing."""
 
 from .autocasting import (
     autocast as autocast,

@@ -1,4 +1,4 @@
-"""`autocast`: choose the dtype of each op by its kind."""
+"""`autocast`: choose the dtype in which each op computes by the op's name."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _CASTABLE: Final = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 
 
 class autocast:
-    """Within, matrix products and convolutions compute in a lower precision, and ops that need float32 in that.
+    """Within this block, matrix products and convolutions compute in bfloat16 or float16, and delicate ops in float32.
 
     Operands are cast when an op is issued, and gradients come back in the operands' own dtypes.  float64, complex and
-    integer tensors are left alone, and so are ops in place.  The lists are in `vmflow.amp.policy`.  A backward pass
-    computes in the dtypes of the forward pass, wherever it is started.
+    integer tensors are left alone, and so are ops in place.  `vmflow.amp.policy` lists the dtype of every op.  A
+    backward pass computes in the dtypes of the forward pass, within or outside the block.
 
-    On the CPU this saves memory and shows the effect of lower precision on a model, but saves no time: bfloat16 and
+    On the CPU autocast saves memory and shows the effect of lower precision on a model, but saves no time: bfloat16 and
     float16 arithmetic is emulated, and slower than float32.
 
-    A context manager, or a decorator for functions, coroutine functions and generators.  It belongs to the task or
-    thread that enters it, and to the tasks that one starts.
+    A context manager, or a decorator for functions, coroutine functions and generators.  It holds for the task or
+    thread that enters it, and for the tasks started within.
 
     Args:
-        device_type: whose tensors are cast, "cpu" for instance.
+        device_type: the type of device whose tensors are cast, "cpu" for instance.
         dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 elsewhere.
-        enabled: False to cast nothing in this block, also inside another one.
+        enabled: False to cast nothing in this block, even if an outer `autocast` is on.
         cache_enabled: cast a parameter once for the whole of the outermost block, not at each use.
 
     Raises:
         TypeError: if `device_type` is no string, or `dtype` no dtype.
-        ValueError: for another dtype.
+        ValueError: if `dtype` is neither bfloat16 nor float16.
 
     Example:
         >>> with flow.autocast("cpu", dtype=flow.bfloat16):
@@ -87,7 +87,7 @@ class autocast:
         return carried(function, _set, self._casts)
 
     def _casts(self) -> Casts | None:
-        """The casts within the block, from those of the outer block."""
+        """The `Casts` for the block: those of the surrounding `autocast`, changed for this block's device type."""
         around: Casts | None = MODE.get().autocast
         chosen = {} if around is None else dict(around.chosen)
         chosen.pop(self.device_type, None)
@@ -101,7 +101,7 @@ class autocast:
 
 @attrs.frozen(eq=False)
 class _Kept:
-    """A parameter that was cast, and the conditions under which the cast may be used again."""
+    """A cached cast of a parameter, with the parameter's version and the grad mode, machine and scope it is valid for."""
 
     original: Tensor
     cast: Tensor
@@ -118,10 +118,10 @@ class _Kept:
 
 @attrs.frozen(eq=False)
 class Casts:
-    """Casts the operands of ops; the value of `Mode.autocast`.
+    """The state of autocast, as `Mode.autocast` holds it; its methods cast the operands of ops.
 
     Attributes:
-        chosen: the lower precision of each type of device.
+        chosen: bfloat16 or float16 by type of device; types of device without autocast are missing.
         cache: parameters that were cast already, None to cast them anew each time.
     """
 
@@ -129,12 +129,15 @@ class Casts:
     cache: dict[Any, _Kept] | None
 
     def operands(self, name: str, inputs: tuple[Tensor, ...], mode: Mode) -> tuple[Tensor, ...]:
-        """The operands to call the op with."""
+        """Return the inputs of the op `name`, cast to the dtype that autocast chooses for this op."""
         wanted = self._wanted(name, inputs)
         return inputs if wanted is None else tuple([self._cast(operand, wanted, mode) for operand in inputs])
 
     def call(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a function of several ops that counts as one, see `vmflow.ops.autocasting`."""
+        """Call a function of several ops with cast arguments, and without autocast for the ops within the function.
+
+        `vmflow.ops.autocasting` marks such functions, which have a dtype of their own in the policy.
+        """
         arguments = (*args, *kwargs.values())
         wanted = self._wanted(name, tuple([argument for argument in arguments if isinstance(argument, Tensor)]))
         if wanted is None or kwargs.get("out") is not None:
@@ -152,7 +155,7 @@ class Casts:
             _set(self)
 
     def _wanted(self, name: str, inputs: tuple[Tensor, ...]) -> DType | None:
-        """The dtype to cast operands to; None to leave them alone."""
+        """The dtype to cast the operands of the op `name` to; None to leave them alone."""
         kind = CLASSES.get(name, CastTo.AS_GIVEN)
         lower = None if kind is CastTo.AS_GIVEN else self._lower(inputs)
         if lower is None or kind is CastTo.LOWER:
@@ -168,7 +171,8 @@ class Casts:
             return tensor
         if self.cache is None or not (tensor.requires_grad and tensor.is_leaf) or wanted not in _LOW:
             return copying.cast(tensor, wanted)
-        # A cast made without a history, or within a scope that may be cancelled, cannot be used elsewhere.
+        # A cached cast is used again only under the grad mode, machine and scope that made it: a cast made under
+        # no_grad has no gradient, and one made in a scope that is cancelled may never be computed.
         surroundings = (mode.grad or None, mode.machine, mode.scope)
         key = (id(tensor), wanted)
         kept = self.cache.get(key)
@@ -189,7 +193,10 @@ def _default(device_type: str) -> DType:
 
 
 def _set(casts: Any) -> Any:
-    """Set the casts, and return the former ones; not by a context variable's token, which other tasks cannot use."""
+    """Set `Mode.autocast`, and return its former value.
+
+    `ContextVar.reset` would not do: its token fails in another task, and a generator may go on in another task.
+    """
     mode = MODE.get()
     if mode.autocast is not casts:
         MODE.set(mode.replace(autocast=casts))
@@ -197,7 +204,7 @@ def _set(casts: Any) -> Any:
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether there is such a type of device: autocast works on all of them.
+    """Whether autocast works on this type of device: True for all types of device that vmflow knows.
 
     Raises:
         TypeError: if `device_type` is no string.
@@ -214,7 +221,7 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: str = "cpu") -> bool:
-    """Whether operands on this type of device are cast here.  Raises no errors.
+    """Whether an `autocast` that is on for this type of device surrounds the caller.  Raises no errors.
 
     Example:
         >>> with flow.autocast("cpu"):
@@ -226,7 +233,7 @@ def is_autocast_enabled(device_type: str = "cpu") -> bool:
 
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
-    """The lower precision on this type of device: that of an `autocast` around, or the default.  Raises no errors.
+    """The dtype of the surrounding `autocast` for this type of device, else the default dtype.  Raises no errors.
 
     Example:
         >>> flow.get_autocast_dtype("cpu")
@@ -239,12 +246,12 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
 def custom_fwd(
     fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: DType | None = None
 ) -> Callable[..., Any]:
-    """Decorates the `forward` of an `autograd.Function`: records for `custom_bwd` whether autocast was on.
+    """Decorate the `forward` of an `autograd.Function`: record for `custom_bwd` whether autocast was on.
 
     Args:
         fwd: the method; without it, a decorator is returned.
-        device_type: on which type of device.
-        cast_inputs: if autocast is on, cast floating-point arguments to this, and run forward without autocast.
+        device_type: the type of device whose autocast counts.
+        cast_inputs: if autocast is on, cast floating-point arguments to this dtype, and run `fwd` without autocast.
 
     Raises no errors itself.
 
@@ -276,11 +283,11 @@ def custom_fwd(
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
-    """Decorates the `backward` of an `autograd.Function`: it runs with autocast as `custom_fwd` has recorded it.
+    """Decorate the `backward` of an `autograd.Function`: run it with autocast on or off as `custom_fwd` recorded.
 
     Args:
         bwd: the method; without it, a decorator is returned.
-        device_type: on which type of device.
+        device_type: the type of device whose autocast counts.
 
     Raises no errors itself.
 
@@ -308,7 +315,10 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
 
 
 def _cast_all(value: Any, device_type: str, dtype: DType) -> Any:
-    """`value` with each castable tensor in it cast."""
+    """Copy `value`, a tensor or nested lists, tuples and dicts, with its tensors of float32 or less cast to `dtype`.
+
+    Tensors on other types of device than `device_type` are left alone.
+    """
     if isinstance(value, Tensor):
         wanted = value.device.type == device_type and value.dtype in _CASTABLE
         return copying.cast(value, dtype) if wanted else value

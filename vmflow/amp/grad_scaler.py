@@ -17,27 +17,27 @@ from vmflow.optim.optimizer import Optimizer
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-# How far an optimizer has come between two calls of `update`.
+# Whether an optimizer has called nothing, `unscale_` or `step` since the last `GradScaler.update`.
 _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 
 
 class GradScaler:
-    """Scales losses, divides gradients again before the step, and skips the step if one is infinite or NaN.
+    """Multiplies losses by a scale, divides gradients by it before a step, and skips steps with infinite gradients.
 
-    No call waits: the scale is a tensor, the instruction of the step checks by itself whether all gradients are finite,
-    and `update` is an instruction as well.  Gradients may be summed over several backward passes before the step, as
-    long as `update` is called only after it.
+    No call waits: the scale is a tensor, the instruction of the step checks by itself whether all gradients are finite
+    (neither infinite nor NaN), and `update` is an instruction as well.  Gradients may be summed over several backward
+    passes before the step, as long as `update` is called only after the step.
 
     Args:
-        device: of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
+        device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
         init_scale: the scale at first.
         growth_factor: multiplies the scale after `growth_interval` steps in a row that were not skipped.
         backoff_factor: multiplies the scale after a step that was skipped.
-        growth_interval: see `growth_factor`.
-        enabled: False to do nothing at all, but take the steps.
+        growth_interval: the number of steps in a row, none skipped, after which the scale grows.
+        enabled: False to scale nothing and skip no step: `step` only calls `optimizer.step`.
 
     Raises:
-        ValueError: for factors that do not grow and shrink.
+        ValueError: if `growth_factor` is not above 1, or `backoff_factor` not between 0 and 1.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -75,20 +75,24 @@ class GradScaler:
         self._found: dict[Optimizer, Tensor] = {}
 
     def _tensors(self, device: Device | None = None) -> tuple[Tensor, Tensor]:
-        """The scale, and the number of steps since it was changed last; made at first use, on `device` by default."""
+        """The tensors of the scale and of the number of steps since the scale changed; made at the first call.
+
+        They are made on the scaler's own device, else on `device`.
+        """
         if self._scale is None or self._growth_tracker is None:
             chosen = self._device or device or "cpu"
-            # They outlive the scope around, and the building of a graph.
+            # The two tensors are kept for later steps, so a surrounding scope must not cancel them, and a graph that
+            # is being built must not record them.
             with scope(shield=True), eagerly():
                 self._scale = full((), self._init_scale, dtype=dtypes.float32, device=chosen)
                 self._growth_tracker = full((), self._init_growth_tracker, dtype=dtypes.int32, device=chosen)
         return self._scale, self._growth_tracker
 
     def scale(self, outputs: Any) -> Any:
-        """A tensor, or each of several in lists and tuples, times the scale.
+        """Multiply a tensor, or each tensor in nested lists and tuples, by the scale.
 
         Raises:
-            TypeError: for anything else.
+            TypeError: if `outputs` holds anything else.
         """
         if not self._enabled:
             return outputs
@@ -100,11 +104,11 @@ class GradScaler:
         raise TypeError(f"GradScaler.scale: expected a tensor or several, got {type(outputs).__name__}")
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients of an optimizer by the scale: before clipping them, for instance.  `step` does it else.
+        """Divide the gradients of an optimizer by the scale, for instance to clip them.  Else `step` divides them.
 
         Raises:
-            RuntimeError: if it was done, or the step taken, since the last `update`.
-            ValueError: for gradients in float16, which might not survive it.
+            RuntimeError: if `unscale_` or `step` was called for this optimizer since the last `update`.
+            ValueError: for gradients in float16, which division by the scale might turn into 0.
         """
         if not self._enabled:
             return
@@ -125,13 +129,14 @@ class GradScaler:
         self._stages[optimizer] = _UNSCALED
 
     def _unscaled(self, gradients: list[Tensor]) -> Tensor:
-        """Divide them, by one instruction for each device; returns how many devices have infinite or NaN gradients."""
+        """Divide gradients by the scale, by one instruction a device; return a tensor above 0 if some are not finite."""
         scale, _ = self._tensors()
         findings: list[Tensor] = []
         for device in dict.fromkeys([gradient.device for gradient in gradients]):
             chosen = [gradient for gradient in gradients if gradient.device is device]
             with scope(shield=True):
-                # Not zero until the check has run: if a scope drops the check, the step must be skipped.
+                # This flag is 1 until the instruction has checked the gradients: if a cancelled scope drops that
+                # instruction, the optimizer's step must be skipped.
                 findings.append(full((), 1.0, device=device, dtype=dtypes.float32))
             size = sum([gradient.numel() for gradient in chosen])
             kernel = choose_update("unscale", device).kernel()
@@ -142,16 +147,16 @@ class GradScaler:
         return total
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Take a step that does nothing if a gradient is infinite or NaN.
+        """Take a step of the optimizer that does nothing if a gradient is infinite or NaN.
 
-        For an optimizer with a `step` of its own it waits first, to know whether to step.
+        If the optimizer's class overrides `Optimizer.step`, this call first waits to know whether gradients are finite.
 
         Args:
-            optimizer: whose gradients come from a scaled loss.
-            args, kwargs: of such a `step`; others take none.
+            optimizer: an optimizer whose parameters' gradients come from a scaled loss.
+            args, kwargs: for an overridden `step`; `Optimizer.step` takes none here.
 
         Raises:
-            RuntimeError: if it was called for this optimizer since the last `update`.
+            RuntimeError: if `step` was called for this optimizer since the last `update`.
             ValueError: for a closure: its loss is not scaled.
         """
         if not self._enabled:
@@ -170,10 +175,10 @@ class GradScaler:
         return optimizer.step_unless(found)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Adapt the scale to the gradients since the last time, or set it to `new_scale`.
+        """Grow or shrink the scale by whether gradients were finite since the last `update`, or set it to `new_scale`.
 
         Raises:
-            RuntimeError: if no gradients were checked since the last time.
+            RuntimeError: without `new_scale`, if no gradients were unscaled since the last `update`.
         """
         if not self._enabled:
             return
@@ -193,7 +198,10 @@ class GradScaler:
 
     @contextmanager
     def between_updates(self) -> Iterator[None]:
-        """Within, it is as right after an `update`; afterwards as it was before, also if something was raised."""
+        """A block within which the scaler acts as right after `update`; its end restores the record of earlier calls.
+
+        The record of `unscale_` and `step` calls is restored also if the block raises.
+        """
         kept = self._stages, self._found
         self._stages, self._found = {}, {}
         try:
@@ -219,7 +227,7 @@ class GradScaler:
         return float(self._init_scale if self._scale is None else self._scale.item())
 
     def get_growth_factor(self) -> float:
-        """The factor by which the scale grows."""
+        """The factor that multiplies the scale after `growth_interval` steps that were not skipped."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -227,7 +235,7 @@ class GradScaler:
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """The factor of the scale after a step that was skipped."""
+        """The factor that multiplies the scale after a step that was skipped."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
@@ -235,7 +243,7 @@ class GradScaler:
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """After how many steps the scale grows."""
+        """The number of steps in a row, none skipped, after which the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
@@ -243,7 +251,7 @@ class GradScaler:
         self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for `load_state_dict`, {} if it is not enabled; waits for the scale."""
+        """The scale and settings for `load_state_dict`, {} if the scaler is not enabled; waits for the scale."""
         if not self._enabled:
             return {}
         tracker = self._init_growth_tracker if self._growth_tracker is None else self._growth_tracker
@@ -256,10 +264,10 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from where another scaler stood.
+        """Take over the scale and settings of another scaler from its `state_dict()`.
 
         Raises:
-            RuntimeError: for the state of one that was not enabled.
+            RuntimeError: if `state_dict` is {}, the state of a scaler that was not enabled.
         """
         if not self._enabled:
             return

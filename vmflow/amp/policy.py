@@ -1,9 +1,9 @@
 """The autocast class of each op: in which dtype it computes where autocast is on.
 
-The names are those of the op table, and of the functions of several ops that autocast takes for one (see
-`vmflow.ops.autocasting`).  The classes are PyTorch's for the CPU where it has one, else its classes for GPUs where
-these keep numbers from overflowing or losing digits.  Other functions of several ops, such as `einsum`, follow their
-ops.
+The names are those of the op table, and of functions of several ops that autocast treats as a single op (see
+`vmflow.ops.autocasting`).  An op has the class that PyTorch gives it on the CPU; if PyTorch gives none there, its class
+on GPUs where that keeps numbers from overflowing or losing digits.  Other functions of several ops, such as `einsum`,
+have no class: autocast acts on the ops within.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class CastTo(enum.Enum):
-    """The dtype that the floating-point operands of an op are cast to."""
+    """An op's autocast class: the dtype that autocast casts the op's floating-point operands to."""
 
     LOWER = "the lower precision"
     FLOAT32 = "float32"
@@ -26,7 +26,7 @@ def _names(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-# Few bits of each factor are enough, and most of the time goes here.
+# Matrix products and convolutions: 16-bit factors are exact enough, and models spend most of their time in these ops.
 LOWER: Final = _names("""
     conv1d conv1d_input_gradient conv1d_with_columns conv2d conv2d_input_gradient conv2d_with_columns conv3d
     conv3d_input_gradient conv3d_with_columns gru_layer linear lstm_layer matmul rnn_layer
@@ -36,8 +36,8 @@ LOWER: Final = _names("""
     vecdot
 """)
 
-# Small differences of large numbers, large ranges, and long sums; and for linear algebra and Fourier transforms there
-# is no 16-bit arithmetic.
+# Ops with small differences of large numbers, large ranges or long sums, which 16 bits would spoil; and linear algebra
+# and Fourier transforms, which have no 16-bit kernels.
 FLOAT32: Final = _names("""
     acos adaptive_avg_pool3d adaptive_max_pool3d asin avg_pool3d binary_cross_entropy
     binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eig eigh erfinv exp
@@ -53,15 +53,15 @@ FLOAT32: Final = _names("""
     roi_align smooth_l1_loss soft_margin_loss stft transformed triplet_margin_loss
 """)
 
-# These take one dtype only.
+# Ops whose operands must have one dtype: autocast casts them to the widest among their dtypes.
 WIDEST: Final = _names("""
     cat heaviside histogram index_put scatter scatter_reduce where
 
     bilinear heaviside index_add index_copy index_reduce isclose ldexp lerp masked_scatter put
 """)
 
-# These take a single tensor of numbers, or promote.  So do ops that treat each element alone and are in no other class.
-# Ops of backward passes compute in the dtypes of the forward pass: autocast is off there.
+# Ops that take a single floating-point tensor, or promote dtypes by themselves: their operands are not cast.  Elementwise
+# ops that no set above lists have this class, too, and so have ops of backward passes, during which autocast is off.
 AS_GIVEN: Final = _names("""
     absolute_difference adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d all amax
     amin any arange argmax argmin argsort as_strided avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli

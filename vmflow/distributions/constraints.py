@@ -13,12 +13,12 @@ from vmflow.tensors import Tensor
 
 @attrs.frozen(eq=False, repr=False)
 class Constraint:
-    """A condition.
+    """A condition on tensors: real, positive or one-hot values, for instance.
 
     Attributes:
-        name: for messages.
-        is_discrete: whether only integers fulfil it.
-        event_dim: the number of last dimensions that it checks as a whole.
+        name: the condition's name in error messages.
+        is_discrete: whether only integers fulfil the condition.
+        event_dim: the number of last dimensions that are checked as a whole: 0 for numbers, 1 for vectors.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Constraint:
     event_dim: int = 0
 
     def check(self, value: Tensor) -> Tensor:
-        """A bool for each event: whether it fulfils the condition."""
+        """Return a bool tensor without the last `event_dim` dimensions: whether each event fulfils the condition."""
         return self._holds(value)
 
     def __repr__(self) -> str:
@@ -35,17 +35,17 @@ class Constraint:
 
 
 def interval(lower_bound: Tensor | float, upper_bound: Tensor | float) -> Constraint:
-    """Numbers between two bounds, both included."""
+    """The constraint of numbers between two bounds, both included."""
     return Constraint("Interval", lambda value: (value >= lower_bound) & (value <= upper_bound))
 
 
 def greater_than_eq(lower_bound: Tensor | float) -> Constraint:
-    """Numbers from a bound on."""
+    """The constraint of numbers that are at least `lower_bound`."""
     return Constraint("GreaterThanEq", lambda value: value >= lower_bound)
 
 
 def nonnegative_integers_up_to(upper_bound: Tensor) -> Constraint:
-    """Integers from 0 to a bound, included, which may differ between elements."""
+    """The constraint of integers from 0 to `upper_bound`, included; the bound may differ between elements."""
     return Constraint(
         "IntegerInterval(0, total_count)",
         lambda value: (value % 1 == 0) & (value >= 0) & (value <= upper_bound),
@@ -54,7 +54,7 @@ def nonnegative_integers_up_to(upper_bound: Tensor) -> Constraint:
 
 
 def counts_of(total: int) -> Constraint:
-    """Vectors of integers, along the last dimension, whose sum is `total`."""
+    """The constraint of vectors, along the last dimension, of integers that are not negative and sum to `total`."""
     return Constraint(
         f"Multinomial({total})",
         lambda value: ((value >= 0) & (value % 1 == 0)).all(-1) & (value.sum(-1) == total),
@@ -64,7 +64,7 @@ def counts_of(total: int) -> Constraint:
 
 
 def integer_interval(lower_bound: int, upper_bound: int) -> Constraint:
-    """Integers from one number to another, both included."""
+    """The constraint of integers from `lower_bound` to `upper_bound`, both included."""
     return Constraint(
         f"IntegerInterval({lower_bound}, {upper_bound})",
         lambda value: (value % 1 == 0) & (value >= lower_bound) & (value <= upper_bound),
@@ -73,7 +73,7 @@ def integer_interval(lower_bound: int, upper_bound: int) -> Constraint:
 
 
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
-    """`base` for all elements of the last dimensions."""
+    """The constraint that an event fulfils if all events of `base` along `reinterpreted_batch_ndims` dimensions do."""
 
     def holds(value: Tensor) -> Tensor:
         each = base.check(value)

@@ -1,4 +1,4 @@
-"""Distributions of real numbers and vectors; samples have gradients, except for Gamma."""
+"""Distributions of real numbers and vectors; samples have gradients, except those of `Gamma`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .distribution import Distribution, Number, one_of, parameters
 
 
 class Symmetric(Distribution):
-    """A distribution that is symmetric about `loc`, and whose width is in proportion to `scale`."""
+    """The base of distributions that are symmetric about `loc`, with a width in proportion to `scale`."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample: ClassVar[bool] = True
@@ -94,7 +94,7 @@ class Normal(Symmetric):
 
 
 class Uniform(Distribution):
-    """A constant density between two numbers.
+    """The uniform distribution: a constant density between two numbers.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
@@ -163,7 +163,7 @@ class Uniform(Distribution):
 
 
 class Exponential(Distribution):
-    """The time between events that occur at a constant rate.
+    """The exponential distribution: the time between events that occur at a constant rate.
 
     The parameter is a number or a tensor, whose shape is the batch shape.
 
@@ -222,7 +222,7 @@ class Exponential(Distribution):
 
 
 class Gamma(Distribution):
-    """The time until `concentration` events have occurred; samples have no gradients.
+    """The gamma distribution: the time until `concentration` events have occurred; samples have no gradients.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
@@ -281,13 +281,13 @@ class Gamma(Distribution):
 
 
 class Laplace(Symmetric):
-    """A density that falls exponentially on both sides of its mean.
+    """The Laplace distribution: a density that falls exponentially on both sides of its mean.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         loc: the mean.
-        scale: the mean distance from it.
+        scale: the mean distance of samples from `loc`.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -311,7 +311,7 @@ class Laplace(Symmetric):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         dtype = self.loc.dtype
         drawn = rand(self._extended_shape(sample_shape), dtype=dtype, device=self.loc.device) * 2 - 1
-        # -1 would make the sample infinite.
+        # A drawn -1 would make the sample infinite.
         drawn = drawn.clamp(min=finfo(dtype).eps - 1)
         return self.loc - self.scale * drawn.sign() * (-drawn.abs()).log1p()
 
@@ -343,8 +343,8 @@ class MultivariateNormal(Distribution):
     Args:
         loc: (..., n), the mean.
         covariance_matrix: (..., n, n), positive definite.
-        precision_matrix: instead of it, its inverse.
-        scale_tril: instead of both, the lower triangular L with ``L @ L.mT`` the covariance.
+        precision_matrix: (..., n, n), the inverse of the covariance, instead of `covariance_matrix`.
+        scale_tril: (..., n, n), instead of both, the lower triangular L with ``L @ L.mT`` the covariance.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -395,7 +395,7 @@ class MultivariateNormal(Distribution):
         self.loc = loc.expand((*batch, size))
         self._matrix = matrix.expand((*batch, size, size))
         super().__init__(batch, (size,), validate_args)
-        # Factorised once, after the check, whose message says more than the factorisation's.
+        # Factorised after `validate_args` has checked the matrix: the check's error message is clearer than Cholesky's.
         if self._name == "scale_tril":
             self._factor = self._matrix
         else:
@@ -450,10 +450,13 @@ class MultivariateNormal(Distribution):
 
 
 def squared_distance(factor: Tensor, difference: Tensor) -> Tensor:
-    """The squared Mahalanobis length of vectors, given the factor of the covariance."""
+    """Squared Mahalanobis lengths: the squared norms of ``inverse(factor) @ difference``.
+
+    `factor`, (..., n, n), is the lower Cholesky factor of the covariance; `difference` is (..., n).
+    """
     return solve_triangular(factor, difference.unsqueeze(-1), upper=False).squeeze(-1).square().sum(-1)
 
 
 def half_logdet(factor: Tensor) -> Tensor:
-    """Half the logarithm of the determinant of the matrix that has this triangular factor."""
+    """Half the log-determinant of ``factor @ factor.mT``, for a triangular `factor` of (..., n, n)."""
     return factor.diagonal(0, -2, -1).log().sum(-1)

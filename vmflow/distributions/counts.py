@@ -1,4 +1,4 @@
-"""Distributions of counts of successes and failures, and of one choice among several as a row of zeros and a one."""
+"""Distributions of counts of successes and failures, and of one-hot vectors, with their relaxations."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .constraints import Constraint
 from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
-# The most elements that are drawn at a time.
+# The largest number of uniform numbers that `Binomial.sample` draws at a time, to limit its memory.
 _CHUNK: Final = 1 << 20
 
 
 class Geometric(ByProbability):
-    """The number of failures before the first success.
+    """The geometric distribution: the number of failures before the first success.
 
     The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
         probs: the probability of a success.
-        logits: instead of it, the logarithm of its odds.
+        logits: instead of `probs`, the logarithm of the odds of a success.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -72,7 +72,7 @@ class Geometric(ByProbability):
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._check_sample(value)
         probs = self.probs
-        # If success is certain, the log-probability of no failures is 0, not 0 * -inf.
+        # If success is certain (probs == 1), the log-probability of 0 failures is 0, not the NaN of 0 * -inf.
         failing = where((probs == 1) & (value == 0), 0.0, probs)
         return value * (-failing).log1p() + probs.log()
 
@@ -81,14 +81,14 @@ class Geometric(ByProbability):
 
 
 class Binomial(ByProbability):
-    """The number of successes in `total_count` attempts.
+    """The binomial distribution: the number of successes in `total_count` attempts.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         total_count: the number of attempts.  `sample`, `entropy` and `enumerate_support` wait for its values.
         probs: the probability of a success.
-        logits: instead of it, the logarithm of its odds.
+        logits: instead of `probs`, the logarithm of the odds of a success.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -181,14 +181,14 @@ class Binomial(ByProbability):
 
 
 class NegativeBinomial(ByProbability):
-    """The number of successes before `total_count` failures.
+    """The negative binomial distribution: the number of successes before `total_count` failures.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         total_count: the number of failures that end the attempts; may be a fraction.
         probs: the probability of a success, below 1.
-        logits: instead of it, the logarithm of its odds.
+        logits: instead of `probs`, the logarithm of the odds of a success.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -237,7 +237,8 @@ class NegativeBinomial(ByProbability):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            # The gamma distribution needs a positive number; without failures there are no successes.
+            # Gamma samples need a positive total_count, so 0 is replaced by a tiny number here; below, the rate of a
+            # total_count of 0 is set to 0, because there are no successes before the 0th failure.
             count = self.total_count.clamp(min=finfo(self.total_count.dtype).tiny)
             rate = standard_gamma(count.expand(shape)) * self.logits.exp()
             return poisson(where(self.total_count > 0, rate, 0.0))
@@ -251,7 +252,7 @@ class NegativeBinomial(ByProbability):
 
 
 class _OfClasses(Distribution):
-    """A distribution given by the probabilities of classes, `probs`, or by their logarithms, `logits`."""
+    """The base of distributions given by the probabilities of classes, `probs`, or by their logarithms, `logits`."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "probs": constraints.simplex,
@@ -270,7 +271,7 @@ class _OfClasses(Distribution):
         return (self._name,)
 
     def _first_arguments(self) -> tuple[object, ...]:
-        """The arguments before `probs`, for `expand`."""
+        """The arguments that the subclass's constructor takes before `probs`, for `expand` to pass on."""
         return ()
 
     @property
@@ -296,11 +297,11 @@ class _OfClasses(Distribution):
 
 
 class OneHotCategorical(_OfClasses):
-    """One of several classes, as a row that is 1 there and 0 elsewhere.
+    """The distribution of one of several classes as a one-hot vector: 1 at the class that was drawn, 0 elsewhere.
 
     Args:
         probs: (..., classes), in proportion to the probabilities.
-        logits: instead of them, their logarithms.
+        logits: instead of `probs`, their logarithms.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -350,17 +351,17 @@ class OneHotCategorical(_OfClasses):
 
 
 class Multinomial(_OfClasses):
-    """The number of draws of each class in `total_count` draws.
+    """The multinomial distribution: how often each class occurs in `total_count` draws.
 
     Args:
         total_count: the number of draws, the same for the whole batch.
         probs: (..., classes), in proportion to the probabilities.
-        logits: instead of them, their logarithms.
+        logits: instead of `probs`, their logarithms.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
         TypeError: if `total_count` is no integer, or the parameter no tensor.
-        ValueError: if `total_count` is negative, or as `Categorical`.
+        ValueError: if `total_count` is negative, and for all that `Categorical` rejects.
 
     Example:
         >>> draws = flow.distributions.Multinomial(4, flow.tensor([1.0, 3.0]))
@@ -410,7 +411,7 @@ class Multinomial(_OfClasses):
         return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
-        # The sum over the classes of the mean of log(count!), where count has a binomial distribution.
+        # The entropy contains, for each class, the mean of log(count!), where count has a binomial distribution.
         each = Binomial(self.total_count, self.probs)
         counts = each.enumerate_support(False)
         logarithms = (each.log_prob(counts).exp() * lgamma(counts + 1)).sum((0, -1))
@@ -418,14 +419,14 @@ class Multinomial(_OfClasses):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """`OneHotCategorical` with straight-through gradients: as if samples were the probabilities.
+    """`OneHotCategorical` with straight-through gradients: samples have the gradients of `probs`.
 
     Y. Bengio and others, Estimating or Propagating Gradients Through Stochastic Neurons for Conditional Computation,
     2013.
 
     Args:
         probs: (..., classes), in proportion to the probabilities.
-        logits: instead of them, their logarithms.
+        logits: instead of `probs`, their logarithms.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -458,7 +459,7 @@ class RelaxedBernoulli(ByProbability):
     Args:
         temperature: small for samples near 0 and 1.
         probs: the probability of 1 in the limit of low temperatures.
-        logits: instead of it, the logarithm of its odds.
+        logits: instead of `probs`, the logarithm of the odds.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -508,7 +509,7 @@ class RelaxedBernoulli(ByProbability):
 
 
 class RelaxedOneHotCategorical(_OfClasses):
-    """Shares that approach samples of `OneHotCategorical` as the temperature falls; samples have gradients.
+    """Vectors of sum 1 that approach samples of `OneHotCategorical` as the temperature falls; samples have gradients.
 
     C. Maddison and others, The Concrete Distribution, 2017; E. Jang and others, Categorical Reparameterization with
     Gumbel-Softmax, 2017.
@@ -516,7 +517,7 @@ class RelaxedOneHotCategorical(_OfClasses):
     Args:
         temperature: small for samples near 0 and 1; a number or a tensor without dimensions.
         probs: (..., classes), in proportion to the probabilities in the limit of low temperatures.
-        logits: instead of them, their logarithms.
+        logits: instead of `probs`, their logarithms.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:

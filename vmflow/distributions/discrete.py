@@ -26,17 +26,17 @@ from .distribution import Distribution, Number, one_of, parameters
 
 
 def inside(probs: Tensor) -> Tensor:
-    """Probabilities kept so far from 0 and 1 that their logits are finite."""
+    """Clamp probabilities to [eps, 1 - eps] of their dtype, so that their logits are finite."""
     eps = finfo(probs.dtype).eps
     return probs.clamp(eps, 1 - eps)
 
 
 class ByProbability(Distribution):
-    """A distribution of successes, given by their probability `probs`, or the logarithm of their odds, `logits`.
+    """The base of distributions given by the probability of a success, `probs`, or its log-odds, `logits`.
 
     Attributes:
-        _name: the name of the given parameter.
-        _parameter: its value.
+        _name: "probs" or "logits": the parameter that the caller gave.
+        _parameter: the value of that parameter.
     """
 
     _others: ClassVar[tuple[str, ...]] = ()
@@ -55,7 +55,7 @@ class ByProbability(Distribution):
     def _set_parameters(
         self, probs: Tensor | Number | None, logits: Tensor | Number | None, *others: Tensor | Number
     ) -> tuple[Tensor, ...]:
-        """Set the parameter that is given; returns the other ones, in its shape."""
+        """Store `probs` or `logits`, and return the tensors of `others`; all are broadcast to one shape."""
         name = type(self).__name__
         self._name, parameter = one_of(name, probs=probs, logits=logits)
         self._parameter, *expanded = parameters(name, parameter, *others)
@@ -84,13 +84,13 @@ class ByProbability(Distribution):
 
 
 class Bernoulli(ByProbability):
-    """1 with the probability `probs`, else 0.
+    """The Bernoulli distribution: 1 with the probability `probs`, else 0.
 
     The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
         probs: the probability of 1.
-        logits: instead of it, the logarithm of the odds.
+        logits: instead of `probs`, the logarithm of the odds of 1.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -143,11 +143,11 @@ def cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
 
 
 class Categorical(Distribution):
-    """The index of one of several classes.
+    """The distribution of a class's index, given the probabilities of the classes.
 
     Args:
         probs: of shape (..., classes), in proportion to the probabilities.
-        logits: instead of them, their logarithms.
+        logits: instead of `probs`, their logarithms.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -241,7 +241,7 @@ class Categorical(Distribution):
 
 
 class Poisson(Distribution):
-    """The number of events in a unit of time; samples have no gradients.
+    """The Poisson distribution: the number of events in a unit of time; samples have no gradients.
 
     The parameter is a number or a tensor, whose shape is the batch shape.
 

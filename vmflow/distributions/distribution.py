@@ -1,7 +1,8 @@
 """The base of all distributions: shapes, sampling without gradients, and the checks of arguments.
 
-A sample has the shape ``sample_shape + batch_shape + event_shape``: the draws of one call, the batch of distributions,
-and a single draw.  Constraints of values are checked only with `validate_args`, because the check waits for the values.
+A sample has the shape ``sample_shape + batch_shape + event_shape``: the shapes of the draws of one call, of the batch
+of distributions, and of a single draw.  Constraints of values are checked only with `validate_args`, because the check
+waits for the values.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Distribution:
     Args:
         batch_shape: the shape of the batch of distributions.
         event_shape: the shape of a single draw.
-        validate_args: whether to check the values of parameters and samples, which waits for them; by default as set by
-            `set_default_validate_args`, at first not.
+        validate_args: whether to check the values of parameters and samples, which waits for them; by default the
+            value given to `set_default_validate_args`, False at first.
 
     Attributes:
         arg_constraints: the constraints of the parameters, by name.
@@ -77,7 +78,7 @@ class Distribution:
         Distribution._validates_by_default = bool(value)
 
     def _given(self) -> tuple[str, ...]:
-        """The names of the parameters that it was made of."""
+        """The names of the constructor's parameters that this distribution was made with."""
         return tuple(self.arg_constraints)
 
     @property
@@ -145,7 +146,10 @@ class Distribution:
         return self.entropy().exp()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values, along a new first dimension; with `expand`, for each distribution of the batch."""
+        """List all values that a sample can have, along a new first dimension.
+
+        With `expand`, the shape is (values, *batch_shape, *event_shape); else the batch dimensions have size 1.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no enumerate_support")
 
     def expand(self, batch_shape: Sequence[int]) -> Self:
@@ -161,7 +165,7 @@ class Distribution:
         return type(self)(**parameters, validate_args=self._validates)
 
     def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
-        """Values along a new first dimension, for `enumerate_support`."""
+        """Reshape (and with `expand` expand) values of (count, *event_shape) for `enumerate_support` to return."""
         batch, (count, *event) = tuple(self._batch_shape), values.shape
         listed = values.reshape(count, *[1] * len(batch), *event)
         return listed.expand((count, *batch, *event)) if expand else listed
@@ -170,11 +174,12 @@ class Distribution:
         return (*tuple(sample_shape), *self._batch_shape, *self._event_shape)
 
     def _check_sample(self, value: Any) -> Tensor:
-        """Check `value`, and return it.
+        """Check that `value` is a tensor that can be a sample of this distribution, and return it.
 
         Raises:
-            TypeError: if it is no tensor.
-            ValueError: if its shape does not fit, or, with `validate_args`, its elements.
+            TypeError: if `value` is no tensor.
+            ValueError: if its shape does not broadcast with that of samples; with `validate_args`, for values that no
+                sample can have.
         """
         name = type(self).__name__
         if not isinstance(value, Tensor):
@@ -199,13 +204,13 @@ def _check(constraint: Constraint, value: Tensor, name: str) -> None:
 
 
 def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
-    """Tensors and numbers as tensors of one shape.
+    """Convert the parameters of a distribution to tensors, and broadcast them to one shape.
 
     Numbers take the device of the first tensor, and its dtype if that is floating-point.
 
     Args:
-        name: of the distribution, for error messages.
-        given: the parameters.
+        name: the name of the distribution, for error messages.
+        given: the parameters, tensors or numbers.
 
     Raises:
         TypeError: for a value of another type.
@@ -225,10 +230,10 @@ def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
 
 
 def one_of(name: str, **given: Tensor | Number | None) -> tuple[str, Any]:
-    """The name and the value of the one parameter that is not None.
+    """Return the name and the value of the only keyword argument that is not None.
 
     Raises:
-        ValueError: unless it is exactly one.
+        ValueError: unless exactly one argument is not None.
     """
     present = [(key, value) for key, value in given.items() if value is not None]
     if len(present) != 1:
@@ -237,11 +242,13 @@ def one_of(name: str, **given: Tensor | Number | None) -> tuple[str, Any]:
 
 
 class Independent(Distribution):
-    """`base_distribution`, with the last dimensions of its batch as part of the event.
+    """A distribution that counts the last batch dimensions of `base_distribution` as dimensions of the event.
+
+    `log_prob` and `entropy` are sums over these dimensions.
 
     Args:
         base_distribution: any distribution.
-        reinterpreted_batch_ndims: the number of these dimensions.
+        reinterpreted_batch_ndims: the number of batch dimensions that become event dimensions.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -270,7 +277,7 @@ class Independent(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """As of the base distribution."""
+        """Whether the base distribution has `rsample`."""
         return self.base_dist.has_rsample
 
     @property

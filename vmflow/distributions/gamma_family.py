@@ -1,4 +1,4 @@
-"""Distributions made of gamma variables; their samples have no gradients, like those of `Gamma`."""
+"""Distributions whose samples are computed from gamma samples, and therefore have no gradients: `Beta` and others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .distribution import Distribution, Number, parameters
 
 
 class Chi2(Gamma):
-    """The sum of the squares of `df` standard normal variables.
+    """The chi-squared distribution: the sum of the squares of `df` standard normal variables.
 
     The parameter is a number or a tensor, whose shape is the batch shape.
 
@@ -53,14 +53,14 @@ class Chi2(Gamma):
 
 
 class StudentT(Distribution):
-    """A standard normal variable divided by the root of the mean of `df` squares of others.
+    """Student's t: a standard normal variable divided by the root of the mean of `df` squares of such variables.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
         df: the degrees of freedom.
         loc: the median.
-        scale: the factor of the standardized variable.
+        scale: the factor by which that quotient is multiplied before `loc` is added.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -101,7 +101,7 @@ class StudentT(Distribution):
     @property
     def variance(self) -> Tensor:
         finite = self.df > 2
-        # If it is infinite, its gradient must not be nan.
+        # Where the variance is infinite, 3 replaces df, so that the gradient of the unused branch is not NaN.
         df = where(finite, self.df, 3.0)
         return where(finite, self.scale.square() * df / (df - 2), where(self.df > 1, math.inf, math.nan))
 
@@ -125,12 +125,12 @@ class StudentT(Distribution):
 
 
 class InverseGamma(Distribution):
-    """The reciprocal of a gamma variable.
+    """The inverse gamma distribution: the reciprocal of a gamma variable.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        concentration, rate: of that variable.
+        concentration, rate: the parameters of the gamma variable.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -156,7 +156,7 @@ class InverseGamma(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        # If it is infinite, its gradient must not be nan.
+        # Where the mean is infinite, 2 replaces the concentration, so that the unused branch's gradient is not NaN.
         finite = self.concentration > 1
         return where(finite, self.rate / (where(finite, self.concentration, 2.0) - 1), math.inf)
 
@@ -186,12 +186,12 @@ class InverseGamma(Distribution):
 
 
 class FisherSnedecor(Distribution):
-    """The ratio of the means of `df1` and of `df2` squares of standard normal variables.
+    """The F-distribution: the mean of `df1` squares of standard normal variables, divided by that of `df2` squares.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        df1, df2: the degrees of freedom.
+        df1, df2: the degrees of freedom of the numerator and the denominator.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -243,13 +243,13 @@ class FisherSnedecor(Distribution):
 
 
 class Beta(Distribution):
-    """The share of the first of two gamma variables in their sum.
+    """The beta distribution: ``x / (x + y)`` for two gamma variables x and y of the same rate.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        concentration1: of the first.
-        concentration0: of the second.
+        concentration1: the concentration of x.
+        concentration0: the concentration of y.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -275,7 +275,7 @@ class Beta(Distribution):
         super().__init__(self.concentration1.shape, validate_args=validate_args)
 
     def shares(self) -> Dirichlet:
-        """The distribution of both shares."""
+        """The Dirichlet distribution of (x, 1 - x), where x is a sample of this beta distribution."""
         return Dirichlet(stack((self.concentration1, self.concentration0), -1))
 
     @property
@@ -305,15 +305,15 @@ class Beta(Distribution):
 
 
 class Dirichlet(Distribution):
-    """Shares that add up to one: gamma variables divided by their sum.
+    """The Dirichlet distribution of vectors of sum 1: independent gamma variables divided by their sum.
 
     Args:
-        concentration: (..., n), of each.
+        concentration: (..., n), the concentration of each gamma variable.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if it is no tensor.
-        ValueError: if it has no dimension.
+        TypeError: if `concentration` is no tensor.
+        ValueError: if `concentration` has no dimension.
 
     Example:
         >>> shares = flow.distributions.Dirichlet(flow.tensor([1.0, 3.0]))
@@ -340,7 +340,7 @@ class Dirichlet(Distribution):
     def mode(self) -> Tensor:
         above = (self.concentration - 1).clamp(min=0)
         shares = above / above.sum(-1, keepdim=True)
-        # If all are below 1, the corners are modes: the first corner is taken.
+        # If all concentrations are below 1, every one-hot vector is a mode: return the first, as `argmax` finds it.
         corner = one_hot(shares.nan_to_num().argmax(-1), self.concentration.shape[-1]).to(shares.dtype)
         return where((self.concentration < 1).all(-1, keepdim=True), corner, shares)
 
@@ -352,7 +352,7 @@ class Dirichlet(Distribution):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
-            # With small concentrations, all may be drawn as 0.
+            # With small concentrations all gamma samples may be 0, and their sum must not be.
             drawn = drawn.clamp(min=finfo(drawn.dtype).tiny)
             return drawn / drawn.sum(-1, keepdim=True)
 

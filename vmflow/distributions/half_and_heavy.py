@@ -1,4 +1,4 @@
-"""Distributions with heavy tails, of extremes, and of positive numbers; samples have gradients."""
+"""`Cauchy`, `Gumbel`, `HalfNormal`, `HalfCauchy`, `LogNormal`, `Pareto` and `Weibull`; samples have gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EULER: Final = 0.5772156649015329
 
 
 def _open_unit(distribution: Distribution, sample_shape: Sequence[int], like: Tensor) -> Tensor:
-    """Numbers evenly distributed over (0, 1), without its ends, of the shape of samples."""
+    """Draw uniform numbers in (0, 1), never 0 or 1, of ``sample_shape + batch_shape + event_shape``."""
     shape = (*sample_shape, *distribution.batch_shape, *distribution.event_shape)
     limits = finfo(like.dtype)
     return rand(shape, dtype=like.dtype, device=like.device).clamp(limits.tiny, 1 - limits.eps)
@@ -74,7 +74,7 @@ class Cauchy(Symmetric):
 
 
 class Gumbel(Symmetric):
-    """The maximum of many variables, in the limit: ``loc - scale * log(-log(u))`` with uniform u.
+    """The Gumbel distribution, the limit of maxima of many variables: ``loc - scale * log(-log(u))`` with uniform u.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
@@ -123,7 +123,7 @@ class Gumbel(Symmetric):
 
 
 class _Half(Distribution):
-    """The absolute value of a variable that is symmetric about 0, with the width `scale`."""
+    """The base of distributions of ``abs(x)``, where x is a variable of the class `_whole` with `loc` 0."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
     has_rsample: ClassVar[bool] = True
@@ -162,7 +162,7 @@ class HalfNormal(_Half):
     The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
-        scale: the standard deviation of that variable.
+        scale: the standard deviation of the normal variable.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -192,7 +192,7 @@ class HalfCauchy(_Half):
     The parameter is a number or a tensor, whose shape is the batch shape.
 
     Args:
-        scale: of that variable, and the median of this one.
+        scale: the scale of the Cauchy variable; it is also the median of the absolute value.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -217,13 +217,13 @@ class HalfCauchy(_Half):
 
 
 class LogNormal(Distribution):
-    """The exponential of a normal variable.
+    """The log-normal distribution: the exponential of a normal variable.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        loc: the mean of that variable.
-        scale: its standard deviation.
+        loc: the mean of the normal variable.
+        scale: the standard deviation of the normal variable.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -246,12 +246,12 @@ class LogNormal(Distribution):
 
     @property
     def loc(self) -> Tensor:
-        """The mean of the logarithm."""
+        """The mean of the logarithm of the samples."""
         return self.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
-        """The standard deviation of the logarithm."""
+        """The standard deviation of the logarithm of the samples."""
         return self.base_dist.scale
 
     @property
@@ -285,12 +285,12 @@ class LogNormal(Distribution):
 
 
 class Pareto(Distribution):
-    """A power law: numbers from `scale` on, where the probability to exceed x is ``(scale / x) ** alpha``.
+    """The Pareto distribution: numbers above `scale`; the probability to exceed x is ``(scale / x) ** alpha``.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        scale: the smallest.
+        scale: the smallest possible sample.
         alpha: the exponent.
         validate_args: whether to check values; see `Distribution`.
 
@@ -347,13 +347,13 @@ class Pareto(Distribution):
 
 
 class Weibull(Distribution):
-    """The time until a failure, if the rate of failures is a power of the time.
+    """The Weibull distribution: the time until a failure, if the rate of failures is a power of the time.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        scale: the time by which 63 % have failed.
-        concentration: one more than that power.
+        scale: the time by which a failure has occurred with probability ``1 - 1 / e``.
+        concentration: one more than the exponent of that power.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:

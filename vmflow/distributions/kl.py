@@ -1,4 +1,4 @@
-"""The Kullback-Leibler divergence: a table of formulas by the classes of two distributions."""
+"""`kl_divergence`, the Kullback-Leibler divergence, by a table of formulas for pairs of classes of distributions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FORMULAS: dict[tuple[type[Distribution], type[Distribution]], Formula] = {}
 
 
 def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Callable[[_F], _F]:
-    """Register the decorated function of two distributions as the divergence of these classes and their subclasses.
+    """Register the decorated function ``f(p, q)`` as the divergence of these two classes and their subclasses.
 
     Raises:
         TypeError: if an argument is no class of distributions.
@@ -52,7 +52,7 @@ def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Calla
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """The mean of ``p.log_prob(x) - q.log_prob(x)`` over samples of `p`, in nats; of the batch shape.
 
-    The formula is the one registered for the nearest base classes, those of `p` first.
+    The method resolution orders of both classes are searched for a registered formula, the nearest class of `p` first.
 
     Raises:
         NotImplementedError: if there is no formula for the two classes.

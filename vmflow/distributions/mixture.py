@@ -1,4 +1,4 @@
-"""Mixtures: samples of a distribution that is itself drawn from several of the same family."""
+"""`MixtureSameFamily`: each sample comes from one component, drawn at random from several of the same family."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class MixtureSameFamily(Distribution):
     """A mixture of the distributions along the last dimension of a batch.
 
     Args:
-        mixture_distribution: chooses the distribution; has as many classes as there are distributions.
-        component_distribution: the distributions; the last dimension of its batch is that of the classes.
+        mixture_distribution: the distribution of the component's index, with a class for each component.
+        component_distribution: the components, along the last dimension of this distribution's batch.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
         TypeError: if the arguments are not a `Categorical` and a distribution.
-        ValueError: if their batches do not fit.
+        ValueError: if the components' batch shape is not that of the mixture, or (), followed by the number of classes.
 
     Example:
         >>> weights = flow.distributions.Categorical(flow.tensor([0.25, 0.75]))
@@ -63,12 +63,12 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mixture_distribution(self) -> Categorical:
-        """The distribution of the choice."""
+        """The distribution of the component's index."""
         return self._mixture
 
     @property
     def component_distribution(self) -> Distribution:
-        """The distributions."""
+        """The components, along the last dimension of this distribution's batch."""
         return self._components
 
     @property
@@ -76,7 +76,7 @@ class MixtureSameFamily(Distribution):
         return self._components.support
 
     def _weighted(self, values: Tensor) -> Tensor:
-        """The weighted mean of the classes' values."""
+        """The mean of the components' `values`, weighted by the components' probabilities."""
         probs = self._mixture.probs
         events = len(self._event_shape)
         return (probs.reshape((*probs.shape, *[1] * events)) * values).sum(-1 - events)

@@ -23,10 +23,10 @@ class Transform:
     Derived classes define `_call`, `_inverse` and `log_abs_det_jacobian`.
 
     Attributes:
-        domain, codomain: the constraints of its arguments and its results.
-        bijective: whether it has an inverse.
-        sign: 1 if it increases, -1 if it decreases; only for functions of single numbers.
-        event_dim: the number of last dimensions that it takes as a whole.
+        domain, codomain: the constraints of the function's arguments and results.
+        bijective: whether the function has an inverse.
+        sign: 1 if the function increases, -1 if it decreases; only for functions of single numbers.
+        event_dim: the number of last dimensions that form one argument: 0 for numbers, 1 for vectors.
 
     Example:
         >>> double = flow.distributions.AffineTransform(0.0, 2.0)
@@ -46,7 +46,7 @@ class Transform:
         return self._call(x)
 
     def undo(self, y: Tensor) -> Tensor:
-        """The argument whose result is `y`, for elements of any shape."""
+        """Apply the inverse: return the x for which the transform of x is `y`."""
         return self._inverse(y)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} has no inverse")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the absolute determinant of the derivative at `x`, whose result is `y`."""
+        """The logarithm of the absolute Jacobian determinant at `x`; `y` is the transform of `x`."""
         raise NotImplementedError(f"{type(self).__name__} has no log_abs_det_jacobian")
 
     @property
@@ -120,7 +120,7 @@ class PowerTransform(Transform):
         exponent: a number, or a tensor whose shape broadcasts with the argument's.
 
     Raises:
-        TypeError: if `exponent` is neither.
+        TypeError: if `exponent` is neither a number nor a tensor.
     Example:
         >>> square = flow.distributions.PowerTransform(2)
         >>> square(flow.tensor([1.0, 3.0])), square.undo(flow.tensor([1.0, 9.0]))
@@ -211,7 +211,7 @@ class SoftplusTransform(Transform):
 
 
 class AbsTransform(Transform):
-    """``abs(x)``, whose inverse returns the positive argument.
+    """``abs(x)``; of the two numbers with the same absolute value, the inverse returns the positive one.
 
     Example:
         >>> flow.distributions.AbsTransform()(flow.tensor([-2.0, 3.0]))
@@ -233,7 +233,7 @@ class AffineTransform(Transform):
 
     Args:
         loc, scale: numbers or tensors, whose shapes broadcast with the argument's.
-        event_dim: the number of last dimensions that are taken as a whole.
+        event_dim: the number of last dimensions that form one argument; the log-determinant sums over them.
 
     Raises:
         TypeError: if `scale` is neither a number nor a tensor.
@@ -314,7 +314,7 @@ class ComposeTransform(Transform):
 
 
 class TransformedDistribution(Distribution):
-    """The distribution of transformed samples of another distribution.
+    """The distribution of the transformed samples of a base distribution.
 
     Args:
         base_distribution: any distribution.
@@ -323,7 +323,7 @@ class TransformedDistribution(Distribution):
 
     Raises:
         TypeError: if an element of `transforms` is no transform.
-        ValueError: if a transform takes more dimensions as a whole than samples have.
+        ValueError: if the `event_dim` of a transform exceeds the number of dimensions of samples.
 
     Example:
         >>> uniform = flow.distributions.Uniform(0.0, 1.0)
@@ -350,7 +350,7 @@ class TransformedDistribution(Distribution):
                 f"TransformedDistribution: a transform takes {events} dimensions as a whole, and samples have the "
                 f"shape {list(shape)}"
             )
-        # Parameters of transforms broadcast with those of the base.
+        # The loc and scale of affine transforms broadcast with the parameters of the base distribution.
         for part in parts:
             if isinstance(part, AffineTransform):
                 given = [tuple(value.shape) for value in (part.loc, part.scale) if isinstance(value, Tensor)]
@@ -366,7 +366,7 @@ class TransformedDistribution(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """As of the base distribution."""
+        """Whether the base distribution has `rsample`."""
         return self.base_dist.has_rsample
 
     @property
@@ -430,7 +430,7 @@ class TransformedDistribution(Distribution):
 
 
 def _turned(probability: Tensor, sign: Tensor | int) -> Tensor:
-    """The probability of the other side, if the function decreases."""
+    """Return p where `sign` is 1, and 1 - p where it is -1: a decreasing transform swaps the tails of a distribution."""
     if isinstance(sign, int) and sign == 1:
         return probability
     return (probability - 0.5) * sign + 0.5

@@ -10,15 +10,15 @@ from vmflow.tensors import Tensor
 
 from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, check_not_negative, rate_of
 
-# First values of the two running averages.
+# The first values of the running averages of the gradient and of its square.
 AVERAGES: Final = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
 
 class _Averaging(Optimizer):
-    """An optimizer with running averages, which its `betas` say how fast to forget.
+    """The base of optimizers with two running averages, whose decay factors are the setting `betas`.
 
     Attributes:
-        not_negative: the settings that must not be negative.
+        not_negative: the names of the settings that must not be negative.
     """
 
     shaped = tuple(AVERAGES)
@@ -33,7 +33,7 @@ class _Averaging(Optimizer):
 
 
 def _common(group: dict[str, Any]) -> tuple[float | None, float, float, float, float]:
-    """The first settings of each rule."""
+    """The settings that all kernels of this family begin with: rate (None if a tensor), both betas, eps and decay."""
     beta1, beta2 = group["betas"]
     return rate_of(group), beta1, beta2, group["eps"], group["weight_decay"]
 
@@ -44,17 +44,17 @@ class Adam(_Averaging):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        betas: how much of the running averages of the gradient and of its square stays at each step.
-        eps: added to the root of the latter.
-        weight_decay: adds so much of the parameter to its gradient; 0 if None, 0.01 with `AdamW`.
+        betas: the decay factors of the running averages of the gradient and of its square.
+        eps: added to the root of the average square.
+        weight_decay: adds so many times the parameter to its gradient; 0 if None, 0.01 with `AdamW`.
         amsgrad: scale by the largest average of the square so far.
-        do_bias_correction: make up for the averages' beginning at 0; an argument of OneFlow's.
-        maximize: go up instead of down.
-        decoupled_weight_decay: decay as `AdamW` does.
+        do_bias_correction: correct the averages' bias towards their first value, 0; an argument of OneFlow's.
+        maximize: maximize the loss instead of minimizing it.
+        decoupled_weight_decay: decay parameters as `AdamW` does.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -91,7 +91,7 @@ class Adam(_Averaging):
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
         }
-        if not do_bias_correction:  # groups are otherwise those of PyTorch
+        if not do_bias_correction:  # left out if True, so that parameter groups have PyTorch's keys
             settings["do_bias_correction"] = False
         super().__init__(params, settings, execution)
 
@@ -112,10 +112,10 @@ class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
 
     The decay does not pass through the running averages.  The arguments are those of `Adam`, for tensors of any shape;
-    `weight_decay` is 0.01 unless given.
+    `weight_decay` is 0.01 by default.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -135,16 +135,16 @@ class NAdam(_Averaging):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        betas: how much of the running averages of the gradient and of its square stays at each step.
-        eps: added to the root of the latter.
-        weight_decay: adds so much of the parameter to its gradient.
-        momentum_decay: how fast the momentum comes up to the first beta.
-        decoupled_weight_decay: decay as `AdamW` does.
-        maximize: go up instead of down.
+        betas: the decay factors of the running averages of the gradient and of its square.
+        eps: added to the root of the average square.
+        weight_decay: adds so many times the parameter to its gradient.
+        momentum_decay: how fast the momentum factor grows towards ``betas[0]``.
+        decoupled_weight_decay: decay parameters as `AdamW` does.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -188,20 +188,20 @@ class NAdam(_Averaging):
 
 
 class RAdam(_Averaging):
-    """Adam whose first steps are not scaled while too little is known of the square (Liu and others, 2020).
+    """RAdam (Liu and others, 2020): Adam without scaling in the first steps, whose average of the square is unreliable.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        betas: how much of the running averages of the gradient and of its square stays at each step.
-        eps: added to the root of the latter.
-        weight_decay: adds so much of the parameter to its gradient.
-        decoupled_weight_decay: decay as `AdamW` does.
-        maximize: go up instead of down.
+        betas: the decay factors of the running averages of the gradient and of its square.
+        eps: added to the root of the average square.
+        weight_decay: adds so many times the parameter to its gradient.
+        decoupled_weight_decay: decay parameters as `AdamW` does.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -239,19 +239,19 @@ class RAdam(_Averaging):
 
 
 class Adamax(_Averaging):
-    """Adam scaled by the largest gradient, which is slowly forgotten (Kingma and Ba, 2015).
+    """Adamax (Kingma and Ba, 2015): Adam scaled by a decaying maximum of the gradient's magnitude.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        betas: how much of the running average of the gradient and of the largest one stays at each step.
+        betas: the decay factors of the running average of the gradient and of the maximum of its magnitude.
         eps: added to the gradient's magnitude.
-        weight_decay: adds so much of the parameter to its gradient.
-        maximize: go up instead of down.
+        weight_decay: adds so many times the parameter to its gradient.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -291,17 +291,17 @@ class LAMB(_Averaging):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        betas: how much of the running averages of the gradient and of its square stays at each step.
-        eps: added to the root of the latter.
-        weight_decay: how much of the parameter is taken off, as above.
-        adam_w_mode: if False, the decay is added to the gradient instead.
-        do_bias_correction: make up for the averages' beginning at 0.
+        betas: the decay factors of the running averages of the gradient and of its square.
+        eps: added to the root of the average square.
+        weight_decay: the `weight_decay` of the formula above.
+        adam_w_mode: if False, ``weight_decay * p`` is added to the gradient instead.
+        do_bias_correction: correct the averages' bias towards their first value, 0.
         amsgrad: not supported.
-        maximize: go up instead of down.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense, and for `amsgrad`.
+        ValueError: for settings out of range, and for `amsgrad`.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)

@@ -18,15 +18,15 @@ class Adagrad(Optimizer):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        lr_decay: the learning rate is divided by one plus this times the number of steps before.
-        weight_decay: adds so much of the parameter to its gradient.
-        initial_accumulator_value: where the sum begins.
+        lr_decay: the rate is ``lr / (1 + lr_decay * steps)`` after so many steps.
+        weight_decay: adds so many times the parameter to its gradient.
+        initial_accumulator_value: the first value of the sum.
         eps: added to the root.
-        maximize: go up instead of down.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -83,19 +83,19 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Adadelta (Zeiler, 2012): steps as large as recent steps were, in relation to recent gradients.
+    """Adadelta (Zeiler, 2012): gradients times the root mean square of recent steps over that of recent gradients.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the factor of each step, a number or a scalar tensor.
-        rho: how much of the running averages stays at each step.
+        rho: the decay factor of the running averages of squared gradients and squared steps.
         eps: added under the roots.
-        weight_decay: adds so much of the parameter to its gradient.
-        maximize: go up instead of down.
+        weight_decay: adds so many times the parameter to its gradient.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -143,16 +143,16 @@ class RMSprop(Optimizer):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        alpha: how much of the running average stays at each step.
+        alpha: the decay factor of the running average.
         eps: added to the root.
-        weight_decay: adds so much of the parameter to its gradient.
-        momentum: how much of the last step is taken again, 0 for none.
-        centered: scale by the deviation from the average gradient instead (Graves, 2013).
-        maximize: go up instead of down.
+        weight_decay: adds so many times the parameter to its gradient.
+        momentum: the factor of the last step in the next one, 0 for no momentum.
+        centered: scale by the estimated standard deviation of the gradient instead (Graves, 2013).
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -210,18 +210,18 @@ class RMSprop(Optimizer):
 class Rprop(Optimizer):
     """Rprop (Riedmiller and Braun, 1993): each element has a step size, which grows while its gradient keeps its sign.
 
-    For gradients of the whole data; gradients of batches change their signs by chance.
+    It suits gradients of the whole data set; gradients of batches change their signs by chance.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the first step size, a number or a scalar tensor.
         etas: the factors by which a step size shrinks and grows.
-        step_sizes: the smallest and the largest.
-        maximize: go up instead of down.
+        step_sizes: the smallest and the largest step size.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -268,21 +268,21 @@ class Rprop(Optimizer):
 class ASGD(Optimizer):
     """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): plain steps, whose results are averaged.
 
-    The averages are kept as "ax" in the state of each parameter; the parameters themselves are where the last step led.
+    The average of each parameter is kept as "ax" in its state; the parameters themselves hold the last step's result.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate of the first step, a number or a scalar tensor; step t has
             ``lr / (1 + lambd * lr * t) ** alpha`` for its rate.
-        lambd: how fast it falls, and how much of the parameter each step takes off, times the rate.
-        alpha: the power with which it falls.
+        lambd: how fast the rate falls; each step also decays the parameter by the factor ``1 - lambd * rate``.
+        alpha: the exponent in the formula of the rate.
         t0: the step at which averaging begins.
-        weight_decay: adds so much of the parameter to its gradient.
-        maximize: go up instead of down.
+        weight_decay: adds so many times the parameter to its gradient.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)

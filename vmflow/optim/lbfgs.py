@@ -21,23 +21,23 @@ from .optimizer import Optimizer, Parameters, check_not_negative
 class LBFGS(Optimizer):
     """L-BFGS (Liu and Nocedal, 1989).
 
-    A step evaluates the loss several times, and decides by its values how to go on.  Hence it waits, unlike the other
-    optimizers' steps; on an event loop run it in a thread: ``await asyncio.to_thread(optimizer.step, closure)``.
-    Each single move of the parameters is one instruction.  If the closure raises, or is cancelled, while a line is
-    searched, the parameters go back to where the line began.
+    A step evaluates the loss several times, and its values decide the next move of the parameters.  Hence `step` waits,
+    unlike other optimizers' steps; on an event loop run it in a thread:
+    ``await asyncio.to_thread(optimizer.step, closure)``.  Each single move of the parameters is one instruction.  If
+    the closure raises, or is cancelled, during a line search, the parameters return to the start of the line.
 
     Args:
         params: parameters, all in one group and on one device.
-        lr: the length of a step in terms of the direction, where the line is not searched.
-        max_iter: moves per step.
-        max_eval: evaluations per step, ``max_iter * 5 // 4`` by default.
+        lr: the factor of the search direction in a move without line search; the first try of a line search.
+        max_iter: the most moves per step.
+        max_eval: the most evaluations of the closure per step, ``max_iter * 5 // 4`` by default.
         tolerance_grad: the step ends when no element of the gradient is larger.
-        tolerance_change: the step ends when no parameter, or when the loss, changes by more.
+        tolerance_change: the step ends when no parameter changes by more, or the loss does not.
         history_size: how many moves are remembered; each takes twice the memory of the parameters.
         line_search_fn: None, or "strong_wolfe".
 
     Raises:
-        ValueError: for several groups and settings that make no sense.
+        ValueError: for several parameter groups, negative settings, and unknown line searches.
         TypeError: for complex parameters.
 
     Example:
@@ -100,11 +100,11 @@ class LBFGS(Optimizer):
 
 
 class _Search:
-    """One step.
+    """One step of `LBFGS`: its moves, line searches and evaluations of the closure.
 
     Attributes:
-        loss, gradient: at the present parameters.
-        evaluations: how often the closure was called.
+        loss, gradient: the loss and its flattened gradient at the present parameters.
+        evaluations: how often this step called the closure.
     """
 
     def __init__(self, optimizer: LBFGS, closure: Callable[[], Any]) -> None:
@@ -155,7 +155,7 @@ class _Search:
         return _number(self.gradient.abs().max()) <= float(self.settings["tolerance_grad"])
 
     def evaluate(self) -> Any:
-        """Call the closure, and return its loss."""
+        """Call the closure and return its loss; keep the loss and the parameters' gradients, concatenated flat."""
         with enable_grad():
             loss = self.closure()
         self.evaluations += 1
@@ -172,7 +172,7 @@ class _Search:
         return loss
 
     def direction(self) -> Tensor:
-        """Minus the gradient, multiplied by the estimated inverse Hessian; remembers the last move first."""
+        """Return minus the gradient times the estimated inverse Hessian, after adding the last move to the estimate."""
         state = self.state
         state["n_iter"] += 1
         if state["n_iter"] == 1:
@@ -201,7 +201,7 @@ class _Search:
         return result
 
     def search_line(self, direction: Tensor, slope: float, place: float) -> float:
-        """Move along the direction, and return how far."""
+        """Move the parameters along `direction` to a strong Wolfe point; return the factor of `direction`, first `place`."""
         with scope(shield=True):
             origin = cat([parameter.detach().reshape(-1) for parameter in self.parameters]).clone()
             length = _number(direction.abs().max())
@@ -229,7 +229,7 @@ def _number(scalar: Tensor) -> float:
 
 
 def _move(parameters: list[Tensor], origin: Tensor | None, direction: Tensor, distance: float) -> None:
-    """Put the parameters this far along the direction, from the origin or from where they are."""
+    """Set the parameters to ``origin + distance * direction``, or add ``distance * direction`` if `origin` is None."""
     inputs = [direction] if origin is None else [direction, origin]
     kernel = choose_update("move_along", parameters[0].device).kernel(Along(distance, origin is not None))
     issue_update(Update("LBFGS.step", kernel, inputs, parameters, 2 * direction.numel()))

@@ -1,7 +1,7 @@
 """Searching along a line for a point that satisfies the strong Wolfe conditions.
 
-Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with cubic interpolation.  A function evaluates the
-points; nothing here knows of tensors.
+Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with cubic interpolation.  The caller's function
+evaluates the points; this module computes with Python numbers, not tensors.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Final
 
-# How much of the expected decrease is enough, and to how much of its first value the slope must come down.
+# The constants c1 and c2 of the strong Wolfe conditions: the fraction of the linearly expected decrease of the loss that
+# is enough, and the fraction of the first slope below which the slope must fall.
 _DECREASE: Final = 1e-4
 _CURVATURE: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of the line.
+    """A point of the line that is searched, with the loss and its derivative there.
 
     Attributes:
-        place: how far along the line it is.
-        loss: there.
-        gradient: there; passed on unread.
+        place: the distance from the start, in lengths of the direction.
+        loss: the loss at this point.
+        gradient: the gradient at this point; the search does not read it.
         slope: the derivative of the loss along the line.
     """
 
@@ -39,15 +40,15 @@ Evaluate = Callable[[float], Point]
 def strong_wolfe(
     evaluate: Evaluate, start: Point, place: float, length: float, tolerance: float, most: int
 ) -> tuple[Point, int]:
-    """A point that satisfies the conditions, or the best seen when the search gives up.
+    """Search a line for a point that satisfies the strong Wolfe conditions; give up with the best point so far.
 
     Args:
-        evaluate: returns the point at a place.
-        start: place 0, where the slope is negative.
-        place: where to look first.
-        length: of the largest element of the direction.
-        tolerance: give up when nothing moves by more than this.
-        most: iterations.
+        evaluate: computes the point at a distance from the start.
+        start: the point at distance 0, where the slope is negative.
+        place: the distance to evaluate first.
+        length: the largest absolute element of the direction.
+        tolerance: give up when the interval is so short that no parameter changes by this much.
+        most: the largest number of iterations.
 
     Returns:
         The point, and how often `evaluate` was called.
@@ -77,7 +78,10 @@ def _flat_enough(point: Point, start: Point) -> bool:
 def _zoom(
     evaluate: Evaluate, start: Point, first: Point, second: Point, length: float, tolerance: float, most: int, done: int
 ) -> tuple[Point, int]:
-    """Narrow an interval that holds such a point."""
+    """Narrow an interval with a strong Wolfe point between `first` and `second`; arguments as `strong_wolfe`'s.
+
+    `done` is the number of iterations before.  Returns the point, and the number of all evaluations.
+    """
     iterations = done
     low, high = (first, second) if first.loss <= second.loss else (second, first)
     stalled = False
@@ -86,7 +90,8 @@ def _zoom(
         place = _between(low, high, left, right)
         margin = 0.1 * (right - left)
         if min(right - place, place - left) < margin:
-            # Too near to an end: once that is let pass, the second time the place is moved inwards.
+            # The place is too near to an end of the interval.  The first time it is kept, because the minimum may be
+            # there; the second time in a row, or outside the interval, it moves inwards for the interval to shrink.
             if stalled or place >= right or place <= left:
                 place = right - margin if abs(place - right) < abs(place - left) else left + margin
                 stalled = False
@@ -106,7 +111,10 @@ def _zoom(
 
 
 def _between(first: Point, second: Point, least: float, most: float) -> float:
-    """Where the cubic through both points, with their slopes, is lowest within the bounds."""
+    """Return the place, within `least` and `most`, where the cubic with both points' losses and slopes is lowest.
+
+    It is the middle of the bounds if the cubic has no minimum.
+    """
     if first.place > second.place:
         first, second = second, first
     width = second.place - first.place

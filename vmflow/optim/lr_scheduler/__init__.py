@@ -1,7 +1,7 @@
-"""Learning rates that change from step to step.
+"""Schedulers: they change the learning rates of an optimizer from step to step.
 
-The base class is in `scheduler`; schedules whose rate is a function of the step's number are in `closed`, those made of
-others in `combined`, and the one that depends on a measure in `measured`.
+The base class is in `scheduler`; schedules whose rate is a function of the step's number are in `closed` and `cyclic`,
+schedulers made of other schedulers in `combined`, and `ReduceLROnPlateau`, which depends on a metric, in `measured`.
 """
 
 from .closed import (
