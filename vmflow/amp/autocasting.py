@@ -101,7 +101,7 @@ class autocast:
 
 @attrs.frozen(eq=False)
 class _Kept:
-    """A cached cast of a parameter, with the parameter's version and the grad mode, machine and scope it is valid for."""
+    """A cached cast of a parameter, valid for this version of the parameter, and this grad mode, machine and scope."""
 
     original: Tensor
     cast: Tensor

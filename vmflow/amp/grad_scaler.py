@@ -129,7 +129,7 @@ class GradScaler:
         self._stages[optimizer] = _UNSCALED
 
     def _unscaled(self, gradients: list[Tensor]) -> Tensor:
-        """Divide gradients by the scale, by one instruction a device; return a tensor above 0 if some are not finite."""
+        """Divide gradients by the scale, one instruction a device; return a scalar, above 0 if some are not finite."""
         scale, _ = self._tensors()
         findings: list[Tensor] = []
         for device in dict.fromkeys([gradient.device for gradient in gradients]):

@@ -60,8 +60,9 @@ WIDEST: Final = _names("""
     bilinear heaviside index_add index_copy index_reduce isclose ldexp lerp masked_scatter put
 """)
 
-# Ops that take a single floating-point tensor, or promote dtypes by themselves: their operands are not cast.  Elementwise
-# ops that no set above lists have this class, too, and so have ops of backward passes, during which autocast is off.
+# Ops that take a single floating-point tensor, or promote dtypes by themselves: their operands are not cast.
+# Elementwise ops that no set above lists have this class, too, and so have ops of backward passes, during which
+# autocast is off.
 AS_GIVEN: Final = _names("""
     absolute_difference adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d all amax
     amin any arange argmax argmin argsort as_strided avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli

@@ -430,7 +430,7 @@ class TransformedDistribution(Distribution):
 
 
 def _turned(probability: Tensor, sign: Tensor | int) -> Tensor:
-    """Return p where `sign` is 1, and 1 - p where it is -1: a decreasing transform swaps the tails of a distribution."""
+    """Return p where `sign` is 1, and 1 - p where it is -1: a decreasing transform swaps a distribution's tails."""
     if isinstance(sign, int) and sign == 1:
         return probability
     return (probability - 0.5) * sign + 0.5

@@ -215,11 +215,12 @@ if _TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # Graphs use all other modules, so they are imported at the first use.
+    # `vmflow.graph_mode` imports most other modules, so it is imported at the first use of `Graph`.
     if name in ("Graph", "graph"):
         graphs = _import_module("vmflow.graph_mode")
         return graphs.Graph if name == "Graph" else graphs
-    # `parallel` imports all of vmflow.distributed; few programs use PyTorch's names of modules.
+    # These are imported at the first use: `parallel` imports all of vmflow.distributed, and `modules` has PyTorch's
+    # names of the modules of layers, which few programs use.
     if name in ("modules", "parallel"):
         return _import_module(f".{name}", __name__)
     if name == "AdaptiveLogSoftmaxWithLoss":

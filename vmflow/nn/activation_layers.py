@@ -1,4 +1,4 @@
-"""The layers of activations."""
+"""The layers of activation functions: `ReLU`, `GELU`, `Softmax`, `PReLU` and others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .parameter import new_parameter
 
 
 class _Activation(FunctionLayer):
-    """A function of each element.
+    """The base of layers that apply an activation function to each element.
 
     Shape: input (*), output (*), the same shape.
 
@@ -25,7 +25,7 @@ class _Activation(FunctionLayer):
 
 
 class _Plain(_Activation):
-    """An activation without settings.
+    """The base of layers with an activation function without settings.
 
     Shape: input (*), output (*), the same shape.
 
@@ -38,7 +38,7 @@ class _Plain(_Activation):
 
 
 class _InPlace(_Activation):
-    """An activation whose only setting is whether to write into its input.
+    """The base of layers with an activation function whose only setting is `inplace`.
 
     Shape: input (*), output (*), the same shape.
 
@@ -54,7 +54,7 @@ class _InPlace(_Activation):
 
 
 class _AlongDimension(FunctionLayer):
-    """A function whose only setting is the dimension.
+    """The base of softmax layers, whose only setting is the dimension `dim`.
 
     Shape: input (*), output (*), the same shape.
 
@@ -108,7 +108,7 @@ class SiLU(_InPlace, function=F.silu):
 
 
 class Tanh(_Plain, function=F.tanh):
-    """The hyperbolic tangent.
+    """``tanh(x)``, the hyperbolic tangent of each element.
 
     Raises:
         TypeError: when called with anything else than a tensor.
@@ -132,7 +132,7 @@ class Sigmoid(_Plain, function=F.sigmoid):
 
 
 class Softmax(_AlongDimension, function=F.softmax):
-    """Exponentials along `dim`, divided by their sum.
+    """``exp(x)`` divided by its sum along `dim`.
 
     Example:
         >>> flow.nn.Softmax(dim=1)(flow.tensor([[1.0, 1.0], [0.0, 1.0]]))
@@ -258,7 +258,7 @@ class Mish(_InPlace, function=F.mish):
 
 
 class SELU(_InPlace, function=F.selu):
-    """`ELU`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer (Klambauer et al., 2017).
+    """`ELU`, scaled so that results keep a mean of 0 and a variance of 1 from layer to layer (Klambauer et al., 2017).
 
     Example:
         >>> flow.nn.SELU()(flow.tensor([-1.0, 0.0, 1.0]))
@@ -283,7 +283,7 @@ class CELU(_Activation, function=F.celu):
 
 
 class GLU(_Activation, function=F.glu):
-    """The first half along `dim`, times the sigmoid of the second half.
+    """The first half of the input along `dim`, times the sigmoid of the second half.
 
     Shape: input (*, 2 * N, *), output (*, N, *), where `dim` is the dimension of N.
 
@@ -356,7 +356,7 @@ class Softmin(_AlongDimension, function=F.softmin):
 
 
 class Softmax2d(Module):
-    """`Softmax` over the channels of images.
+    """`Softmax` over the channels at each pixel of images.
 
     Shape: input (N, C, H, W) or (C, H, W), output the same shape.
 
@@ -370,7 +370,7 @@ class Softmax2d(Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape, where the channels at each place add up to 1."""
+        """Return the softmax over dimension -3, in the input's shape: the channels of each pixel add up to 1."""
         if input.ndim not in (3, 4):
             raise ValueError(f"Softmax2d: expected (N, C, H, W) or (C, H, W), got shape {list(input.shape)}")
         return F.softmax(input, -3)
@@ -389,7 +389,7 @@ class Threshold(_Activation, function=F.threshold):
 
 
 class _Shrink(_Activation):
-    """An activation with a distance from 0 as its only setting.
+    """The base of shrinking activations, whose only setting `lambd` is a distance from 0.
 
     Shape: input (*), output (*), the same shape.
 
@@ -405,7 +405,7 @@ class _Shrink(_Activation):
 
 
 class Hardshrink(_Shrink, function=F.hardshrink):
-    """``x``, but 0 where within `lambd` of 0.
+    """``x`` where ``abs(x) > lambd``, else 0.
 
     Example:
         >>> flow.nn.Hardshrink()(flow.tensor([-1.0, 0.5, 2.0]))
@@ -414,7 +414,7 @@ class Hardshrink(_Shrink, function=F.hardshrink):
 
 
 class Softshrink(_Shrink, function=F.softshrink):
-    """``x`` moved towards 0 by `lambd`; 0 where it is no further away.
+    """``x`` moved towards 0 by `lambd`; 0 where ``abs(x) <= lambd``.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
@@ -427,7 +427,7 @@ class Softshrink(_Shrink, function=F.softshrink):
 
 
 class RReLU(_Activation, function=F.rrelu):
-    """``x`` where positive, else times a slope: in training mode random from [lower, upper), else the middle.
+    """``x`` where positive, else ``slope * x``: a random slope in [lower, upper) in training mode, else their mean.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
@@ -443,17 +443,17 @@ class RReLU(_Activation, function=F.rrelu):
 
 
 class PReLU(Module):
-    """``x`` where positive, else times a slope that is trained.
+    """``x`` where positive, else ``weight * x`` with a learned weight, the slope.
 
     Shape: input (N, C, *), or any other shape with one slope; output the same shape.
 
     Args:
         num_parameters: 1, or the number of channels, the size of the input's dimension 1.
         init: the initial slope.
-        device, dtype: of the slopes.
+        device, dtype: the device and dtype of the slopes.
 
     Attributes:
-        weight: (num_parameters,).
+        weight: (num_parameters,), the slopes.
 
     Raises:
         TypeError: when the input has another dtype than the slopes.
@@ -478,11 +478,11 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Go back to the initial slope."""
+        """Set all slopes to the initial slope `init`."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input's shape."""
+        """Return the activations, in the input's shape."""
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:

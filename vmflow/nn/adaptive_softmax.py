@@ -1,4 +1,4 @@
-"""`AdaptiveLogSoftmaxWithLoss`: a softmax over many classes, of which the rare ones cost less."""
+"""`AdaptiveLogSoftmaxWithLoss`: a softmax over many classes that spends fewer features on rare classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ASMoutput(NamedTuple):
 
     Attributes:
         output: the log-probability of each target, (N,) or a scalar.
-        loss: the mean of their negatives.
+        loss: the mean of the negative log-probabilities, a scalar.
     """
 
     output: Tensor
@@ -30,27 +30,27 @@ class ASMoutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Log-probabilities of classes in clusters, by falling frequency (E. Grave et al., 2017).
+    """Adaptive softmax: log-probabilities of classes that are clustered by frequency (E. Grave et al., 2017).
 
-    The head has the most frequent classes and one entry for each cluster of the others; a class of a cluster has the
-    probability of the cluster times its own within the cluster.  Each cluster is computed by a product of two narrow
-    matrices.
+    The head has an entry for each of the most frequent classes and for each cluster of rarer classes.  The probability
+    of a class in a cluster is that of the cluster times that of the class within the cluster.  Two narrow `Linear`
+    layers compute each cluster.
 
-    Every cluster is computed for every row, so that no values are waited for and graphs can hold the layer; PyTorch
-    picks the rows of each cluster.
+    Every cluster is computed for every row, so that no call waits for values, and graphs can contain the layer; PyTorch
+    selects the rows of each cluster instead.
 
     Shape: input (N, in_features), target (N,), or (in_features,) and a scalar; output the target's shape, and a scalar.
 
     Args:
-        in_features: features of the input.
+        in_features: the number of features of the input.
         n_classes: the number of classes; lower numbers are more frequent.
-        cutoffs: where the clusters begin, rising, each between 1 and ``n_classes - 1``.
-        div_value: each cluster has so many times fewer features inside than the one before.
+        cutoffs: the first class of each cluster, in rising order, each between 1 and ``n_classes - 1``.
+        div_value: the factor by which the inner features of each cluster are fewer than those of the cluster before.
         head_bias: whether the head has a bias.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
-        head: `Linear`, to ``cutoffs[0]`` classes and the clusters.
+        head: the `Linear` layer with outputs for the first ``cutoffs[0]`` classes and for the clusters.
         tail: for each cluster two `Linear` in sequence.
 
     Raises:
@@ -121,8 +121,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"scalar, got shapes {list(input_.shape)} and {list(target_.shape)}"
             )
         head = F.log_softmax(self.head(input_), -1)
-        # Each row looks up its class in every cluster; classes of other clusters are clamped to the nearer end.
-        # Classes below the first and above the last are not, so that a class number out of range is an error.
+        # Each row looks up its target in every cluster; a target in another cluster is clamped to the nearer end, and
+        # `where` drops the result.  Negative targets and targets of n_classes or more are not clamped, so that the
+        # lookup raises an error for them.
         first = target_.clamp(max=self.shortlist_size - 1)
         output = _looked_up(head, first)
         for number in range(self.n_clusters):

@@ -14,28 +14,30 @@ from .parameter import new_parameter
 
 
 class MultiheadAttention(Module):
-    """Several attentions side by side, each over its own part of the projected features (A. Vaswani et al., 2017).
+    """Multi-head attention: several heads attend in parallel, each over its own slice of the projected features.
+
+    A. Vaswani et al., 2017.
 
     Shape: query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), with `batch_first` (N, L, ...), or all without
     N; outputs: the query's shape, and weights (N, L, S).
 
     Args:
-        embed_dim: features of the query and of the result, divisible by `num_heads`.
-        num_heads: the number of attentions.
-        dropout: probability with which a weight is dropped in training.
+        embed_dim: the number of features of the query and of the result, divisible by `num_heads`.
+        num_heads: the number of heads.
+        dropout: the probability with which an attention weight is dropped in training.
         bias: whether the projections add a bias.
-        add_bias_kv: whether a learned row is added to keys and values.
-        add_zero_attn: whether a row of zeros is added to keys and values.
-        kdim, vdim: features of key and value, by default `embed_dim`.
+        add_bias_kv: whether a learned row is appended to keys and values.
+        add_zero_attn: whether a row of zeros is appended to keys and values.
+        kdim, vdim: the numbers of features of key and value, by default `embed_dim`.
         batch_first: whether tensors are (N, L, features) and not (L, N, features).
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
         in_proj_weight: (3 * embed_dim, embed_dim), if key and value have as many features as the query; else there are
             q_proj_weight, k_proj_weight and v_proj_weight.
         in_proj_bias: (3 * embed_dim,), or None.
-        out_proj: the last projection.
-        bias_k, bias_v: (1, 1, embed_dim), or None.
+        out_proj: the `Linear` layer that projects the joined results of the heads.
+        bias_k, bias_v: (1, 1, embed_dim), the rows of `add_bias_kv`, or None.
 
     Raises:
         ValueError: for sizes or a probability out of range; when called with shapes that do not fit.
@@ -120,21 +122,22 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend with each head, and project the joined results.
+        """Compute the attention of each head, and project the heads' concatenated results.
 
         Args:
             query: (L, batch, embed_dim), with batch_first (batch, L, embed_dim), or without a batch (L, embed_dim).
             key, value: (S, batch, kdim) and (S, batch, vdim), likewise.
             key_padding_mask: (batch, S), or (S) without a batch: True where a key is to be ignored; numbers are added
                 to the scores.
-            need_weights: whether to return the weights; without them there is less to keep.
-            attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added.
-            average_attn_weights: whether the weights returned are the mean over the heads.
-            is_causal: whether `attn_mask`, which must be given, is the causal one, so that it need not be read.
+            need_weights: whether to return the attention weights; without them the computation needs less memory.
+            attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to
+                the scores.
+            average_attn_weights: whether to return the mean of the weights over the heads.
+            is_causal: whether `attn_mask`, which must be given, is the causal mask, so that it need not be read.
 
         Returns:
             The result, shaped like the query; and the weights (batch, L, S), or (batch, num_heads, L, S) of each head,
-            or None.  Where nothing may be attended to, the weights are 0.
+            or None.  A query that may attend to no key has weights of 0.
 
         Raises:
             ValueError: for shapes that do not fit, or is_causal without a mask.

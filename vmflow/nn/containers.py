@@ -1,4 +1,4 @@
-"""Modules that hold other modules, or parameters: in order or by name."""
+"""Containers of modules or parameters: `Sequential`, `ModuleList`, `ModuleDict`, `ParameterList`, `ParameterDict`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .parameter import Parameter
 
 
 def _fitting(container: Module, registry: str, value: Any) -> Any:
-    """`value` as the registry holds it; a tensor becomes a parameter.
+    """Return `value` as a container's member: a module for "_modules"; for "_parameters", a tensor as a `Parameter`.
 
     Raises:
-        TypeError: for another type.
+        TypeError: for a value of another type.
     """
     if registry == "_modules" and isinstance(value, Module):
         return value
@@ -37,16 +37,16 @@ def _parameters_shown(container: Module) -> str:
 
 
 class _Container(Module):
-    """A module whose members are all of one kind.
+    """The base of containers, modules whose members are all modules or all parameters.
 
     Attributes:
-        _registry: the one of a module's registries that holds them.
+        _registry: the attribute of `Module` with the dict of the members: "_modules" or "_parameters".
     """
 
     _registry = "_modules"
 
     def _members(self) -> dict[str, Any]:
-        # Through getattr, so that a graph that is being built notes that it depends on the members.
+        # By getattr rather than from __dict__: so a graph that is being built records that it depends on the members.
         members: dict[str, Any] = getattr(self, self._registry)
         return members
 
@@ -59,14 +59,14 @@ class _Container(Module):
 
 
 class _Numbered(_Container):
-    """A list whose members are registered under their positions, "0", "1", ..."""
+    """The base of list containers, whose members are registered under their positions, "0", "1", ..."""
 
     def _part(self, members: list[tuple[str, Any]]) -> Self:
-        """Another of the same kind with these members."""
+        """Return a new container of this class with some of the members, given as pairs of name and value."""
         return type(self)([value for _, value in members])  # type: ignore[call-arg]
 
     def _name(self, idx: Any) -> str:
-        """The name at a position, which counts from the end if negative."""
+        """The name of the member at a position, which counts from the end if negative."""
         position = operator.index(idx)
         names = list(self._members())
         if not -len(names) <= position < len(names):
@@ -98,12 +98,12 @@ class _Numbered(_Container):
         self._renumber(values)
 
     def append(self, value: Any) -> Self:
-        """Add one at the end."""
+        """Add a member at the end."""
         self._keep(str(len(self)), value)
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Add several at the end; none, if one is of another type."""
+        """Add several members at the end, or none, if a value is neither a module nor a tensor as the members are."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(f"extend: expected several to add, got {type(values).__name__}")
         for value in [_fitting(self, self._registry, value) for value in values]:
@@ -111,13 +111,13 @@ class _Numbered(_Container):
         return self
 
     def insert(self, index: int, value: Any) -> None:
-        """Add one before the position `index`."""
+        """Insert a member before the position `index`."""
         values = list(self._members().values())
         values.insert(index, _fitting(self, self._registry, value))
         self._renumber(values)
 
     def pop(self, key: int = -1) -> Any:
-        """Remove and return one, by default the last."""
+        """Remove and return the member at a position, by default the last."""
         value = self[key]
         del self[key]
         return value
@@ -130,9 +130,9 @@ class _Numbered(_Container):
 
 
 class Sequential(_Numbered):
-    """Modules of which each gets the result of the one before: ``Sequential(Linear(2, 3), ReLU())``.
+    """Call modules one after another, each with the result of the one before: ``Sequential(Linear(2, 3), ReLU())``.
 
-    From a dict (or OrderedDict), the modules keep its names instead of numbers.
+    Modules given in a dict (or OrderedDict) are named by its keys instead of numbers.
 
     Raises:
         TypeError: for anything else than modules.
@@ -154,7 +154,7 @@ class Sequential(_Numbered):
         return type(self)(dict(members))
 
     def forward(self, input: Any) -> Any:
-        """The result of the last module."""
+        """Call all modules in their order, and return the result of the last."""
         for module in self._modules.values():
             assert module is not None
             input = module(input)
@@ -162,7 +162,7 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list of modules; it has no forward of its own.
+    """A list of modules, which are registered as submodules; it has no `forward` of its own.
 
     Raises:
         TypeError: for anything else than modules.
@@ -181,7 +181,7 @@ class ModuleList(_Numbered):
             self.extend(modules)
 
     def __repr__(self) -> str:
-        """The repr of a module, in which equal neighbours share a line."""
+        """The repr of the list; neighbours with equal reprs share a line, ``(0-2): 3 x Linear(...)``."""
         lines = []
         numbers = list(self._modules)
         first = 0
@@ -219,7 +219,7 @@ class ParameterList(_Numbered):
 
 
 class _Named(_Container):
-    """A dict whose members are registered under their keys, which are strings without dots."""
+    """The base of dict containers, whose members are registered under their keys, strings without dots."""
 
     def __init__(self, members: Members | None = None) -> None:
         super().__init__()
@@ -254,22 +254,22 @@ class _Named(_Container):
         return self._members().items()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The member of this key, or `default`."""
+        """The member with this key, or `default` if there is none."""
         return self._members().get(key, default)
 
     def pop(self, key: str) -> Any:
-        """Remove and return one."""
+        """Remove and return the member with this key."""
         return self._members().pop(key)
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all members."""
         self._members().clear()
 
     def update(self, members: Members) -> None:
-        """Add or replace several.
+        """Add members, or replace those with the same keys.
 
         Raises:
-            TypeError: if they are neither a mapping nor pairs.
+            TypeError: if `members` is neither a mapping nor an iterable of pairs.
         """
         if isinstance(members, _Named):
             pairs: Iterable[Any] = members.items()
@@ -285,12 +285,12 @@ class _Named(_Container):
             self[pair[0]] = pair[1]
 
 
-# The arguments from which a dict of members is filled.
+# The types that `ModuleDict` and `ParameterDict` take members from.
 Members = _Named | Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class ModuleDict(_Named):
-    """A dict of modules; it has no forward of its own.
+    """A dict of modules, which are registered as submodules; it has no `forward` of its own.
 
     Raises:
         TypeError: for values that are no modules, or arguments that are neither a mapping nor pairs.

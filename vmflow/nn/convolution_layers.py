@@ -1,4 +1,4 @@
-"""The layers of convolutions and transposed convolutions, in one to three dimensions, and those of their windows."""
+"""The layers of convolutions and transposed convolutions in one to three dimensions; and `Unfold` and `Fold`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .module import unusual_settings
 from .parameter import new_parameter
 from .ranked_layer import RankedLayer
 
-# One number for all dimensions, or one for each.
+# The type of sizes such as a kernel's: one number for all spatial dimensions, or one for each.
 Size = int | tuple[int, ...]
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -32,7 +32,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(RankedLayer):
-    """The settings and parameters of convolutions and transposed convolutions."""
+    """The base of convolutions and transposed convolutions: it checks their settings and makes their parameters."""
 
     output_padding: Sizes
 
@@ -72,7 +72,7 @@ class _Convolution(RankedLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values."""
+        """Draw new initial values of the weight and the bias."""
         draw_by_fan_in(self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -86,18 +86,18 @@ class _Convolution(RankedLayer):
 
 
 class Convolution(_Convolution):
-    """Convolution (cross-correlation, as everywhere in deep learning).
+    """The base of convolution layers (cross-correlations, as everywhere in deep learning).
 
     The output's sizes are ``floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
 
     Args:
-        in_channels, out_channels: must be divisible by `groups`.
+        in_channels, out_channels: the numbers of channels, both divisible by `groups`.
         kernel_size, stride, padding, dilation: an int for all dimensions, or one for each.  The padding may be "same"
             or "valid".
         groups: the number of independent parts into which the channels are split.
         bias: whether to add a bias.
         padding_mode: how the input is padded: "zeros", "reflect", "replicate" or "circular", as by `F.pad`.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
         weight: (out_channels, in_channels / groups, *kernel_size).
@@ -135,18 +135,18 @@ class Convolution(_Convolution):
         self._make_parameters((out_channels, in_channels // groups), bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, in_channels, ...), or without N, to the same with out_channels."""
+        """Convolve an input (N, in_channels, ...) to (N, out_channels, ...), or both without N."""
         return self.convolved(input, self.weight)
 
     def convolved(self, input: Tensor, weight: Tensor) -> Tensor:
-        """The result of `forward` with another weight of the same shape."""
+        """Convolve `input` as `forward` does, but with the given weight instead of the layer's own."""
         padding: Sizes | str | int = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._borders(), self.padding_mode), 0
         return _CONVOLUTIONS[self._rank](input, weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _borders(self) -> list[int]:
-        """The padding as `F.pad` takes it, from the last dimension on."""
+        """The padding in the order of `F.pad`: the numbers before and behind, from the last dimension to the first."""
         if isinstance(self.padding, str):
             before, behind = around(self.padding, self.dilation, self.kernel_size)
         else:
@@ -188,17 +188,18 @@ class Conv3d(Convolution, rank=3):
 
 
 class _Transposed(_Convolution):
-    """The map that a convolution's gradient applies: each input element is spread over a window of the output.
+    """The base of transposed convolutions: each input element, times the kernel, is added to a window of the output.
 
-    The output's sizes are ``(size - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1``.
+    A transposed convolution computes the gradient of a convolution by its input.  The output's sizes are
+    ``(size - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1``.
 
     Args:
-        in_channels, out_channels: must be divisible by `groups`.
+        in_channels, out_channels: the numbers of channels, both divisible by `groups`.
         kernel_size, stride, padding, output_padding, dilation: an int for all dimensions, or one for each.
         groups: the number of independent parts into which the channels are split.
         bias: whether to add a bias.
-        padding_mode: "zeros".
-        device, dtype: of the parameters.
+        padding_mode: must be "zeros".
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
         weight: (in_channels, out_channels / groups, *kernel_size).
@@ -234,15 +235,15 @@ class _Transposed(_Convolution):
         self._make_parameters((in_channels, out_channels // groups), bias, device, dtype)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """(N, in_channels, ...), or without N, to the same with out_channels.
+        """Map an input (N, in_channels, ...) to (N, out_channels, ...), or both without N.
 
         Args:
-            input: as above.
-            output_size: the spatial size of the result, or its whole shape, where several are possible; it takes the
-                place of `output_padding`.
+            input: (N, in_channels, ...), or (in_channels, ...).
+            output_size: the spatial sizes of the result, or its whole shape, where several are possible; if given,
+                `output_padding` is ignored.
 
         Raises:
-            ValueError: if the result cannot have that size.
+            ValueError: if the result cannot have `output_size`.
         """
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
         return _TRANSPOSED[self._rank](
@@ -307,7 +308,7 @@ class ConvTranspose3d(_Transposed, rank=3):
 
 
 class Unfold(FunctionLayer, function=F.unfold):
-    """The windows of an image as columns.
+    """Turns the sliding windows of an image into columns (im2col).
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C * window, L) or (C * window, L), where L is the number of
     windows and ``window`` the number of their elements.
@@ -332,7 +333,7 @@ class Unfold(FunctionLayer, function=F.unfold):
 
 
 class Fold(FunctionLayer, function=F.fold):
-    """Sums windows, given as columns, into an image: the adjoint of `Unfold`.
+    """Adds windows, given as columns, into an image (col2im): the adjoint of `Unfold`.
 
     Shape: input (N, C * window, L) or (C * window, L), output (N, C, *output_size) or (C, *output_size), where L is the
     number of windows and ``window`` the number of their elements.

@@ -7,7 +7,7 @@ from .function_layers import FunctionLayer
 
 
 class CosineSimilarity(FunctionLayer, function=F.cosine_similarity):
-    """The cosine of the angle between vectors along `dim`; lengths below `eps` count as this.
+    """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`.
 
     Shape: inputs (*, D, *), broadcast together, where `dim` is the dimension of D; output without it.
 

@@ -1,4 +1,4 @@
-"""The layers of dropout: of elements, and of channels."""
+"""The layers of dropout, which zero random elements or channels in training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .function_layers import FunctionLayer
 
 
 class _Dropout(FunctionLayer):
-    """A dropout with a probability.
+    """The base of dropout layers, which keep the probability and pass `training` on to the function.
 
     Args:
         p: the probability of zero.
@@ -37,7 +37,7 @@ class Dropout(_Dropout, function=F.dropout):
     Args:
         p: the probability of zero.
         inplace: whether to write the result into the input.
-        generator: the source of random numbers, by default the default one; OneFlow's.
+        generator: the generator of random numbers, by default the device's default generator; OneFlow's.
 
     Example:
         >>> layer = flow.nn.Dropout(0.5)
@@ -54,7 +54,7 @@ class Dropout(_Dropout, function=F.dropout):
         self.generator = generator
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        """The input after dropout, plus `addend`, which is OneFlow's."""
+        """Return the input after dropout, plus `addend` if given, an argument of OneFlow's."""
         return F.dropout(input, self.p, self.training, self.inplace, addend=addend, generator=self.generator)
 
 
@@ -102,7 +102,7 @@ class Dropout3d(_Dropout, function=F.dropout3d):
 
 
 class AlphaDropout(_Dropout, function=F.alpha_dropout):
-    """Dropout that keeps the mean and the variance of the results of `SELU` (Klambauer et al., 2017).
+    """Dropout for the results of `SELU` that keeps their mean and variance (Klambauer et al., 2017).
 
     Shape: input (*), output (*), the same shape.
 
@@ -113,7 +113,7 @@ class AlphaDropout(_Dropout, function=F.alpha_dropout):
 
 
 class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
-    """`AlphaDropout` of whole channels.
+    """`AlphaDropout` of whole channels instead of single elements.
 
     Shape: input (N, C, *), output the same shape.
 

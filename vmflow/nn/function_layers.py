@@ -1,4 +1,4 @@
-"""`FunctionLayer`: a layer that is one function with settings; and the layers that leave values as they are."""
+"""`FunctionLayer`, the base of layers that call one function with settings; `Identity`, `Flatten` and `Unflatten`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .ranked_layer import RankedLayer, with_sections
 
 
 class FunctionLayer(RankedLayer):
-    """Calls `function` with the layer's arguments and, by keyword, with its settings.
+    """The base of layers that call a function with the arguments of `forward` and, by keyword, the layer's settings.
 
     The function is a keyword of the class: ``class Tanh(FunctionLayer, function=F.tanh)``.  The class's docstring gets
     the sections that only its base's docstring has, unless the base is `FunctionLayer` itself.
 
     Args:
-        settings: kept as attributes, which may be changed between calls.
+        settings: the keyword arguments of the function, kept as attributes, which may be changed between calls.
 
     Attributes:
-        function: the function.
+        function: the function to call.
         shown: the settings in the repr; by default all but `training`, and `inplace` where it is True.
         tensors: the settings that are tensors or None, and are registered as buffers.
     """
@@ -48,7 +48,7 @@ class FunctionLayer(RankedLayer):
                 setattr(self, name, value)
 
     def forward(self, *inputs: Any) -> Any:
-        """The result of `function`."""
+        """Call `function` with the inputs and the settings."""
         return self.function(*inputs, **{name: getattr(self, name) for name in self._settings})
 
     def extra_repr(self) -> str:
@@ -123,7 +123,7 @@ class Unflatten(Module):
         self.unflattened_size = tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
-        """A view of the input with more dimensions."""
+        """Return a view of the input with dimension `dim` split into `unflattened_size`."""
         return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:

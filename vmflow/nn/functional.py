@@ -183,7 +183,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """Each element where positive, else times `negative_slope`; `inplace` writes into the input.
+    """Each element ``x`` where positive, else ``negative_slope * x``; `inplace` writes into the input.
 
     Raises:
         TypeError: for anything else than a floating-point tensor.
@@ -222,17 +222,17 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
-    """Returns `input`; within a graph, ops on the result run after `depend` is computed, which is not left out.
+    """Return `input`; within a graph, ops on the result run after `depend` is computed, even if nothing else uses it.
 
-    Under OneFlow's name.  Outside of graphs nothing is left out, and ops run in the order in which they are called.  In
-    a graph `input` is copied; no gradient flows into the others.
+    Under OneFlow's name.  Outside of graphs ops run in the order of their calls anyway.  In a graph the result is a
+    copy of `input`; no gradient flows into `depend`.
 
     Args:
-        input: of any shape.
-        depend: a tensor or several.
+        input: a tensor of any shape.
+        depend: a tensor or a sequence of tensors.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for anything else than tensors.
 
     Example:
         >>> flow.nn.functional.depend(flow.tensor([1.0, 2.0]), flow.zeros(3))
@@ -246,7 +246,7 @@ def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
         return input
     result = input.clone()
     with _no_grad():
-        # Copies of no elements make the copy depend on the others.
+        # Copying zero elements of each `depend` tensor into the result makes the result depend on it in the graph.
         start = result.reshape(-1)[:0]
         for other in others:
             start.copy_(other.reshape(-1)[:0])
@@ -269,10 +269,10 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 
 
 def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: float) -> Tensor:
-    """The function's result, written into `input` if `inplace`."""
+    """Return ``function(input, *parameters)``, written into `input` if `inplace`."""
     if not inplace:
         return function(input, *parameters)
-    # The gradient may need the values that `input` has before.
+    # `function` may keep its operand for the gradient, so it gets a copy of the values that `input` is about to lose.
     before = input.clone() if input.requires_grad and is_grad_enabled() else input
     return input.copy_(function(before, *parameters))
 
@@ -281,11 +281,11 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
     """`input` divided by its p-norm along `dim`, or by `eps` where that is larger, in the input's shape.
 
     Args:
-        input: of any shape.
+        input: a tensor of any shape.
         p: the order of the norm.
-        dim: the dimension of the vectors.
+        dim: the dimension along which the norm is computed.
         eps: the least divisor.
-        out: a tensor to write into.
+        out: a tensor to write the result into.
 
     Raises:
         TypeError: for a dtype that is not floating-point or complex, or an `out` that is no tensor.
@@ -304,7 +304,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
 
 @_autocast_as_op
 def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
-    """`normalize` without `out`, in the input's shape: the op that autocasting casts.
+    """`normalize` without `out`: a function apart, because autocast treats it as one op.
 
     Raises:
         TypeError: for a dtype that is not floating-point or complex.
@@ -321,9 +321,9 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     """``exp(input) / sum(exp(input))`` along `dim`, computed without overflow.
 
     Args:
-        input: of any shape.
-        dim: to sum over; None is PyTorch's old choice, dimension 0 of 0, 1 or 3 dimensions and else dimension 1.
-        dtype: cast to it first.
+        input: a tensor of any shape.
+        dim: the dimension to sum over; None is PyTorch's old choice, dimension 0 of 0, 1 or 3 dimensions, else 1.
+        dtype: the dtype to cast `input` to first.
 
     Raises:
         TypeError: for anything else than a floating-point tensor, unless `dtype` is floating-point.
@@ -354,11 +354,11 @@ def _old_choice(input: Tensor) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
-# PyTorch's names of poolings that always return indices.
+# PyTorch's names of poolings that always return indices, such as `max_pool2d_with_indices`, are defined here.
 
 
 def _with_indices(pool: Callable[..., Any], arguments: str, result: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """A pooling that always returns indices; `arguments` and `result` are the example in its docstring."""
+    """Wrap a pooling to always return indices; the new docstring shows a call with `arguments` and its `result`."""
     place = list(inspect.signature(pool).parameters).index("return_indices")
 
     @functools.wraps(pool)

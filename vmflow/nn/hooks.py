@@ -1,4 +1,4 @@
-"""Calling a module that has hooks: around its forward, and on the gradients that pass through it."""
+"""Calling modules with hooks: hooks before and after `forward`, and on the gradients that pass through the module."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class HookOfAll(NamedTuple):
-    """A hook of all modules.
+    """A global hook, which is called for all modules; also used for a module's own hooks while they are called.
 
     Attributes:
-        place: "before" or "after" the forward, on the gradients of its "results" or of its "arguments"; or when a
-            "parameter", "buffer" or "module" is registered.
-        function: called as a module's own hook of this place is.
+        place: when it is called: "before" or "after" `forward`, on the gradients of its "results" or its "arguments",
+            or when a "parameter", "buffer" or "module" is registered.
+        function: the user's function, with the same arguments as a module's own hook of this place.
         with_kwargs, always_call: as for `Module.register_forward_hook`.
     """
 
@@ -32,7 +32,7 @@ class HookOfAll(NamedTuple):
     always_call: bool = False
 
 
-# In one dict for all places, so that a call of a module without hooks tests one dict more.
+# The global hooks of all places are in one dict, so that calling a module without hooks costs one more test only.
 OF_ALL: Final[dict[int, HookOfAll]] = Registry()
 
 
@@ -41,10 +41,10 @@ def _of_all(place: str) -> list[tuple[int, HookOfAll]]:
 
 
 def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
-    """Put a hook behind the others, or before them."""
+    """Add a hook to `hooks`, which are called in their order, at the end or with `prepend` at the front."""
     handle = Handle(hooks, hook)
     if prepend:
-        # Taking hooks out and putting them in again moves them to the end.
+        # A dict keeps the order of insertion: removing the older hooks and inserting them again moves them to the end.
         hooks.update({number: hooks.pop(number) for number in list(hooks) if number != handle.number})
     return handle
 
@@ -52,7 +52,7 @@ def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Call ``hook(module, args)`` before the forward of every module; see `Module.register_forward_pre_hook`.
 
-    Hooks of all modules are called before a module's own.  They slow all modules, and are meant for debugging.
+    Global hooks are called before a module's own hooks.  They slow down all modules, and are meant for debugging.
     """
     return Handle(OF_ALL, HookOfAll("before", hook))
 
@@ -70,37 +70,43 @@ def register_module_forward_hook(
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, grad_output)`` for every module; see `Module.register_full_backward_pre_hook`."""
+    """Call ``hook(module, grad_output)`` before the backward of every module.
+
+    See `Module.register_full_backward_pre_hook`.
+    """
     return Handle(OF_ALL, HookOfAll("results", hook))
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, grad_input, grad_output)`` for every module; see `Module.register_full_backward_hook`."""
+    """Call ``hook(module, grad_input, grad_output)`` after the backward of every module.
+
+    See `Module.register_full_backward_hook`.
+    """
     return Handle(OF_ALL, HookOfAll("arguments", hook))
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
-    """The same as `register_module_full_backward_hook`: gradients are those of the module's own arguments."""
+    """The same as `register_module_full_backward_hook`: ``grad_input`` are the gradients of the module's arguments."""
     return register_module_full_backward_hook(hook)
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, param)`` when any module registers one; a result that is not None takes its place."""
+    """Call ``hook(module, name, param)`` when a module registers a parameter; a result other than None replaces it."""
     return Handle(OF_ALL, HookOfAll("parameter", hook))
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, buffer)`` when any module registers one; a result that is not None takes its place."""
+    """Call ``hook(module, name, buffer)`` when a module registers a buffer; a result other than None replaces it."""
     return Handle(OF_ALL, HookOfAll("buffer", hook))
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, submodule)`` when any module gets one; a result that is not None takes its place."""
+    """Call ``hook(module, name, submodule)`` when a module gets a submodule; a result other than None replaces it."""
     return Handle(OF_ALL, HookOfAll("module", hook))
 
 
 def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
-    """The value to register, after the hooks of all modules have been called with it."""
+    """Call the global registration hooks of this kind with `value`; return `value`, or its replacement by a hook."""
     for _, hook in _of_all(kind):
         changed = hook.function(module, name, value)
         value = value if changed is None else changed
@@ -108,7 +114,7 @@ def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
 
 
 def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of `forward`, with the hooks of all modules and then the module's own called around it."""
+    """Call a module's `forward` and its hooks: first the global hooks, then the module's own; return the result."""
     done: set[int] = set()
     result: Any = None
     try:
@@ -175,25 +181,26 @@ def _after(module: Module, hook: HookOfAll, args: tuple[Any, ...], kwargs: dict[
 def _despite(
     error: BaseException, module: Module, done: set[int], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
-    """Call the hooks registered with `always_call` that have not been called yet."""
+    """After an error in a module's call, call the forward hooks with `always_call` that have not been called yet."""
     for number, hook in _hooks_after(module):
         if hook.always_call and number not in done:
             try:
                 _after(module, hook, args, kwargs, result)
             except Exception as another:
-                # The first error must not be hidden by the hook's own.
+                # The hook's own error must not hide the first error, so it becomes a note of that error.
                 error.add_note(f"then the forward hook {hook.function!r} raised {type(another).__name__}: {another}")
 
 
 class BackwardWatch:
-    """Calls the hooks of one call of a module.
+    """Calls the backward hooks for one call of a module.
 
-    An identity is put in front of the module and another one behind it; the gradients pass through them.
+    It applies an identity function to the module's arguments and another to its results; in the backward pass the
+    gradients reach these functions, which call the hooks.
 
     Args:
-        module: handed to the hooks.
-        hooks: ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``.
-        pre_hooks: ``hook(module, grad_output)``; a result replaces ``grad_output``.
+        module: the module, an argument of the hooks.
+        hooks: functions ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``.
+        pre_hooks: functions ``hook(module, grad_output)``; a result replaces ``grad_output``.
     """
 
     def __init__(
@@ -208,13 +215,13 @@ class BackwardWatch:
         self._result_positions: list[int] = []
 
     def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The positional arguments, with the front identity on the tensors among them."""
+        """Apply the first identity function to the tensors that require gradients among the positional arguments."""
         self._arguments = len(args)
         self._positions = _with_gradients(args)
         return _watched(args, self._positions, self._reached_inputs)
 
     def after(self, result: Any) -> Any:
-        """The result, a tensor or a tuple, with the back identity on its tensors."""
+        """Apply the second identity function to the result's tensors that require gradients; a tensor or a tuple."""
         outputs = result if isinstance(result, tuple) else (result,)
         self._results = len(outputs)
         self._result_positions = _with_gradients(outputs)
@@ -226,7 +233,7 @@ class BackwardWatch:
         for hook in self._pre_hooks:
             grad_output = self._replaced(grad_output, hook(self._module, grad_output), "results")
         self._grad_output = grad_output
-        if not self._positions:  # no gradient reaches the arguments
+        if not self._positions:  # no gradient reaches the arguments, so `_reached_inputs` will not be called
             self._call((None,) * self._arguments)
         return tuple([grad_output[position] for position in self._result_positions])
 
@@ -252,12 +259,12 @@ class BackwardWatch:
 
 
 def _with_gradients(values: tuple[Any, ...]) -> list[int]:
-    """The positions of the tensors into which gradients flow."""
+    """The positions of the tensors that require gradients."""
     return [position for position, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
 
 
 def _spread(gradients: Gradients, positions: list[int], count: int) -> Gradients:
-    """`count` gradients, None where there is none."""
+    """Return a tuple of `count` gradients: `gradients` at their `positions`, None elsewhere."""
     by_position = dict(zip(positions, gradients, strict=True))
     return tuple([by_position.get(position) for position in range(count)])
 
@@ -265,7 +272,7 @@ def _spread(gradients: Gradients, positions: list[int], count: int) -> Gradients
 def _watched(
     values: tuple[Any, ...], positions: list[int], reached: Callable[[Gradients], Gradients]
 ) -> tuple[Any, ...]:
-    """The values, with the identity on those at these positions."""
+    """Apply an identity function to the values at `positions`; its backward pass calls `reached` with the gradients."""
     if not positions:
         return values
     changed = list(values)
@@ -276,7 +283,7 @@ def _watched(
 
 
 class _Watched(Function):
-    """The identity; on the way back `reached` sees the gradients and may replace them."""
+    """The identity of tensors, whose backward pass returns the result of `reached` for their gradients."""
 
     @staticmethod
     def forward(ctx: Any, reached: Callable[[Gradients], Gradients], *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
-"""Filling tensors with the values that training begins with.
+"""Initialization: functions that fill tensors with the values that training begins with.
 
-Every function changes its tensor in place without recording, and returns it.
+Every function changes its tensor in place, without recording for autograd, and returns it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from vmflow.transfers import beside as _beside
 
 Arguments = ParamSpec("Arguments")
 
-# PyTorch's factors that make up for the standard deviation that a nonlinearity takes away.  The one of leaky_relu
-# depends on its slope; the one of selu works in practice.
+# PyTorch's gains, which compensate the change of the standard deviation by a nonlinearity.  The gain of leaky_relu
+# depends on its slope; the gain of selu is empirical.
 _GAINS: dict[str, float] = {
     **dict.fromkeys(("linear", "sigmoid"), 1.0),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), 1.0),
@@ -38,7 +38,7 @@ _GAINS: dict[str, float] = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor of weights that keeps the spread of values through `nonlinearity`.
+    """Return the factor of a weight's standard deviation that compensates the `nonlinearity` behind the layer.
 
     Args:
         nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", or the name of a convolution.
@@ -63,12 +63,12 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
-    """How many inputs one output of this weight reads, and how many outputs one input reaches.
+    """Return fan_in and fan_out of a weight of shape (outputs, inputs, *kernel).
 
-    A weight has shape (outputs, inputs, *kernel).
+    Fan_in is the number of inputs that an output depends on; fan_out, the number of outputs that an input affects.
 
     Raises:
-        ValueError: if it has fewer than two dimensions.
+        ValueError: if the weight has fewer than two dimensions.
 
     Example:
         >>> flow.nn.init.fan_in_and_out(flow.empty(4, 3, 5, 5))
@@ -85,7 +85,7 @@ _skipping: ContextVar[bool] = ContextVar("skipping", default=False)
 
 @contextmanager
 def skipped() -> Iterator[None]:
-    """Within, the functions here leave tensors as they are; for this task or thread only.
+    """A block within which the functions of this module leave tensors as they are, in this task or thread only.
 
     Example:
         >>> with flow.nn.init.skipped():
@@ -100,7 +100,7 @@ def skipped() -> Iterator[None]:
 
 
 def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
-    """Declare that `function` changes its first argument in place, which is not recorded, and returns it."""
+    """Decorate an initializer: run it under `no_grad`; within `skipped`, return its tensor unchanged."""
 
     @functools.wraps(function)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
@@ -198,11 +198,11 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @_filling
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Fill with the weight of a convolution that passes on as many of its input channels as it can.
+    """Fill the weight of a convolution so that it copies input channels to output channels, as many as both have.
 
     Args:
         tensor: (outputs, inputs of a group, *kernel), of three to five dimensions.
-        groups: of the convolution, each of which passes on its own channels.
+        groups: the convolution's number of groups, each of which copies its own channels.
 
     Raises:
         ValueError: for another number of dimensions, or outputs that the groups do not divide.
@@ -227,13 +227,15 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 @_filling
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """Fill a matrix from the normal distribution, with as many zeros in each column (J. Martens, 2010).
+    """Fill a matrix from the normal distribution, and set the same number of elements in each column to 0.
+
+    J. Martens, 2010.
 
     Args:
         tensor: a matrix.
-        sparsity: the part of each column that is zero, within [0, 1]; rounded up to whole elements.
-        std: standard deviation of the rest.
-        generator: the source of the numbers.
+        sparsity: the fraction of each column that is zero, within [0, 1]; rounded up to whole elements.
+        std: the standard deviation of the other elements.
+        generator: the generator of random numbers.
 
     Raises:
         ValueError: if the tensor is no matrix, or `sparsity` is outside [0, 1].
@@ -248,7 +250,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         raise ValueError(f"sparse_: the sparsity must be within [0, 1], got {sparsity}")
     normal_(tensor, 0.0, std, generator)
     order = random.rand(tuple(tensor.shape), generator=generator, device=tensor.device).argsort(0)
-    # The place of each in a random order of its column.
+    # The second argsort gives each element's rank in a random order of its column; the lowest ranks become zeros.
     return tensor.masked_fill_(order.argsort(0) < math.ceil(sparsity * tensor.shape[0]), 0)
 
 
@@ -295,9 +297,10 @@ def kaiming_uniform_(
     Args:
         tensor: a weight of shape (outputs, inputs, *kernel).
         a: the slope of leaky_relu.
-        mode: "fan_in" keeps the spread of values forward, "fan_out" that of gradients backward.
+        mode: the fan in the formula: "fan_in" keeps the variance of values in the forward pass, "fan_out" that of
+            gradients in the backward pass.
         nonlinearity: the function behind the layer, see `calculate_gain`.
-        generator: the source of the numbers.
+        generator: the generator of random numbers.
 
     Raises:
         ValueError: for fewer than two dimensions, another mode or nonlinearity.
@@ -336,7 +339,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode must be 'fan_in' or 'fan_out', not {mode!r}")
     fan = fan_in_and_out(tensor)[mode == "fan_out"]
-    # A weight without elements has nothing to fill and possibly no fan.
+    # A weight without elements may have a fan of 0; there is nothing to fill, so any number will do.
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
@@ -353,7 +356,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Fill a tensor of any shape from the normal distribution within [a, b], as if values outside were drawn again.
+    """Fill a tensor of any shape from the normal distribution truncated to [a, b]: no value lies outside.
 
     Raises:
         TypeError: for a dtype that is not floating-point.
@@ -375,7 +378,7 @@ def trunc_normal_(
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Fill with orthogonal rows (or columns, if there are fewer) of length `gain` (Saxe and others, 2013).
 
-    Dimensions behind the first count as one.
+    The dimensions behind the first are treated as one.
 
     Raises:
         TypeError: for a dtype that is not floating-point.
@@ -399,12 +402,12 @@ def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters
     return _dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), random.take(tensor.numel(), generator))
 
 
-# PyTorch's name, which is private there and used by many programs all the same.
+# PyTorch's name of this function, which is private there, but used by many programs.
 _calculate_fan_in_and_fan_out = fan_in_and_out
 
 
 def _old(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
-    """The function by PyTorch's older name, which has no underscore."""
+    """Return `function` under PyTorch's old name, without the last underscore, with a FutureWarning at each call."""
     new = function.__name__
 
     @functools.wraps(function)

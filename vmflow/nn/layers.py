@@ -1,6 +1,6 @@
-"""Layers that have weights for features or for rows of a table: `Linear`, `Bilinear`, `Embedding`, `EmbeddingBag`.
+"""The layers `Linear`, `Bilinear`, `Embedding` and `EmbeddingBag`.
 
-The layers hold the tensors; `functional` has the computations.
+They own the weights; `functional` has the computations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .parameter import Parameter, new_parameter
 
 
 def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
-    """Fill both uniformly within 1 / sqrt(fan_in): PyTorch's default for linear layers and convolutions."""
+    """Fill weight and bias uniformly within +-1 / sqrt(fan_in): PyTorch's default for linear and convolution layers."""
     init.kaiming_uniform_(weight, a=math.sqrt(5))
     if bias is not None and bias.numel():
         fan_in, _ = init.fan_in_and_out(weight)
@@ -31,14 +31,14 @@ def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
 
 
 def draw_evenly(module: Module, size: int) -> None:
-    """Fill all parameters uniformly within 1 / sqrt(size)."""
+    """Fill all parameters of a module from the uniform distribution within +-1 / sqrt(size)."""
     bound = 1 / math.sqrt(size) if size else 0.0
     for parameter in module.parameters():
         init.uniform_(parameter, -bound, bound)
 
 
 def _draw_table(table: Tensor, padding_idx: int | None) -> None:
-    """Fill the rows from the standard normal distribution, but row `padding_idx` with zeros."""
+    """Fill an embedding table from the standard normal distribution, but its row `padding_idx` with zeros."""
     init.normal_(table)
     if padding_idx is not None:
         with no_grad():
@@ -51,9 +51,9 @@ class Linear(Module):
     Shape: input (*, in_features), output (*, out_features).
 
     Args:
-        in_features, out_features: the sizes of the last dimension before and after.
+        in_features, out_features: the sizes of the last dimension of input and output.
         bias: whether to add a bias.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
         weight: (out_features, in_features).
@@ -89,7 +89,7 @@ class Linear(Module):
         draw_by_fan_in(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., in_features) to (..., out_features)."""
+        """Map (..., in_features) to (..., out_features)."""
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -104,7 +104,7 @@ class Bilinear(Module):
     Args:
         in1_features, in2_features, out_features: the sizes of the last dimensions.
         bias: whether to add a bias.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
         weight: (out_features, in1_features, in2_features).
@@ -141,11 +141,11 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, uniformly within ``1 / sqrt(in1_features)``."""
+        """Draw new initial values of weight and bias, uniformly within ``+-1 / sqrt(in1_features)``."""
         draw_evenly(self, self.in1_features)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        """(..., in1_features) and (..., in2_features) to (..., out_features)."""
+        """Map (..., in1_features) and (..., in2_features) to (..., out_features)."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -156,7 +156,7 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """A table of vectors, looked up by integer.
+    """Looks up rows of a table of vectors by their integer indices.
 
     Shape: input (*), output (*, embedding_dim).
 
@@ -164,12 +164,12 @@ class Embedding(Module):
         num_embeddings: the number of rows of the table.
         embedding_dim: the length of one vector.
         padding_idx: a row that gets no gradient and is zero at first.
-        max_norm, norm_type: the largest norm of rows that are looked up; longer ones are scaled down in place.
+        max_norm, norm_type: the largest norm of rows that are looked up; longer rows are scaled down in place.
         scale_grad_by_freq: divide a row's gradient by how often the input names the row.
         sparse: must be False; gradients are dense.
-        _weight: a table to share memory with, in place of one with initial values.
+        _weight: a table to share memory with; by default the layer makes a table with random values.
         _freeze: whether the table is not trained.
-        device, dtype: of the table.
+        device, dtype: the device and dtype of the table.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
@@ -222,7 +222,7 @@ class Embedding(Module):
             self.weight = Parameter(_weight, not _freeze)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, from the standard normal distribution."""
+        """Draw new values of the table from the standard normal distribution, zeros for row `padding_idx`."""
         _draw_table(self.weight, self.padding_idx)
 
     @classmethod
@@ -236,7 +236,7 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Self:
-        """A layer with this table, whose memory it shares.
+        """Make an embedding layer with a given table, whose memory it shares.
 
         Args:
             embeddings: the table, (rows, length).
@@ -262,7 +262,7 @@ class Embedding(Module):
         )
 
     def forward(self, input: Tensor) -> Tensor:
-        """Integers of any shape (*) to vectors of shape (*, embedding_dim)."""
+        """Look up the rows for integers of any shape (*), as a tensor (*, embedding_dim)."""
         return F.embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
         )
@@ -281,7 +281,7 @@ def _check_table(name: str, table: Tensor, rows: int, length: int) -> None:
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:
-    """The row counted from the front."""
+    """Return `padding_idx` as a row number counted from the front, or None; raise ValueError if out of range."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
@@ -290,20 +290,20 @@ def _row(padding_idx: int | None, rows: int) -> int | None:
 
 
 class EmbeddingBag(Module):
-    """Sums, means or maxima of the vectors that each bag of integers names in a table.
+    """Looks up the vectors of each bag of integers in a table, and returns their sum, mean or maximum for each bag.
 
     Shape: input (N, L), or (L,) with offsets (N,); output (N, embedding_dim).
 
     Args:
         num_embeddings: the number of rows of the table.
         embedding_dim: the length of one vector.
-        max_norm, norm_type: the largest norm of rows that are looked up; longer ones are scaled down in place.
+        max_norm, norm_type: the largest norm of rows that are looked up; longer rows are scaled down in place.
         scale_grad_by_freq: divide a row's gradient by how often the input names the row; not for maxima.
         mode: "sum", "mean" or "max".
         sparse: must be False; gradients are dense.
-        include_last_offset: whether offsets have the end of the last bag too.
-        padding_idx: a row that is left out, is zero at first, and gets no gradient.
-        device, dtype: of the table.
+        include_last_offset: whether the offsets end with the end of the last bag.
+        padding_idx: a row that the bags leave out; it is zero at first, and gets no gradient.
+        device, dtype: the device and dtype of the table.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
@@ -361,12 +361,12 @@ class EmbeddingBag(Module):
             self.weight = Parameter(_weight)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, from the standard normal distribution."""
+        """Draw new values of the table from the standard normal distribution, zeros for row `padding_idx`."""
         _draw_table(self.weight, self.padding_idx)
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
-        """A layer with this table, whose memory it shares.
+        """Make an embedding bag layer with a given table, whose memory it shares.
 
         Args:
             embeddings: the table, (rows, length).
@@ -384,7 +384,7 @@ class EmbeddingBag(Module):
         return layer
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        """(bags, embedding_dim); see `functional.embedding_bag`."""
+        """Return the result of each bag, (bags, embedding_dim); for the arguments see `functional.embedding_bag`."""
         return F.embedding_bag(
             input,
             self.weight,

@@ -1,4 +1,4 @@
-"""Layers that learn the size of their input from the first one: `LazyLinear` and its like.
+"""Lazy layers, such as `LazyLinear`: their first input determines the shapes of their parameters.
 
 layer = nn.LazyLinear(4)
 layer(flow.ones(2, 7))     # now an nn.Linear(7, 4)
@@ -43,7 +43,7 @@ from .parameter import UninitializedBuffer, UninitializedParameter, Uninitialize
 
 
 class LazyModuleMixin(Module):
-    """A module whose `initialize_parameters` is called with the arguments of its first call.
+    """The base of lazy modules, whose `initialize_parameters` is called with the arguments of their first call.
 
     A derived class makes parameters as `UninitializedParameter`, and gives them shapes in `initialize_parameters`:
 
@@ -60,16 +60,17 @@ class LazyModuleMixin(Module):
             def forward(self, x):
                 return x * self.weight
 
-    While a graph is being built, the parameters are made immediately, too, and become variables of the graph.
+    If the first call happens while a graph is being built, the parameters are made immediately, not by the graph, and
+    become variables of the graph.
 
     Attributes:
-        cls_to_become: the class of the module after its first call; None for the same.
+        cls_to_become: the class of the module after its first call; None to keep the class.
     """
 
     cls_to_become: ClassVar[type[Module] | None] = None
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Give shapes and values to uninitialized parameters and buffers, from the arguments of `forward`."""
+        """Give shapes and values to uninitialized parameters and buffers; the arguments are those of `forward`."""
         raise NotImplementedError(f"{type(self).__name__} defines no initialize_parameters()")
 
     def has_uninitialized_params(self) -> bool:
@@ -91,7 +92,7 @@ class LazyModuleMixin(Module):
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """`Linear` whose `in_features` is the last dimension of its first input.
+    """`Linear` whose `in_features` is the size of the last dimension of its first input.
 
     Shape: input (*, in_features), output (*, out_features).
 
@@ -124,12 +125,12 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of parameters that have shapes."""
+        """Draw new initial values of the parameters, if all have shapes already."""
         if not self.has_uninitialized_params() and self.in_features:
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Take the number of features from the input."""
+        """Set `in_features` to the size of the input's last dimension, and make the parameters."""
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
             _materialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
@@ -146,7 +147,7 @@ def _materialize(module: Module, shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
-    """A convolution whose `in_channels` is the number of channels of its first input."""
+    """The base of lazy convolutions, whose `in_channels` is the number of channels of their first input."""
 
     def _forget_sizes(self, out_channels: int, bias: bool, device: Device | str | None, dtype: DType | None) -> None:
         if out_channels % self.groups:
@@ -159,12 +160,12 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of parameters that have shapes."""
+        """Draw new initial values of the parameters, if all have shapes already."""
         if not self.has_uninitialized_params() and self.in_channels:
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Take the number of channels from the input."""
+        """Set `in_channels` to the input's number of channels, and make the parameters."""
         if not self.has_uninitialized_params():
             if self.in_channels == 0:  # the parameters have been loaded
                 self.in_channels = self._loaded_channels()
@@ -183,16 +184,16 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
         self.reset_parameters()
 
     def _channels(self) -> tuple[int, int]:
-        """The first two dimensions of the weight."""
+        """The sizes of the first two dimensions of the weight."""
         raise NotImplementedError
 
     def _loaded_channels(self) -> int:
-        """How many input channels the weight is for."""
+        """The number of input channels, computed from the shape of a loaded weight."""
         raise NotImplementedError
 
 
 class _LazyForward(_LazyConvXdMixin, Convolution):
-    """The convolution of this name, whose `in_channels` is the number of channels of its first input.
+    """The base of `LazyConv1d`, `LazyConv2d` and `LazyConv3d`.
 
     Args:
         out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype: as for
@@ -269,7 +270,7 @@ class LazyConv3d(_LazyForward, Conv3d, rank=3):
 
 
 class _LazyTransposed(_LazyConvXdMixin, _Transposed):
-    """The transposed convolution of this name, whose `in_channels` are the channels of its first input.
+    """The base of `LazyConvTranspose1d`, `LazyConvTranspose2d` and `LazyConvTranspose3d`.
 
     Args:
         out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode, device, dtype:
@@ -303,7 +304,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
         self._forget_sizes(out_channels, bias, device, dtype)
 
     def initialize_parameters(self, input: Tensor, output_size: Sequence[int] | None = None) -> None:
-        """Take the number of channels from the input."""
+        """Set `in_channels` to the input's number of channels, and make the parameters."""
         super().initialize_parameters(input)
 
     def _channels(self) -> tuple[int, int]:
@@ -353,7 +354,7 @@ class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d, rank=3):
 
 
 class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
-    """A normalisation whose `num_features` is the number of channels of its first input."""
+    """The base of lazy normalisation layers, whose `num_features` is the number of channels of their first input."""
 
     def __init__(
         self,
@@ -379,18 +380,18 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
             self.num_batches_tracked = creation.zeros((), device=device, dtype=dtypes.int64)
 
     def reset_parameters(self) -> None:
-        """Scale by one and shift by zero, once the parameters have shapes."""
+        """Reset parameters and running statistics to their initial values, if they have shapes already."""
         if not self.has_uninitialized_params() and self.num_features:
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Take the number of channels from the input."""
+        """Set `num_features` to the input's number of channels, and make parameters and running statistics."""
         if self.has_uninitialized_params():
             self.num_features = self._features(input)
             names = ("weight", "bias", "running_mean", "running_var")
             _materialize(self, dict.fromkeys(names, (self.num_features,)))
             self.reset_parameters()
-        elif self.num_features == 0:  # the parameters have been loaded, or there are none
+        elif self.num_features == 0:  # the parameters have been loaded, or the layer has no parameters
             known = [value for value in (self.weight, self.running_mean) if value is not None]
             self.num_features = known[0].shape[0] if known else self._features(input)
 
@@ -460,7 +461,7 @@ class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
 
 
 class _LazyInstanceNorm(_LazyNormBase):
-    """As `_LazyNormBase`, for inputs with or without a batch."""
+    """The base of lazy instance norms: `_LazyNormBase` for inputs with or without a batch dimension."""
 
     def _features(self, input: Tensor) -> int:
         channel = input.ndim - self._rank - 1

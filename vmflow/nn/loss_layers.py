@@ -1,7 +1,7 @@
 """The layers of losses; those with margins are in `margin_loss_layers`.
 
-A loss takes the prediction and the target, unless it says otherwise; `reduction` is "mean", "sum" or "none".
-`size_average` and `reduce` are older names for that, which warn.
+A loss is called with the prediction and the target, unless its docstring says otherwise; `reduction` is "mean", "sum"
+or "none".  `size_average` and `reduce` are older arguments for the reduction, which warn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .function_layers import FunctionLayer
 
 
 class _Loss(FunctionLayer):
-    """A loss; its repr has no settings, as in PyTorch.
+    """The base of loss layers, whose repr shows no settings, as in PyTorch.
 
     Raises:
         TypeError: when called with anything else than tensors, or for dtypes that do not fit.
@@ -27,12 +27,12 @@ class _Loss(FunctionLayer):
 
 
 class _PlainLoss(_Loss):
-    """A loss whose only setting is the reduction.
+    """The base of loss layers whose only setting is the reduction.
 
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        size_average, reduce: older names of the reduction, which warn.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -51,11 +51,11 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
     or the indices' shape with the reduction "none".
 
     Args:
-        weight: of each class, (C,).
-        size_average, reduce: older names of the reduction, which warn.
-        ignore_index: a class index whose targets do not count.
+        weight: (C,), the weight of each class.
+        size_average, reduce: older arguments for the reduction, which warn.
+        ignore_index: a class index; targets with this index do not count.
         reduction: "mean", "sum" or "none".
-        label_smoothing: the part of each target that is spread evenly over all classes.
+        label_smoothing: the fraction of each target's probability that is spread evenly over all classes.
 
     Raises:
         TypeError: when called with integers as logits.
@@ -87,15 +87,15 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
 
 
 class NLLLoss(_Loss, function=F.nll_loss):
-    """Negative log likelihood of log-probabilities and class indices.
+    """The negative log likelihood: minus the log-probability that the input has for each target class.
 
     Shape: input (N, C, *) or (C,), target (N, *) or a scalar; output a scalar, or the target's shape with the reduction
     "none".
 
     Args:
-        weight: of each class, (C,).
-        size_average, reduce: older names of the reduction, which warn.
-        ignore_index: a class index whose targets do not count.
+        weight: (C,), the weight of each class.
+        size_average, reduce: older arguments for the reduction, which warn.
+        ignore_index: a class index; targets with this index do not count.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -154,7 +154,7 @@ class NLLLoss2d(NLLLoss):
 
 
 class MSELoss(_PlainLoss, function=F.mse_loss):
-    """The squared difference.
+    """The squared difference of prediction and target.
 
     Example:
         >>> flow.nn.MSELoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]))
@@ -163,7 +163,7 @@ class MSELoss(_PlainLoss, function=F.mse_loss):
 
 
 class L1Loss(_PlainLoss, function=F.l1_loss):
-    """The absolute difference.
+    """The absolute difference of prediction and target.
 
     Example:
         >>> flow.nn.L1Loss()(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]))
@@ -172,12 +172,12 @@ class L1Loss(_PlainLoss, function=F.l1_loss):
 
 
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
-    """The absolute difference, less ``beta / 2``; below `beta`, the squared one over ``2 * beta``.
+    """``|difference| - beta / 2``; where ``|difference| < beta``, ``difference**2 / (2 * beta)``.
 
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        size_average, reduce: older names of the reduction, which warn.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
         beta: the difference from which on the loss is linear.
 
@@ -201,7 +201,7 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 
 
 class HuberLoss(_Loss, function=F.huber_loss):
-    """Half the squared difference; above `delta`, ``delta * (|difference| - delta / 2)``.
+    """``difference**2 / 2``; where ``|difference| > delta``, ``delta * (|difference| - delta / 2)``.
 
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
@@ -228,8 +228,8 @@ class BCELoss(_Loss, function=F.binary_cross_entropy):
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        weight: of each element, broadcast to the shape.
-        size_average, reduce: older names of the reduction, which warn.
+        weight: the weight of each element, broadcast to the input's shape.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -260,10 +260,10 @@ class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        weight: of each element, broadcast to the shape.
-        size_average, reduce: older names of the reduction, which warn.
+        weight: the weight of each element, broadcast to the input's shape.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
-        pos_weight: of the positive targets, broadcast to the shape.
+        pos_weight: the weight of the loss's term for positive targets, broadcast to the input's shape.
 
     Raises:
         TypeError: when called with anything else than floating-point tensors of one dtype.
@@ -295,9 +295,9 @@ class KLDivLoss(_Loss, function=F.kl_div):
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        size_average, reduce: older names of the reduction, which warn.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum", "none" or "batchmean" (the sum over the batch size, the true divergence).
-        log_target: whether the target holds log-probabilities too.
+        log_target: whether the target consists of log-probabilities, too.
 
     Raises:
         TypeError: when called with anything else than floating-point tensors.
@@ -327,8 +327,8 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
         log_input: whether the input is the logarithm of the expected counts: ``exp(input) - target * input``; otherwise
             ``input - target * log(input + eps)``.
         full: whether to add Stirling's approximation of the target's factorial.
-        size_average, reduce: older names of the reduction, which warn.
-        eps: see above.
+        size_average, reduce: older arguments for the reduction, which warn.
+        eps: the `eps` in the formula above, which keeps the logarithm finite.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -389,9 +389,9 @@ class CTCLoss(_Loss, function=F.ctc_loss):
     or (N,) with the reduction "none".
 
     Args:
-        blank: the class that stands for nothing.
+        blank: the class of the blank, which stands for no label.
         reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
-        zero_infinity: count targets that are too long for their input as 0.
+        zero_infinity: set infinite losses, of targets that are too long for their input, to 0.
 
     Raises:
         TypeError: when called with targets that are no integers.

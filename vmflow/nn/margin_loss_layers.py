@@ -1,4 +1,4 @@
-"""The losses with a margin between right and wrong predictions, and between classes of which several are right."""
+"""The layers of margin losses, of a single right class, of several right classes, and of embeddings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .loss_layers import _Loss, _PlainLoss
 
 
 class _MarginLoss(_Loss):
-    """A loss with a margin, by default 0.
+    """The base of loss layers with a margin, by default 0.
 
     Args:
-        margin: see above.
-        size_average, reduce: older names of the reduction, which warn.
+        margin: the margin in the loss's formula.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -36,7 +36,7 @@ class _MarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_MarginLoss, function=F.cosine_embedding_loss):
-    """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1.
+    """``1 - cos`` for a target of 1, ``max(0, cos - margin)`` for -1; cos is the cosine similarity of two vectors.
 
     Shape: inputs (N, D) or (D,), target (N,) or a scalar; output a scalar, or the target's shape with the reduction
     "none".
@@ -60,13 +60,13 @@ class MarginRankingLoss(_MarginLoss, function=F.margin_ranking_loss):
 
 
 class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
-    """The input for a target of 1, ``max(0, margin - input)`` for one of -1.
+    """``input`` for a target of 1, ``max(0, margin - input)`` for a target of -1.
 
     Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
-        margin: see above.
-        size_average, reduce: older names of the reduction, which warn.
+        margin: the margin in the formula above.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Example:
@@ -99,10 +99,11 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
     Shape: anchor, positive and negative (N, D) or (D,); output a scalar, or (N,) with the reduction "none".
 
     Args:
-        margin: see above.
-        p, eps: of the distance.
-        swap: whether to take the negative's distance from the positive where that is smaller (Balntas et al., 2016).
-        size_average, reduce: older names of the reduction, which warn.
+        margin: the margin in the formula above.
+        p, eps: the settings of `PairwiseDistance`.
+        swap: whether to replace ``d(anchor, negative)`` by ``d(positive, negative)`` where the latter is smaller
+            (Balntas et al., 2016).
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -133,15 +134,15 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss):
-    """`TripletMarginLoss` with another distance.
+    """`TripletMarginLoss` with a distance function of the user's.
 
     Shape: anchor, positive and negative (N, *), the same shape; output a scalar, or the shape of the distances with the
     reduction "none".
 
     Args:
-        distance_function: called with two tensors, returns their distances; by default `PairwiseDistance`.
-        margin: see `TripletMarginLoss`.
-        swap: whether to take the negative's distance from the positive where that is smaller.
+        distance_function: a function of two tensors that returns their distances; by default `PairwiseDistance`.
+        margin: the margin, as for `TripletMarginLoss`.
+        swap: whether to replace ``d(anchor, negative)`` by ``d(positive, negative)`` where the latter is smaller.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -174,10 +175,10 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
     Shape: input (N, C) or (C,), target (N,) or a scalar; output a scalar, or (N,) with the reduction "none".
 
     Args:
-        p: 1 or 2.
-        margin: by how much the right score should be larger.
-        weight: of each class, (C,).
-        size_average, reduce: older names of the reduction, which warn.
+        p: the exponent, 1 or 2.
+        margin: the margin by which the right score should exceed the others.
+        weight: (C,), the weight of each class.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -229,8 +230,8 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
     Shape: input (N, C), target (N, C); output a scalar, or (N,) with the reduction "none".
 
     Args:
-        weight: of each class, broadcast.
-        size_average, reduce: older names of the reduction, which warn.
+        weight: the weight of each class, broadcast to the input's shape.
+        size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -255,7 +256,7 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
 
 
 class CombinedMarginLoss(_Loss, function=F.combined_margin):
-    """Changes the cosine of the right class to ``cos(m1 * angle + m2) - m3``, before a cross entropy.
+    """Changes the cosine of the right class to ``cos(m1 * angle + m2) - m3``; a cross entropy is to follow.
 
     OneFlow's name and defaults.
 

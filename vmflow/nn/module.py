@@ -1,7 +1,7 @@
 """`Module`: parameters, buffers and submodules under names, and operations on all of them together.
 
-It is longer than most modules because it is one class whose methods PyTorch's users know by name; loading and
-calling hooks live in `state` and `hooks`.
+This file is longer than most because the class has all methods that PyTorch's users know by name; `state` loads state
+dicts, and `hooks` calls modules with hooks.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 
 Member = TypeVar("Member")
 
-# Set on modules of which graphs were built: assigning their other attributes then counts as a change.
+# The name of an attribute that is set on modules of which a graph was built: assigning any attribute of such a module
+# then counts as a change, after which the graph is built again.
 WATCHED: Final = "_watched"
 
-# The attributes of a module that hold its members, and the name of one member.
+# The attributes of a module with the dicts of its members, and the noun for one member in errors.
 _REGISTRIES = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
 
 class Module:
-    """A part of a model: define ``forward``, and assign parameters and other modules as attributes in ``__init__``.
+    """The base of models and layers: subclasses define ``forward``, and assign parameters and submodules as attributes.
 
     Attributes:
-        training: whether in training mode, which matters to layers such as dropout; see `train`.
+        training: whether the module is in training mode, which matters to layers such as dropout; see `train`.
 
     Raises:
         NotImplementedError: when called, if the class defines no ``forward``.
@@ -72,7 +73,7 @@ class Module:
     _load_state_dict_post_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
-        # Past __setattr__, which needs these attributes.
+        # Written to __dict__ directly, because `Module.__setattr__` needs these attributes already.
         self.__dict__.update(
             training=True,
             _parameters=Registry(),
@@ -113,14 +114,15 @@ class Module:
             return self.forward(*args, **kwargs)
         except AttributeError as error:
             if not self._modules and type(self).__module__.startswith("vmflow."):
-                # The attribute is one of all tensors, so the operand is no tensor.
+                # A layer of vmflow reads attributes that all tensors have, so the argument that lacks one is no
+                # tensor: raise an error that says so.
                 operand = error.obj
                 if not isinstance(operand, Tensor) and any([arg is operand for arg in (*args, *kwargs.values())]):
                     raise not_tensors(type(self).__name__, (*args, *kwargs.values())) from error
             raise
         finally:
             mode = MODE.get()
-            # Changes of the mode that `forward` has made for later ops are kept.
+            # If `forward` has changed the mode for later ops, keep the changes, and restore the calling module only.
             MODE.set(outside if mode is inside else mode.within(outside.module))
 
     def register_forward_pre_hook(
@@ -129,9 +131,9 @@ class Module:
         """Call ``hook(module, args)`` before `forward`; a result that is not None replaces the arguments.
 
         Args:
-            hook: see above.
-            prepend: call it before the hooks there are instead of after them.
-            with_kwargs: call ``hook(module, args, kwargs)``, which may return the two anew.
+            hook: the function to call.
+            prepend: call this hook before earlier hooks instead of after them.
+            with_kwargs: call ``hook(module, args, kwargs)``, which may return new ``(args, kwargs)``.
         """
         handle = hooks.registered(self._forward_pre_hooks, hook, prepend)
         if with_kwargs:
@@ -146,13 +148,13 @@ class Module:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Handle:
-        """Call ``hook(module, args, result)`` after `forward`; a result that is not None replaces that of `forward`.
+        """Call ``hook(module, args, result)`` after `forward`; what it returns replaces `result`, unless it is None.
 
         Args:
-            hook: see above.
-            prepend: call it before the hooks there are instead of after them.
+            hook: the function to call.
+            prepend: call this hook before earlier hooks instead of after them.
             with_kwargs: call ``hook(module, args, kwargs, result)``.
-            always_call: call it also when something raises, with None in place of a missing result.
+            always_call: call the hook also if `forward` or a hook raises, with the result None if there is none.
         """
         handle = hooks.registered(self._forward_hooks, hook, prepend)
         if with_kwargs:
@@ -164,7 +166,8 @@ class Module:
     def register_full_backward_pre_hook(self, hook: Callable[[Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_output)`` when the gradients of a call's results are known.
 
-        It is a tuple with None where there is no gradient.  A result of the hook that is not None replaces it.
+        ``grad_output`` is a tuple with None where there is no gradient.  A result of the hook that is not None replaces
+        it.
         """
         return hooks.registered(self._backward_pre_hooks, hook, prepend)
 
@@ -179,12 +182,12 @@ class Module:
     def register_backward_hook(self, hook: Callable[[Any, Any, Any], Any]) -> Handle:
         """The same as `register_full_backward_hook`.
 
-        ``grad_input`` has the gradients of the module's arguments, where PyTorch gives those of its last op.
+        ``grad_input`` has the gradients of the module's arguments; PyTorch's hook gets those of the module's last op.
         """
         return self.register_full_backward_hook(hook)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: a graph compiles a module, and is called in its place.
+        """Not supported: raise an error that says how to compile a module as a graph.
 
         Raises:
             NotImplementedError: always.
@@ -219,7 +222,10 @@ class Module:
                 changed()
 
     def _make_room(self, name: str, registry: str) -> None:
-        """Remove any other member or attribute of this name."""
+        """Remove an attribute of this name, and members of this name in the other registries.
+
+        Raises AttributeError before ``super().__init__()``.
+        """
         own = self.__dict__
         if registry not in own:
             raise AttributeError(
@@ -233,7 +239,10 @@ class Module:
         own["_non_persistent_buffers_set"].discard(name)
 
     def _replace(self, registry: str, name: str, value: Any) -> None:
-        """Assign a value of another kind to a registered name: None is allowed, and a tensor for a buffer."""
+        """Assign to a registered name a value other than a new parameter or module: None, or a tensor for a buffer.
+
+        Raises TypeError for other values.
+        """
         if value is not None and not (registry == "_buffers" and isinstance(value, Tensor)):
             kind = _REGISTRIES[registry]
             allowed = {"parameter": "an nn.Parameter", "buffer": "a tensor", "module": "an nn.Module"}[kind]
@@ -272,13 +281,13 @@ class Module:
     # Registering
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter; None reserves the name for a later one.
+        """Add a parameter; None reserves the name for a later parameter.
 
         Raises:
             AttributeError: before ``super().__init__()``.
-            TypeError: if it is no `Parameter`.
-            KeyError: for a name that cannot be used, or is taken by something else.
-            ValueError: if it is the result of a recorded op.
+            TypeError: if `param` is no `Parameter`.
+            KeyError: for a name that is empty, has a dot, or belongs to another attribute.
+            ValueError: if `param` is the result of a recorded op.
         """
         self._check_name("_parameters", name)
         if param is not None and not isinstance(param, Parameter):
@@ -299,14 +308,14 @@ class Module:
         """Add a tensor that is part of the module's state but not trained.
 
         Args:
-            name: under which it becomes an attribute.
-            tensor: the buffer; None reserves the name for a later one, and stays out of the state dict.
-            persistent: whether it is part of the state dict.
+            name: the name of the attribute.
+            tensor: the buffer; None reserves the name for a later buffer, and stays out of the state dict.
+            persistent: whether the buffer is part of the state dict.
 
         Raises:
             AttributeError: before ``super().__init__()``.
-            TypeError: if it is no tensor.
-            KeyError: for a name that cannot be used, or is taken by something else.
+            TypeError: if `tensor` is no tensor.
+            KeyError: for a name that is empty, has a dot, or belongs to another attribute.
         """
         self._check_name("_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -320,12 +329,12 @@ class Module:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a submodule; None reserves the name for a later one.
+        """Add a submodule; None reserves the name for a later submodule.
 
         Raises:
             AttributeError: before ``super().__init__()``.
-            TypeError: if it is no `Module`.
-            KeyError: for a name that cannot be used, or is taken by something else.
+            TypeError: if `module` is no `Module`.
+            KeyError: for a name that is empty, has a dot, or belongs to another attribute.
         """
         self._check_name("_modules", name)
         if module is not None and not isinstance(module, Module):
@@ -356,7 +365,10 @@ class Module:
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with dotted names; each once unless `remove_duplicate` is False."""
+        """Iterate over this module and all modules below it, with dotted names.
+
+        A module that appears several times comes once, unless `remove_duplicate` is False.
+        """
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -368,11 +380,11 @@ class Module:
                 yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        """This module and all below it, each once unless `remove_duplicate` is False."""
+        """Iterate over this module and all modules below it, each once unless `remove_duplicate` is False."""
         return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below, each once, with their names."""
+        """Iterate over the submodules directly below this module, each once, with their names."""
         seen: set[Module] = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
@@ -380,7 +392,7 @@ class Module:
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """The modules directly below, each once."""
+        """Iterate over the submodules directly below this module, each once."""
         return (module for _, module in self.named_children())
 
     def _named_members(
@@ -403,28 +415,34 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """The parameters with dotted names; one that appears several times, once unless `remove_duplicate` is False."""
+        """Iterate over the parameters with dotted names: of this module and, with `recurse`, of all modules below it.
+
+        A parameter that appears several times comes once, unless `remove_duplicate` is False.
+        """
         return self._named_members(lambda module: module._parameters, prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """The parameters, each once: of this module and, with `recurse`, of all below it."""
+        """Iterate over the parameters, each once: of this module and, with `recurse`, of all modules below it."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers with dotted names; one that appears several times, once unless `remove_duplicate` is False."""
+        """Iterate over the buffers with dotted names: of this module and, with `recurse`, of all modules below it.
+
+        A buffer that appears several times comes once, unless `remove_duplicate` is False.
+        """
         return self._named_members(lambda module: module._buffers, prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers, each once: of this module and, with `recurse`, of all below it."""
+        """Iterate over the buffers, each once: of this module and, with `recurse`, of all modules below it."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> Module:
-        """The module under a dotted name; the empty name is this one.
+        """Return the submodule under a dotted name; the empty name is this module's.
 
         Raises:
-            AttributeError: if there is none.
+            AttributeError: if there is no such module.
         """
         module: Module = self
         for name in target.split(".") if target else ():
@@ -435,12 +453,12 @@ class Module:
         return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put a module under a dotted name, in place of the one there or, unless `strict`, new.
+        """Replace the submodule under a dotted name or, unless `strict`, add a submodule under a new name.
 
         Raises:
             ValueError: for an empty name.
-            AttributeError: if its parent does not exist, or with `strict` if there is none to replace.
-            TypeError: if it is no `Module`.
+            AttributeError: if the parent module does not exist, or with `strict` if there is no submodule to replace.
+            TypeError: if `module` is no `Module`.
         """
         path, _, name = target.rpartition(".")
         if not name:
@@ -456,19 +474,19 @@ class Module:
             parent._modules[name] = module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter under a dotted name.
+        """Return the parameter under a dotted name.
 
         Raises:
-            AttributeError: if there is none.
+            AttributeError: if there is no such parameter.
         """
         parameter: Parameter = self._member("_parameters", target)
         return parameter
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer under a dotted name.
+        """Return the buffer under a dotted name.
 
         Raises:
-            AttributeError: if there is none.
+            AttributeError: if there is no such buffer.
         """
         buffer: Tensor = self._member("_buffers", target)
         return buffer
@@ -488,12 +506,12 @@ class Module:
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Parameters and persistent buffers under dotted names.
+        """Return a dict of the parameters and persistent buffers, here and below, under dotted names.
 
         Args:
-            destination: filled and returned, if given.
-            prefix: put before every name.
-            keep_vars: give the parameters themselves; else tensors without history that share their memory.
+            destination: a dict to fill and return instead of a new one.
+            prefix: a string to put before every name.
+            keep_vars: include the parameters themselves; else detached tensors that share their memory.
         """
         entries: dict[str, Any] = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):
@@ -516,7 +534,7 @@ class Module:
         return entries
 
     def _has_extra_state(self) -> bool:
-        """Whether the class defines state besides tensors."""
+        """Whether the class overrides `get_extra_state`, to save state besides tensors."""
         return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
@@ -524,7 +542,7 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no extra state; define get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore the result of `get_extra_state`."""
+        """Restore extra state: `state` is a result of `get_extra_state`."""
         raise NotImplementedError(f"{type(self).__name__} takes no extra state; define set_extra_state(state)")
 
     def register_state_dict_pre_hook(self, hook: Callable[[Any, str, bool], object]) -> Handle:
@@ -534,65 +552,66 @@ class Module:
     def register_state_dict_post_hook(self, hook: Callable[[Any, Any, str, Any], object]) -> Handle:
         """Call ``hook(module, state_dict, prefix, local_metadata)`` after `state_dict`; it may change the dict.
 
-        The metadata is an empty dict.  A hook that returns something lets `state_dict` raise RuntimeError.
+        The metadata is an empty dict.  If the hook returns anything but None, `state_dict` raises RuntimeError.
         """
         return Handle(self._state_dict_hooks, state.Returnless(hook))
 
     def _register_state_dict_hook(self, hook: Callable[[Any, Any, str, Any], Any]) -> Handle:
         """As `register_state_dict_post_hook`, but a result that is not None replaces the result of `state_dict`.
 
-        Libraries for PyTorch call it.
+        It exists for libraries that call PyTorch's method of this name.
         """
         return Handle(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., object]) -> Handle:
-        """Call a hook before `load_state_dict` compares anything; it may change the dict it is given, a copy.
+        """Call a hook before `load_state_dict` compares names; the hook may change its copy of the state dict.
 
         Args:
             hook: called as ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                error_msgs)``; to the three lists at the end it may add.
+                error_msgs)``; it may add to the last three, which are lists.
         """
         return Handle(self._load_state_dict_pre_hooks, hook)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable[..., object], with_module: bool = False) -> Handle:
-        """As `register_load_state_dict_pre_hook`, without the module as the hook's first argument by default.
+        """As `register_load_state_dict_pre_hook`, but the hook's first argument is the module only if `with_module`.
 
-        Libraries for PyTorch call it.
+        It exists for libraries that call PyTorch's method of this name.
         """
         return Handle(self._load_state_dict_pre_hooks, hook if with_module else state.Moduleless(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
         """Call ``hook(module, incompatible_keys)`` after loading; it may remove names from the two lists.
 
-        With such a hook, missing and unexpected names are an error only after the rest has been loaded, if they are
-        still listed then.
+        With such a hook, missing and unexpected names raise an error only after all other entries have been loaded,
+        unless the hook has removed them from the lists.
         """
         return Handle(self._load_state_dict_post_hooks, hook)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> state.IncompatibleKeys:
-        """Copy values from a dict such as `state_dict` returns; it is compared as a whole before anything changes.
+        """Copy values from a dict such as `state_dict` returns, after comparing all names and shapes.
 
         Args:
             state_dict: tensors, or arrays of numpy, under dotted names.
             strict: whether missing and unexpected names are an error.
-            assign: put the given tensors, dtype and all, in place of the module's instead of copying.  Make the
-                optimizer afterwards: it would go on with the old ones.
+            assign: replace the module's tensors by the given tensors, with their dtypes, instead of copying.  Make the
+                optimizer afterwards: an optimizer made before would update the old tensors.
 
         Returns:
-            The names found on one side only, as ``missing_keys`` and ``unexpected_keys``.
+            The module's names that the dict lacks, ``missing_keys``, and names that the module lacks,
+            ``unexpected_keys``.
 
         Raises:
-            RuntimeError: naming everything that is missing, unexpected (if `strict`) or of another shape.
-            TypeError: if it is no mapping.
+            RuntimeError: for names that are missing or unexpected (if `strict`), and for other shapes; lists them all.
+            TypeError: if `state_dict` is no mapping.
         """
         return state.load(self, state_dict, strict, assign)
 
     # Changing all members
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode here and below; see `training`."""
+        """Set the training mode of this module and all modules below it; see `training`."""
         if not isinstance(mode, bool):
             raise ValueError(f"train: the mode must be True or False, not {mode!r}")
         self.training = mode
@@ -605,7 +624,7 @@ class Module:
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set whether gradients flow into the parameters, here and below."""
+        """Set `requires_grad` of all parameters of this module and the modules below it."""
         if requires_grad is not True and requires_grad is not False:
             raise TypeError(f"requires_grad_: requires_grad must be True or False, not {requires_grad!r}")
         for parameter in self.parameters():
@@ -613,18 +632,21 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set the parameters' gradients to None, or to zero."""
+        """Set the gradients of all parameters to None, or with ``set_to_none=False`` to zero."""
         zero_gradients(self.parameters(), set_to_none)
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
-        """Call `fn` with every module below and then with this one."""
+        """Call `fn` with every module below this module, and then with this module."""
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Replace the values of all parameters, gradients and buffers; parameters stay the same objects."""
+        """Replace the values of parameters, gradients and buffers by results of `fn`; parameters stay the same objects.
+
+        With `recurse`, those of the modules below this module, too.
+        """
         for module in self.children() if recurse else ():
             module._apply(fn)
         with no_grad():
@@ -643,10 +665,11 @@ class Module:
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move to a device, or cast the floating-point and complex members to a dtype.
+        """Move parameters and buffers to a device, and cast floating-point and complex ones to a dtype.
 
         ``to(device)``, ``to(dtype)``, ``to(device, dtype)``, ``to(tensor)``; the module is changed and returned.
-        ``to(memory_format=vmflow.channels_last)`` lays out those members that have the format's number of dimensions.
+        ``to(memory_format=vmflow.channels_last)`` changes the memory layout of parameters and buffers with the format's
+        number of dimensions.
 
         Raises:
             TypeError: for a dtype that is neither floating-point nor complex.
@@ -669,15 +692,15 @@ class Module:
     def to_global(self, placement: Any = None, sbp: Any = None) -> Self:
         """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned.
 
-        Tensors without dimensions, such as counters of batches, are broadcast where others are split.  Local ones are
-        the parts that ranks have; to split a module that is the same on all ranks, make it broadcast first:
+        Tensors without dimensions, such as counters of batches, are broadcast where others are split.  Local tensors
+        become the ranks' parts of global tensors; to split a module that is the same on all ranks, broadcast it first:
 
             model.to_global(placement, sbp.broadcast).to_global(sbp=sbp.split(0))
         """
         return self._apply(lambda tensor: tensor.to_global(placement, sbp if tensor.ndim else _unsplit(sbp)))
 
     def type(self, dst_type: DType) -> Self:
-        """Cast every member to a dtype.
+        """Cast all parameters and buffers to a dtype.
 
         Raises:
             RuntimeError: for a dtype without gradients, if a parameter requires one.
@@ -692,37 +715,37 @@ class Module:
         return self._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
     def float(self) -> Self:
-        """Cast the floating-point members to float32."""
+        """Cast the floating-point parameters and buffers to float32."""
         return self._cast_floating(dtypes.float32)
 
     def double(self) -> Self:
-        """Cast the floating-point members to float64."""
+        """Cast the floating-point parameters and buffers to float64."""
         return self._cast_floating(dtypes.float64)
 
     def half(self) -> Self:
-        """Cast the floating-point members to float16."""
+        """Cast the floating-point parameters and buffers to float16."""
         return self._cast_floating(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """Cast the floating-point members to bfloat16."""
+        """Cast the floating-point parameters and buffers to bfloat16."""
         return self._cast_floating(dtypes.bfloat16)
 
     def to_empty(self, *, device: Device | str | None, recurse: bool = True) -> Self:
-        """Give every member new, uninitialised memory on a device; fill it before use.
+        """Give all parameters and buffers new, uninitialised memory on a device; fill it before use.
 
         Args:
-            device: where; None for where each is.
-            recurse: whether the modules below take part.
+            device: the new device; None to keep the device of each tensor.
+            recurse: whether to do the same for the modules below this module.
         """
         return self._apply(
             lambda tensor: tensor.to(device=device) if is_lazy(tensor) else empty_like(tensor, device=device), recurse
         )
 
     def share_memory(self) -> Self:
-        """Refused.
+        """Not supported: tensors live in the memory of one process.
 
         Raises:
-            RuntimeError: always; tensors live in the memory of one process.
+            RuntimeError: always.
         """
         raise RuntimeError(
             "share_memory: tensors are not shared between processes, since the order of their use is kept in one; give "
@@ -730,17 +753,17 @@ class Module:
         )
 
     def cpu(self) -> Self:
-        """Move to the CPU."""
+        """Move all parameters and buffers to the CPU."""
         return self.to("cpu")
 
     def cuda(self, device: int | None = None) -> Self:
-        """Move to a CUDA device."""
+        """Move all parameters and buffers to a CUDA device, by default the current one."""
         return self.to(Device("cuda", device))
 
     # How it is shown
 
     def extra_repr(self) -> str:
-        """The text between the brackets of the repr, before the submodules; override it to show settings."""
+        """The text in the module's repr before its submodules; subclasses override it to show their settings."""
         return ""
 
     def _get_name(self) -> str:
@@ -752,13 +775,13 @@ class Module:
         return tree(self._get_name(), extra.split("\n") if extra else [], children)
 
     def _repr_html_(self) -> str:
-        from .module_tree import html_of  # which only notebooks need
+        from .module_tree import html_of  # imported here, because only notebooks need it
 
         return html_of(self)
 
 
 def _unsplit(sbp: Any) -> Any:
-    """The same with broadcast in place of each split."""
+    """Return an sbp, or a tuple of sbps, with broadcast in place of each split; None stays None."""
     from vmflow.distributed.sbp import Sbp, broadcast  # imported late, since few programs need it
 
     if isinstance(sbp, Sbp):
@@ -767,7 +790,7 @@ def _unsplit(sbp: Any) -> Any:
 
 
 def tree(name: str, lines: list[str], children: list[str]) -> str:
-    """A repr over several lines: settings first, then the members, everything inside indented."""
+    """Format a module's repr: `name` and in brackets the setting `lines` and the reprs of `children`, indented."""
     if not children and len(lines) <= 1:
         return f"{name}({''.join(lines)})"
     inside = "\n".join(lines + children).replace("\n", "\n  ")
@@ -775,6 +798,6 @@ def tree(name: str, lines: list[str], children: list[str]) -> str:
 
 
 def unusual_settings(module: Module, usual: Mapping[str, Any]) -> str:
-    """``, name=value`` for each attribute that differs from `usual`, to end a line of `extra_repr` with."""
+    """Return ``, name=value`` for each attribute whose value is not that of `usual`, for the end of `extra_repr`."""
     values = {name: getattr(module, name) for name in usual}
     return "".join([f", {name}={value}" for name, value in values.items() if value != usual[name]])

@@ -1,4 +1,4 @@
-"""`ModulePath`: which module's forward is running, for errors."""
+"""`ModulePath`: the modules whose `forward` is running, which errors name."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
 
 
 class ModulePath:
-    """A module and those whose forward called it, outermost first.
+    """A module and the modules whose `forward` calls led to its call; as a string, their dotted names.
 
-    A module does not know its own name; its parent does, and is asked when somebody wants to read the path.
+    A module does not know its own name; its parent does, and ``str(path)`` asks the parent.
     """
 
     __slots__ = ("_kind", "_module", "_outer")
 
     def __init__(self, module: Module, outer: ModulePath | None) -> None:
         self._kind = type(module).__name__
-        # Instructions remember paths, and must not keep modules alive.
+        # A weak reference, because instructions keep their path for errors, and must not keep modules alive.
         self._module = weakref.ref(module)
         self._outer = outer
 
     @property
     def outer(self) -> ModulePath | None:
-        """Whose forward called the module's."""
+        """The path of the module whose `forward` called this module; None for the outermost module."""
         return self._outer
 
     def module(self) -> Module | None:
-        """The module, if there still is one."""
+        """The module, or None if it has been garbage-collected."""
         return self._module()
 
     def __str__(self) -> str:

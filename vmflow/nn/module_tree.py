@@ -1,4 +1,4 @@
-"""Modules in notebooks: a tree that can be folded, with the number of parameters of each module."""
+"""The HTML of modules for notebooks: a collapsible tree with the number of parameters of each module."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .parameter import is_lazy
 
 
 def html_of(module: Module) -> str:
-    """The tree as HTML."""
+    """Return the HTML of a module's collapsible tree."""
     return stacked(folding(_branch(module, "")))
 
 
 def _branch(module: Module, name: str) -> Tree:
-    """A module, its settings, the number of its parameters and its submodules."""
+    """Return the tree of a module: its name and settings, its number of parameters, and its submodules' trees."""
     parameters = list(module.parameters())
     count = f"{sum([0 if is_lazy(parameter) else parameter.numel() for parameter in parameters]):,} parameters"
     frozen = len([parameter for parameter in parameters if not parameter.requires_grad])

@@ -1,6 +1,6 @@
 """``vmflow.nn.modules``: layers under the names of PyTorch's modules, such as ``nn.modules.conv.Conv2d``.
 
-Each submodule looks a name up in the modules of `vmflow.nn` that may define it; nothing is copied.
+Each submodule looks names up in those modules of `vmflow.nn` that may define them, when they are used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vmflow import nn
 
-# By PyTorch's name of a submodule, the modules of `vmflow.nn` where its names are.
+# For each submodule of PyTorch's ``nn.modules``, the modules of `vmflow.nn` that define its names.
 _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "activation": ("activation_layers", "attention"),
     "adaptive": ("adaptive_softmax",),
@@ -41,7 +41,7 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "utils": (),
 }
 
-# PyTorch's names of base classes that programs use with `isinstance`, and of others, with their names here.
+# PyTorch's private names, mostly of base classes that programs use with `isinstance`, and vmflow's names of the same.
 _OTHER_NAMES: Final[dict[str, str]] = {
     "_AdaptiveAvgPoolNd": "_AdaptiveAvgPool",
     "_AdaptiveMaxPoolNd": "_AdaptiveMaxPool",
@@ -58,7 +58,7 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes a tuple of `n` elements of one value, and a tuple of several values as they are."""
+    """Return a function that repeats a single value `n` times as a tuple, and turns an iterable into a tuple."""
 
     def parse(value: Any) -> tuple[Any, ...]:
         return tuple(value) if isinstance(value, Iterable) else (value,) * n
@@ -79,7 +79,7 @@ _UTILS: Final[dict[str, Callable[..., Any]]] = {
 
 
 class _Submodule(ModuleType):
-    """One of PyTorch's modules."""
+    """A module object for one of PyTorch's ``nn.modules``, which looks up names in the sources of `_SOURCES`."""
 
     def __getattr__(self, name: str) -> Any:
         short = self.__name__.rpartition(".")[2]
@@ -104,13 +104,13 @@ class _Submodule(ModuleType):
 for _name in _SOURCES:
     _submodule = _Submodule(f"{__name__}.{_name}", f"The names of ``torch.nn.modules.{_name}``.")
     globals()[_name] = _submodule
-    # For ``import vmflow.nn.modules.conv``, since there is no such file.
+    # Registered for ``import vmflow.nn.modules.conv``, because there is no such file.
     sys.modules[_submodule.__name__] = _submodule
 vars(sys.modules[f"{__name__}.utils"]).update(_UTILS)
 
 
 def __getattr__(name: str) -> Any:
-    # The classes themselves, which PyTorch has here too.
+    # PyTorch has the classes of layers in ``nn.modules`` itself, too.
     kind = None if name.startswith("_") else getattr(nn, name, None)
     if isinstance(kind, type):
         return kind

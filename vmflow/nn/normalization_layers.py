@@ -1,4 +1,4 @@
-"""The layers of normalisation: over batches, images, groups of channels, the last dimensions, neighbouring channels."""
+"""The layers of normalisation: batch, instance, group, layer, RMS and local response normalisation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ranked_layer import RankedLayer
 
 
 class _AffineNorm(RankedLayer):
-    """A normalisation that may scale and shift afterwards, by `weight` and `bias`."""
+    """The base of normalisation layers that may scale the results by `weight` and shift them by `bias`."""
 
     def _add_parameters(
         self, shape: tuple[int, ...], scales: bool, shifts: bool, device: Device | str | None, dtype: DType | None
@@ -35,15 +35,15 @@ class _AffineNorm(RankedLayer):
 
 
 class _ChannelNorm(_AffineNorm):
-    """The parameters and running statistics of channels that are normalised; subclasses define `forward`.
+    """The base of batch and instance norms, with their parameters and running statistics; subclasses define `forward`.
 
     Args:
         num_features: the number of channels.
         eps: added to the variance.
-        momentum: the weight of a batch in the running statistics, or None.
+        momentum: the weight of a batch in the running statistics; None has a meaning of each subclass.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
-        device, dtype: of parameters and buffers.
+        device, dtype: the device and dtype of parameters and buffers.
         bias: whether to shift, if affine.
 
     Attributes:
@@ -83,14 +83,14 @@ class _ChannelNorm(_AffineNorm):
         self._add_parameters(shape, affine, affine and bias, device, dtype)
 
     def reset_running_stats(self) -> None:
-        """Start tracking anew: mean zero, variance one."""
+        """Reset the running statistics: mean 0, variance 1, and no batches counted."""
         if self.track_running_stats:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
             init.zeros_(self.num_batches_tracked)
 
     def reset_parameters(self) -> None:
-        """Scale by one, shift by zero, and start tracking anew."""
+        """Set all weights to 1 and biases to 0, and reset the running statistics."""
         self.reset_running_stats()
         super().reset_parameters()
 
@@ -102,24 +102,24 @@ class _ChannelNorm(_AffineNorm):
 
 
 class _BatchNorm(_ChannelNorm):
-    """Normalises each channel over the batch (Ioffe and Szegedy, 2015).
+    """The base of batch norms, which normalise each channel over the batch (Ioffe and Szegedy, 2015).
 
-    In training mode by the batch's own mean and variance, which also move the running ones; in evaluation by the
-    running ones.
+    In training mode they use the batch's own mean and variance, and update the running mean and variance; in
+    evaluation mode they use the running mean and variance.
 
     Args:
         num_features: the number of channels, the size of dimension 1.
         eps: added to the variance.
         momentum: the weight of a batch in the running statistics; None for the average over all batches so far.
         affine: whether to scale and shift afterwards.
-        track_running_stats: whether there are running statistics; without, the batch's are always used.
-        device, dtype: of parameters and buffers.
+        track_running_stats: whether there are running statistics; without them, the batch's own are always used.
+        device, dtype: the device and dtype of parameters and buffers.
         bias: whether to shift, if affine.
 
     Attributes:
         weight, bias: (num_features,), or None.
         running_mean, running_var: (num_features,), or None.
-        num_batches_tracked: how many batches moved them, an int64 scalar, or None.
+        num_batches_tracked: the number of batches in the running statistics, an int64 scalar, or None.
 
     Raises:
         TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
@@ -128,7 +128,7 @@ class _BatchNorm(_ChannelNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, num_features, ...) to the same shape."""
+        """Normalise an input of (N, num_features, ...), and return the result in the same shape."""
         self._check_rank(input)
         return batch_norm_counted(
             input,
@@ -190,7 +190,7 @@ class BatchNorm3d(_BatchNorm, rank=3):
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation over the batches of all ranks, with any number of spatial dimensions.
 
-    Within one process, and of global tensors, the results are those of `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d`:
+    Within one process, and for global tensors, the results are those of `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d`:
     a global batch that is split over ranks is one batch.  Local tensors of several ranks cannot be normalised together
     in training.
 
@@ -245,10 +245,10 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: None = None) -> Module:
-        """The module with a `SyncBatchNorm` in place of each batch normalisation in it; parameters are shared.
+        """Replace each batch norm of a module by a `SyncBatchNorm` with the same parameters; return the module.
 
         Args:
-            module: changed and returned, or replaced if it is a batch normalisation itself.
+            module: the module to change; if it is a batch norm itself, its replacement is returned.
             process_group: must be None.
 
         Raises:
@@ -277,9 +277,10 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _InstanceNorm(_ChannelNorm):
-    """Normalises each channel of each sample over its image (Ulyanov, Vedaldi and Lempitsky, 2016).
+    """The base of instance norms, which normalise each channel of each sample (Ulyanov, Vedaldi and Lempitsky, 2016).
 
-    By the image's own mean and variance, or, in evaluation and with `track_running_stats`, by running ones.
+    They use the mean and variance over the channel's image; in evaluation mode with `track_running_stats`, the running
+    mean and variance.
 
     Args:
         num_features: the number of channels.
@@ -287,7 +288,7 @@ class _InstanceNorm(_ChannelNorm):
         momentum: the weight of a batch in the running statistics; None for no change.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
-        device, dtype: of parameters and buffers.
+        device, dtype: the device and dtype of parameters and buffers.
         bias: whether to shift, if affine.
 
     Attributes:
@@ -315,7 +316,7 @@ class _InstanceNorm(_ChannelNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, num_features, ...), or without N, to the same shape."""
+        """Normalise an input of (N, num_features, ...), or without N, and return the result in the same shape."""
         channel = input.ndim - self._rank - 1
         if channel not in (0, 1) or input.shape[channel] != self.num_features:
             raise ValueError(
@@ -374,7 +375,7 @@ class InstanceNorm3d(_InstanceNorm, rank=3):
 
 
 class GroupNorm(_AffineNorm):
-    """Normalises each of `num_groups` groups of each sample's channels (Wu and He, 2018).
+    """Splits each sample's channels into `num_groups` groups, and normalises each group (Wu and He, 2018).
 
     Shape: input (N, C, *), output the same shape.
 
@@ -383,7 +384,7 @@ class GroupNorm(_AffineNorm):
         num_channels: the number of channels.
         eps: added to the variance.
         affine: whether to scale and shift each channel afterwards.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
         bias: whether to shift, if affine.
 
     Attributes:
@@ -419,7 +420,7 @@ class GroupNorm(_AffineNorm):
         self._add_parameters((num_channels,), affine, affine and bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, num_channels, ...) to the same shape."""
+        """Normalise an input of (N, num_channels, ...), and return the result in the same shape."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -433,11 +434,11 @@ class LayerNorm(_AffineNorm):
     Shape: input (*, *normalized_shape), output the same shape.
 
     Args:
-        normalized_shape: the sizes of those dimensions; an int for the last one alone.
+        normalized_shape: the sizes of the last dimensions, which are normalised; an int for the last dimension alone.
         eps: added to the variance.
         elementwise_affine: whether to scale and shift afterwards.
         bias: whether to shift, if affine.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
         weight, bias: of shape `normalized_shape`, or None.
@@ -469,7 +470,7 @@ class LayerNorm(_AffineNorm):
         self._add_parameters(shape, elementwise_affine, elementwise_affine and bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(*, *normalized_shape) to the same shape."""
+        """Normalise an input of (*, *normalized_shape), and return the result in the same shape."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -485,10 +486,10 @@ class RMSNorm(Module):
     Shape: input (*, *normalized_shape), output the same shape.
 
     Args:
-        normalized_shape: the sizes of those dimensions; an int for the last one alone.
+        normalized_shape: the sizes of the last dimensions, which are normalised; an int for the last dimension alone.
         eps: added to the mean square; None for the machine epsilon of float32 (of float64 for float64 inputs).
         elementwise_affine: whether to scale afterwards.
-        device, dtype: of the parameter.
+        device, dtype: the device and dtype of the parameter.
 
     Attributes:
         weight: of shape `normalized_shape`, or None.
@@ -524,7 +525,7 @@ class RMSNorm(Module):
             init.ones_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(*, *normalized_shape) to the same shape."""
+        """Normalise an input of (*, *normalized_shape), and return the result in the same shape."""
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
@@ -538,7 +539,7 @@ class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
 
     Args:
         size: the number of neighbouring channels.
-        alpha, beta, k: divide by ``(k + alpha * mean)**beta``.
+        alpha, beta, k: the constants of the divisor ``(k + alpha * mean_square)**beta``.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.

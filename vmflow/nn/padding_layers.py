@@ -1,4 +1,4 @@
-"""The layers that pad lines, images and volumes."""
+"""The layers that pad sequences, images and volumes with constants or with their own elements."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from vmflow.tensors import Tensor
 from . import functional as F
 from .ranked_layer import RankedLayer
 
-# One number for all borders, or (before, behind) of the last dimension, then of the one before it, and so on.
+# The type of paddings: one number for all borders, or pairs (before, behind) from the last dimension to the first.
 Borders = int | tuple[int, ...] | list[int]
 
 
 class _Pad(RankedLayer):
-    """Adds elements at the borders; negative sizes take elements away.
+    """The base of padding layers, which add elements at the borders; a negative padding removes elements.
 
     Args:
-        padding: one number for all borders, or (before, behind) of the last dimension, then of the one before it, and
-            so on.
+        padding: one number for all borders, or (before, behind) of the last dimension, then of the dimension before
+            it, and so on.
 
     Raises:
         ValueError: for another count of sizes; when called with an input of fewer dimensions or too small.
@@ -44,7 +44,7 @@ class _Pad(RankedLayer):
         self.padding = borders
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input with its borders."""
+        """Return the input with padded borders."""
         return F.pad(input, self.padding, self._mode)
 
     def extra_repr(self) -> str:
@@ -52,12 +52,12 @@ class _Pad(RankedLayer):
 
 
 class _ConstantPad(_Pad):
-    """Adds a number at the borders; negative sizes take elements away.
+    """The base of layers that pad with a constant number; a negative padding removes elements.
 
     Args:
-        padding: one number for all borders, or (before, behind) of the last dimension, then of the one before it, and
-            so on.
-        value: the number that is added.
+        padding: one number for all borders, or (before, behind) of the last dimension, then of the dimension before
+            it, and so on.
+        value: the number to pad with.
 
     Raises:
         ValueError: for another count of sizes; when called with an input of fewer dimensions or too small.
@@ -69,7 +69,7 @@ class _ConstantPad(_Pad):
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input with its borders."""
+        """Return the input with borders of `value`."""
         return F.pad(input, self.padding, self._mode, self.value)
 
     def extra_repr(self) -> str:
@@ -77,7 +77,7 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad, rank=1):
-    """Adds a number at both ends of sequences.
+    """Pads sequences at both ends with a constant number.
 
     Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -88,7 +88,7 @@ class ConstantPad1d(_ConstantPad, rank=1):
 
 
 class ConstantPad2d(_ConstantPad, rank=2):
-    """Adds a number around images.
+    """Pads images at all borders with a constant number.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -100,7 +100,7 @@ class ConstantPad2d(_ConstantPad, rank=2):
 
 
 class ConstantPad3d(_ConstantPad, rank=3):
-    """Adds a number around volumes.
+    """Pads volumes at all borders with a constant number.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
 
@@ -112,7 +112,7 @@ class ConstantPad3d(_ConstantPad, rank=3):
 
 
 class ZeroPad1d(_Pad, rank=1):
-    """Adds zeros at both ends of sequences.
+    """Pads sequences at both ends with zeros.
 
     Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -123,7 +123,7 @@ class ZeroPad1d(_Pad, rank=1):
 
 
 class ZeroPad2d(_Pad, rank=2):
-    """Adds zeros around images.
+    """Pads images at all borders with zeros.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -135,7 +135,7 @@ class ZeroPad2d(_Pad, rank=2):
 
 
 class ZeroPad3d(_Pad, rank=3):
-    """Adds zeros around volumes.
+    """Pads volumes at all borders with zeros.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
 
@@ -146,7 +146,7 @@ class ZeroPad3d(_Pad, rank=3):
 
 
 class ReflectionPad1d(_Pad, mode="reflect", rank=1):
-    """Adds the elements of sequences mirrored at both ends.
+    """Pads sequences with their own elements, mirrored at both ends.
 
     Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -157,7 +157,7 @@ class ReflectionPad1d(_Pad, mode="reflect", rank=1):
 
 
 class ReflectionPad2d(_Pad, mode="reflect", rank=2):
-    """Adds the elements of images mirrored at the borders.
+    """Pads images with their own elements, mirrored at the borders.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -170,7 +170,7 @@ class ReflectionPad2d(_Pad, mode="reflect", rank=2):
 
 
 class ReflectionPad3d(_Pad, mode="reflect", rank=3):
-    """Adds the elements of volumes mirrored at the borders.
+    """Pads volumes with their own elements, mirrored at the borders.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
 
@@ -181,7 +181,7 @@ class ReflectionPad3d(_Pad, mode="reflect", rank=3):
 
 
 class ReplicationPad1d(_Pad, mode="replicate", rank=1):
-    """Repeats the first and last elements of sequences.
+    """Pads sequences by repeating their first and last elements.
 
     Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -192,7 +192,7 @@ class ReplicationPad1d(_Pad, mode="replicate", rank=1):
 
 
 class ReplicationPad2d(_Pad, mode="replicate", rank=2):
-    """Repeats the outermost elements of images.
+    """Pads images by repeating their outermost elements.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -204,7 +204,7 @@ class ReplicationPad2d(_Pad, mode="replicate", rank=2):
 
 
 class ReplicationPad3d(_Pad, mode="replicate", rank=3):
-    """Repeats the outermost elements of volumes.
+    """Pads volumes by repeating their outermost elements.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
 
@@ -215,7 +215,7 @@ class ReplicationPad3d(_Pad, mode="replicate", rank=3):
 
 
 class CircularPad1d(_Pad, mode="circular", rank=1):
-    """Continues sequences with the elements of the other end.
+    """Pads each end of sequences with the elements of the opposite end.
 
     Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -226,7 +226,7 @@ class CircularPad1d(_Pad, mode="circular", rank=1):
 
 
 class CircularPad2d(_Pad, mode="circular", rank=2):
-    """Continues images with the elements of the other side.
+    """Pads each side of images with the elements of the opposite side.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -239,7 +239,7 @@ class CircularPad2d(_Pad, mode="circular", rank=2):
 
 
 class CircularPad3d(_Pad, mode="circular", rank=3):
-    """Continues volumes with the elements of the other side.
+    """Pads each side of volumes with the elements of the opposite side.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
 

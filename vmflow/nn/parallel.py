@@ -1,4 +1,4 @@
-"""``vmflow.nn.parallel``: data parallelism of local modules."""
+"""``vmflow.nn.parallel``: data parallelism of modules whose parameters are local tensors of each rank."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .module import Module
 
 
 class DistributedDataParallel(Module):
-    """A module whose gradients are the means over all ranks, each of which has a part of the batch.
+    """Wraps a module for data parallelism: gradients become the means over all ranks, each with a part of the batch.
 
-    Parameters and buffers become those of rank 0.  Each gradient is exchanged as soon as the backward pass has it, and
-    the pass goes on meanwhile.  All ranks must use the same parameters.
+    At first, parameters and buffers become copies of those of rank 0.  Each gradient is averaged over the ranks as soon
+    as the backward pass has computed it, while the pass continues.  All ranks must use the same parameters.
 
     Args:
-        module: of local parameters.
-        broadcast_buffers: whether rank 0 sends its buffers to the others before each call in training.
+        module: a module whose parameters are local tensors.
+        broadcast_buffers: whether rank 0 sends its buffers to the other ranks before each call in training.
 
     Attributes:
-        module: as given.
+        module: the wrapped module.
 
     Raises:
-        ValueError: if no parameter requires a gradient, or one is global.
+        ValueError: if no parameter requires a gradient, or a parameter is a global tensor.
 
     Example:
         >>> model = flow.nn.parallel.DistributedDataParallel(flow.nn.Linear(2, 3))
@@ -49,7 +49,7 @@ class DistributedDataParallel(Module):
                 parameter.register_post_accumulate_grad_hook(_average)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module."""
+        """Call the wrapped module, in training after copying the buffers of rank 0."""
         if self._broadcast_buffers and get_world_size() > 1 and self.training:
             self._take_from_first(list(self.module.buffers()))
         return self.module(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""`Parameter` and `Buffer`: tensors that a module registers when they are assigned to it."""
+"""`Parameter` and `Buffer`: tensors that a module registers when they are assigned to its attributes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Copied = TypeVar("Copied", bound=Tensor)
 
 
 class Parameter(Tensor):
-    """A tensor that is trained.  It shares memory with `data` and has none of its history.
+    """A tensor that is trained.  It shares memory with `data`, and is a leaf of autograd.
 
-    Unlike a plain tensor it takes attributes of the user's own.
+    Unlike a plain tensor it may be given further attributes.
 
     Args:
         data: the values, of any shape; None for an empty tensor.
-        requires_grad: whether gradients flow into it.
+        requires_grad: whether the backward pass computes its gradient.
 
     Raises:
         TypeError: if `data` is no tensor.
@@ -46,7 +46,7 @@ class Parameter(Tensor):
 
 
 def new_parameter(shape: tuple[int, ...], device: Device | str | None, dtype: DType | None) -> Parameter:
-    """A parameter without values: a layer's `reset_parameters` draws them."""
+    """Make a parameter with uninitialised memory, which a layer's `reset_parameters` fills afterwards."""
     return Parameter(creation.empty(shape, device=device, dtype=dtype))
 
 
@@ -55,7 +55,7 @@ class Buffer(Tensor):
 
     Args:
         data: the values, of any shape, whose memory is shared; None for an empty tensor.
-        persistent: whether it is part of the module's `state_dict`.
+        persistent: whether the buffer is part of the module's `state_dict`.
 
     Raises:
         TypeError: if `data` is no tensor.
@@ -79,13 +79,13 @@ class Buffer(Tensor):
 
 
 class UninitializedTensorMixin(Tensor):
-    """A parameter or buffer of a lazy module that has no shape yet; `materialize` gives it one."""
+    """The base of parameters and buffers of lazy modules that have no shape before `materialize`."""
 
     _becomes: ClassVar[type[Tensor]]
 
     @property
     def shape(self) -> Size:
-        """Unknown before `materialize`.
+        """The shape, which is unknown before `materialize`: reading it is an error.
 
         Raises:
             RuntimeError: always.
@@ -96,11 +96,11 @@ class UninitializedTensorMixin(Tensor):
         )
 
     def materialize(self, shape: Sequence[int], device: Device | str | None = None, dtype: DType | None = None) -> None:
-        """Get memory for this shape, without values, and become a `Parameter` or `Buffer`.
+        """Allocate uninitialised memory for a shape, and turn this tensor into a `Parameter` or `Buffer`.
 
         Args:
-            shape: of the values.
-            device, dtype: by default as before.
+            shape: the shape.
+            device, dtype: the device and dtype, by default those given to the constructor or set since.
         """
         kind = self.dtype if dtype is None else dtype
         values = creation.empty(tuple(shape), device=self.device if device is None else device, dtype=kind)
@@ -114,14 +114,14 @@ class UninitializedTensorMixin(Tensor):
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A `Parameter` of a lazy module that has no shape yet; see `LazyModuleMixin`.
 
-    It can be moved and cast, and passed to an optimizer, which uses it when it has become a parameter.
+    It can be moved and cast, and passed to an optimizer, which updates it after it has become a `Parameter`.
 
     Args:
-        requires_grad: whether gradients will flow into it.
-        device, dtype: of the future values.
+        requires_grad: whether the backward pass will compute its gradient.
+        device, dtype: the device and dtype of the future values.
 
     Raises:
-        TypeError, ValueError: for a dtype or a device that is none.
+        TypeError, ValueError: for objects that are no dtype or no device.
         RuntimeError: if a gradient is required of a dtype that has none; when the shape is read.
 
     Example:
@@ -150,12 +150,12 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
 
     Args:
         requires_grad: must be False.
-        device, dtype: of the future values.
-        persistent: whether it is part of the module's `state_dict`.
+        device, dtype: the device and dtype of the future values.
+        persistent: whether the buffer is part of the module's `state_dict`.
 
     Raises:
-        ValueError: if a gradient is required, or for a device that is none.
-        TypeError: for a dtype that is none.
+        ValueError: if a gradient is required, or for an object that is no device.
+        TypeError: for an object that is no dtype.
         RuntimeError: when the shape is read.
 
     Example:
@@ -188,7 +188,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
 
 
 def is_lazy(tensor: object) -> bool:
-    """Whether it is a parameter or buffer without a shape yet."""
+    """Whether an object is an uninitialized parameter or buffer, without a shape."""
     return isinstance(tensor, UninitializedTensorMixin)
 
 
@@ -197,7 +197,7 @@ def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:
 
 
 def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
-    """Let `tensor` share the memory of `data`."""
+    """Let `tensor` share the memory of `data`, or of an empty tensor if None, without its autograd history."""
     if data is None:
         data = creation.empty(0)
     elif not isinstance(data, Tensor):
@@ -206,7 +206,7 @@ def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
 
 
 def _completed(copied: Copied, source: Copied, memo: dict[Any, Any]) -> Copied:
-    """A deep copy that has the values of its source, with the source's gradient and attributes."""
+    """Finish a deep copy that has its source's values already: copy the source's gradient and attributes, too."""
     memo[id(source)] = copied
     if source.grad is not None:
         copied.grad = copy.deepcopy(source.grad, memo)

@@ -13,14 +13,14 @@ from . import functional as F
 from .function_layers import FunctionLayer
 from .ranked_layer import RankedLayer
 
-# One number for all dimensions, or one for each.
+# The type of sizes such as a window's: one number for all spatial dimensions, or one for each.
 Size = int | tuple[int, ...]
-# None keeps a dimension's size.
+# The type of output sizes of adaptive poolings; None keeps the input's size of a dimension.
 OutputSize = int | tuple[int | None, ...] | None
 
 
 class _Windowed(FunctionLayer):
-    """A pooling whose stride is by default the size of the window."""
+    """The base of pooling layers whose stride is by default the size of the window."""
 
     shown: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
 
@@ -30,17 +30,17 @@ class _Windowed(FunctionLayer):
 
 
 class _MaxPool(_Windowed):
-    """The largest element of each window.
+    """The base of max-pooling layers, which return the largest element of each window.
 
     The output's sizes are ``floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
 
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        padding: how many elements, of minus infinity, are added on both sides.
+        padding: the number of elements, of minus infinity, that are added on both sides.
         dilation: the distance between the elements of a window.
-        return_indices: whether to return also the indices of the elements within the image, for `MaxUnpool2d` and so
-            on.
+        return_indices: whether to return also the flat indices of the elements within the image, for `MaxUnpool2d` and
+            its like.
         ceil_mode: whether the last window may extend over the edge.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
 
@@ -143,7 +143,7 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
 
 
 class _AvgPool(_Windowed):
-    """The mean of each window.
+    """The base of average-pooling layers, which return the mean of each window.
 
     The output's sizes are ``floor((size + 2 * padding - kernel_size) / stride) + 1``.
 
@@ -206,7 +206,7 @@ class AvgPool3d(_AvgPool, function=F.avg_pool3d, rank=3):
 
 
 class _AdaptiveAvgPool(FunctionLayer):
-    """Means over windows chosen so that the output has `output_size`.
+    """The base of adaptive average poolings: means over windows whose sizes make the output's size `output_size`.
 
     Args:
         output_size: an int for all dimensions or one for each; None keeps a dimension's size.
@@ -224,7 +224,7 @@ class _AdaptiveAvgPool(FunctionLayer):
 
 
 class _AdaptiveMaxPool(FunctionLayer):
-    """The largest elements of windows chosen so that the output has `output_size`.
+    """The base of adaptive max-poolings: maxima over windows whose sizes make the output's size `output_size`.
 
     Args:
         output_size: an int for all dimensions or one for each; None keeps a dimension's size.
@@ -242,7 +242,7 @@ class _AdaptiveMaxPool(FunctionLayer):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d, rank=1):
-    """Means over windows of sequences, as many as `output_size` says.
+    """Means over `output_size` windows of sequences.
 
     Shape: input (N, C, L) or (C, L), output (N, C, output_size) or (C, output_size).
 
@@ -253,7 +253,7 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d, rank=1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d, rank=2):
-    """Means over windows of images, as many as `output_size` says.
+    """Means over windows of images; `output_size` is the number of windows along each dimension.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, *output_size) or (C, *output_size).
 
@@ -264,7 +264,7 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d, rank=2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d, rank=3):
-    """Means over windows of volumes, as many as `output_size` says.
+    """Means over windows of volumes; `output_size` is the number of windows along each dimension.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, *output_size) or (C, *output_size).
 
@@ -275,7 +275,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d, rank=3
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d, rank=1):
-    """The largest elements of windows of sequences, as many as `output_size` says.
+    """The largest elements of `output_size` windows of sequences.
 
     Shape: input (N, C, L) or (C, L), output (N, C, output_size) or (C, output_size).
 
@@ -286,7 +286,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d, rank=1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d, rank=2):
-    """The largest elements of windows of images, as many as `output_size` says.
+    """The largest elements of windows of images; `output_size` is the number of windows along each dimension.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, *output_size) or (C, *output_size).
 
@@ -297,7 +297,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d, rank=2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d, rank=3):
-    """The largest elements of windows of volumes, as many as `output_size` says.
+    """The largest elements of windows of volumes; `output_size` is the number of windows along each dimension.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, *output_size) or (C, *output_size).
 
@@ -308,9 +308,9 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d, rank=3
 
 
 class _MaxUnpool(RankedLayer):
-    """Puts the elements that a max-pooling found back in their places, among zeros.
+    """The base of max-unpooling layers, which write the results of a max-pooling to their indices among zeros.
 
-    Called with the elements, their indices and, where several sizes are possible, an `output_size`.
+    They are called with the elements, their indices and, where several sizes are possible, an `output_size`.
 
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
@@ -331,7 +331,7 @@ class _MaxUnpool(RankedLayer):
         self.padding = sizes(name, "padding", padding, 0, self._rank)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """The elements at their indices in a larger image, of `output_size` where several are possible."""
+        """Write the elements to their indices in a larger image of zeros, of `output_size` if that is given."""
         return _UNPOOL[self._rank](input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
@@ -379,12 +379,12 @@ class MaxUnpool3d(_MaxUnpool, rank=3):
 
 
 class _LPPool(FunctionLayer):
-    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
+    """The base of power-average poolings: ``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
 
     The output's sizes are ``floor((size - kernel_size) / stride) + 1``.
 
     Args:
-        norm_type: the power.
+        norm_type: the exponent of the formula.
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
         ceil_mode: whether the last window may extend over the edge.
@@ -434,12 +434,12 @@ class LPPool3d(_LPPool, function=F.lp_pool3d, rank=3):
 
 
 class _FractionalMaxPool(FunctionLayer):
-    """The largest elements of windows that begin at random places (B. Graham, 2014).
+    """The base of fractional max-poolings: maxima over windows that begin at random positions (B. Graham, 2014).
 
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
-        output_size: an int for all dimensions or one for each.
-        output_ratio: instead, the output's size in proportion to the input's, between 0 and 1.
+        output_size: the output's size, an int for all dimensions or one for each.
+        output_ratio: instead of `output_size`, the output's size divided by the input's, between 0 and 1.
         return_indices: whether to return also the indices of the elements within the image.
 
     Raises:
@@ -470,7 +470,7 @@ class _FractionalMaxPool(FunctionLayer):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d, rank=2):
-    """The largest elements of windows of images that begin at random places (B. Graham, 2014).
+    """The largest elements of windows of images that begin at random positions (B. Graham, 2014).
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, *output_size) or (C, *output_size).
 
@@ -481,7 +481,7 @@ class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d, 
 
 
 class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d, rank=3):
-    """The largest elements of windows of volumes that begin at random places (B. Graham, 2014).
+    """The largest elements of windows of volumes that begin at random positions (B. Graham, 2014).
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, *output_size) or (C, *output_size).
 

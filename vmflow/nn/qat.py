@@ -1,7 +1,8 @@
-"""``vmflow.nn.qat``: OneFlow's layers that train for quantisation.
+"""``vmflow.nn.qat``: OneFlow's layers for quantisation-aware training.
 
 Inputs and weights are rounded as they will be when the model is quantised, and gradients flow as if they were not
-(B. Jacob et al., 2018).  A layer's input is rounded by moving averages of its extremes, which training updates.
+rounded (B. Jacob et al., 2018).  The scale of a layer's input comes from moving averages of its minimum and maximum,
+which training updates.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from .quantization_layers import FakeQuantizedOperands
 
 
 class _QatConvolution(Convolution):
-    """A convolution of rounded inputs with rounded weights; the bias is not rounded.
+    """The base of convolution layers that round inputs and weights as quantisation will; the bias is not rounded.
 
     Args:
-        arguments, settings: of the convolution.
-        quantization_bit: from 2 to 8.
+        arguments, settings: the arguments of the convolution layer.
+        quantization_bit: the number of bits, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
         quantization_formula: "google" or "cambricon".
-        per_layer_quantization: one scale for the weight; else one for each output channel.
-        momentum: of the moving averages of the input's extremes.
+        per_layer_quantization: whether the weight has one scale; else it has a scale for each output channel.
+        momentum: the decay factor of the moving averages of the input's minimum and maximum.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weight's.
@@ -48,7 +49,7 @@ class _QatConvolution(Convolution):
         self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum)
 
     def forward(self, input: Tensor) -> Tensor:
-        """From (N, in_channels, ...) to (N, out_channels, ...), also without N; for sizes, see `Conv2d`."""
+        """Convolve (N, in_channels, ...) to (N, out_channels, ...), also without N; for the sizes, see `Conv2d`."""
         return self.convolved(*self.quantizer(input, self.weight))
 
 
@@ -92,11 +93,11 @@ class QatLinear(Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as for `Linear`.
-        quantization_bit: from 2 to 8.
+        quantization_bit: the number of bits, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
         quantization_formula: "google" or "cambricon".
-        per_layer_quantization: one scale for the weight; else one for each output feature.
-        momentum: of the moving averages of the input's extremes.
+        per_layer_quantization: whether the weight has one scale; else it has a scale for each output feature.
+        momentum: the decay factor of the moving averages of the input's minimum and maximum.
 
     Raises:
         ValueError: for settings that are out of range.
@@ -125,6 +126,6 @@ class QatLinear(Linear):
         self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., in_features) to (..., out_features)."""
+        """Map (..., in_features) to (..., out_features), with input and weight rounded."""
         rounded, weight = self.quantizer(input, self.weight)
         return F.linear(rounded, weight, self.bias)

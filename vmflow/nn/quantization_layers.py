@@ -1,4 +1,4 @@
-"""OneFlow's layers of training for quantisation: observers find scales, and others round by them."""
+"""OneFlow's layers for quantisation-aware training: observers compute scales, other layers round numbers by them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from vmflow.tensors import Tensor
 
 from .module import Module
 
-# A step that training never reaches.
+# A step number that training never reaches, so that the moving averages are always updated.
 _NEVER: Final = dtypes.iinfo(dtypes.int64).max
 
 
 class _Quantization(Module):
-    """A layer with a number of bits, a scheme and a formula.
+    """The base of these layers, with the settings of quantisation: number of bits, scheme and formula.
 
     Raises:
-        ValueError: if one is out of range.
+        ValueError: if a setting is out of range.
     """
 
     def __init__(self, bit: int, scheme: str, formula: str) -> None:
@@ -42,19 +42,20 @@ class _Quantization(Module):
 
 
 class MinMaxObserver(_Quantization):
-    """The scale and the zero point for the range from a tensor's smallest to its largest number.
+    """Computes the scale and the zero point that quantise a tensor's range, from its smallest to its largest number.
 
-    With b bits, the symmetric scale is ``max(|x|) / (2**(b - 1) - 1)`` and its zero point 0; the affine one is
+    With b bits, the symmetric scale is ``max(|x|) / (2**(b - 1) - 1)`` and its zero point 0; the affine scale is
     ``(max(x) - min(x)) / (2**b - 1)``, with the zero point ``-round(min(x) / scale)``.  The formula "cambricon" gives
     the exponent ``floor(log2(max(|x|))) - (b - 2)`` instead of a scale.
 
     Shape: input (*), outputs (1,) each, or (S,) for slices along a first dimension of size S.
 
     Args:
-        quantization_bit: from 2 to 8.
+        quantization_bit: the number of bits, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
         quantization_formula: "google" or "cambricon".
-        per_layer_quantization: one scale for all; else one for each slice along the first dimension, by "google" only.
+        per_layer_quantization: whether there is one scale for the whole tensor; else there is a scale for each slice
+            along the first dimension, by "google" only.
 
     Raises:
         ValueError: for settings out of range.
@@ -79,23 +80,23 @@ class MinMaxObserver(_Quantization):
         self.per_layer_quantization = per_layer_quantization
 
     def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        """The scale and the zero point, each (1,), or (channels,)."""
+        """Return the scale and the zero point for a tensor, each (1,), or (channels,) for slices."""
         how = self._how()
         return scale_and_zero_point(*extremes(input, how, self.per_layer_quantization), how)
 
 
 class MovingAverageMinMaxObserver(_Quantization):
-    """`MinMaxObserver` of moving averages of the extremes of all tensors that it has observed in training.
+    """Computes scales as `MinMaxObserver`, from moving averages of the maxima and minima of all tensors in training.
 
     The averages are ``average * momentum + new * (1 - momentum)``, and begin with the first tensor's extremes.
 
     Shape: input (*), outputs (1,) each.
 
     Args:
-        training: whether averages are updated at all; `train` and `eval` change it.
+        training: whether calls update the averages; `train` and `eval` change it.
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
-        stop_update_after_iters: the last step in which averages are updated.
-        momentum: the part of the averages that is kept.
+        stop_update_after_iters: the last step in which calls update the averages.
+        momentum: the decay factor of the averages.
 
     Attributes:
         moving_max, moving_min: the averages, (1,); zero before the first update.
@@ -132,22 +133,22 @@ class MovingAverageMinMaxObserver(_Quantization):
         self.register_buffer("moving_min", zeros(1))
 
     def reset_running_stats(self) -> None:
-        """Start the averages anew."""
+        """Reset the averages to zero: the next update replaces them."""
         self.moving_max.zero_()
         self.moving_min.zero_()
 
     def forward(self, input: Tensor, current_train_step: Tensor | int) -> tuple[Tensor, Tensor]:
-        """The scale and the zero point, each (1,).
+        """Update the averages in training mode, and return the scale and the zero point, each (1,).
 
         Args:
-            input: floating-point.
-            current_train_step: the number of the step, such as an int64 tensor of one element.
+            input: a floating-point tensor of any shape.
+            current_train_step: the number of the training step, an int or an int64 tensor of one element.
         """
         how = self._how()
         if self.training:
             with no_grad():
                 self._update(input, how, current_train_step)
-        # Copies, since the next update must not change the results.
+        # Computed from copies of the averages, which the next update changes in place.
         return scale_and_zero_point(self.moving_max.to(input.dtype), self.moving_min.to(input.dtype), how)
 
     def _update(self, input: Tensor, how: Quantizing, step: Tensor | int) -> None:
@@ -163,7 +164,7 @@ class MovingAverageMinMaxObserver(_Quantization):
 
 
 class FakeQuantization(_Quantization):
-    """Numbers rounded to the values of integers of a few bits, with the gradient of numbers that are not rounded.
+    """Rounds numbers to multiples of a scale, as quantisation does; gradients pass as if nothing was rounded.
 
     Symmetric: ``clamp(round(x / scale), -2**(b - 1), 2**(b - 1) - 1) * scale``; affine:
     ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.
@@ -188,12 +189,12 @@ class FakeQuantization(_Quantization):
         super().__init__(quantization_bit, quantization_scheme, quantization_formula)
 
     def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-        """The input's shape and dtype, by the scale and zero point of an observer."""
+        """Round the input by an observer's scale and zero point; the result has the input's shape and dtype."""
         return quantized(input, scale, zero_point, self._how(), back=True)
 
 
 class Quantization(_Quantization):
-    """The integers of `FakeQuantization`, as floating-point numbers.
+    """Rounds as `FakeQuantization`, but returns the integers (as floating-point numbers) instead of their multiples.
 
     Shape: input (*), scale and zero point (1,), or (S,) for a first dimension of size S; output the input's shape.
 
@@ -215,20 +216,20 @@ class Quantization(_Quantization):
         super().__init__(quantization_bit, quantization_scheme, quantization_formula)
 
     def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-        """The input's shape and dtype, by the scale and zero point of an observer."""
+        """Quantise the input by an observer's scale and zero point; the result has the input's shape and dtype."""
         return quantized(input, scale, zero_point, self._how(), back=False)
 
 
 class FakeQuantizedOperands(Module):
-    """Rounds the input and the weight of a layer that trains for quantisation.
+    """Rounds the input and the weight of a layer in quantisation-aware training.
 
     Args:
         how: the bits, the scheme and the formula.
-        per_layer: whether the weight has one scale; else it has one for each output channel.
-        momentum: of the moving averages of the input's extremes.
+        per_layer: whether the weight has one scale; else it has a scale for each output channel.
+        momentum: the decay factor of the moving averages of the input's minimum and maximum.
 
     Attributes:
-        moving_average_observer: of the input, updated in each training step.
+        moving_average_observer: the observer of the input, updated in each training step.
     """
 
     def __init__(self, how: Quantizing, per_layer: bool, momentum: float) -> None:
@@ -240,6 +241,6 @@ class FakeQuantizedOperands(Module):
         self.fake_quantization = FakeQuantization(how.formula, how.bit, how.scheme)
 
     def forward(self, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The rounded input and weight."""
+        """Return the rounded input and the rounded weight."""
         rounded = self.fake_quantization(input, *self.moving_average_observer(input, 0))
         return rounded, self.fake_quantization(weight, *self.weight_observer(weight))

@@ -1,6 +1,6 @@
-"""Recurrent networks: RNN, LSTM and GRU over whole sequences, and the cells that take one step.
+"""Recurrent networks: `RNN`, `LSTM` and `GRU` for whole sequences, and cells that compute one time step.
 
-Parameters have PyTorch's names and shapes, so that its state dicts load.
+Parameters have PyTorch's names and shapes, so that PyTorch's state dicts can be loaded.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class RNNBase(Module):
         mode: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU".
 
     Attributes:
-        mode: as given.
-        _kind: of layer, see `vmflow.ops.nn.recurrent.GATES`.
+        mode: the argument `mode`.
+        _kind: the mode in lower case, a key of `vmflow.ops.nn.recurrent.GATES`.
 
     Raises:
         TypeError: for sizes that are no integers.
@@ -107,7 +107,7 @@ class RNNBase(Module):
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
-        """The parameters of each layer and direction."""
+        """Lists of parameters, one for each layer and direction: weights, biases and the projection."""
         return [
             [getattr(self, name) for name in self._names(number, direction)]
             for number in range(self.num_layers)
@@ -120,14 +120,14 @@ class RNNBase(Module):
         return [f"{word}_l{number}{direction}" for word in words]
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, uniformly within 1 / sqrt(hidden_size)."""
+        """Draw new initial values of all parameters, uniformly within +-1 / sqrt(hidden_size)."""
         draw_evenly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Does nothing; programs written for PyTorch call it."""
+        """Do nothing: the method exists for programs written for PyTorch, which call it."""
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
-        """The states after each step, of the last layer, and the last state of every layer and direction.
+        """Return the last layer's states after each time step, and the last state of every layer and direction.
 
         Args:
             input: (steps, batch, features), with batch_first (batch, steps, features), for one sequence (steps,
@@ -157,7 +157,7 @@ class RNNBase(Module):
         return shown, tuple(last) if self._kind == "lstm" else last[0]
 
     def _in_order(self, input: Tensor | PackedSequence) -> Tensor:
-        """The rows of a packed batch, or (steps, batch, features)."""
+        """Return the input as (steps, batch, features), or the rows of a packed batch; check its features."""
         name = type(self).__name__
         if isinstance(input, PackedSequence):
             rows = input.data
@@ -177,7 +177,10 @@ class RNNBase(Module):
         return rows
 
     def _initial(self, hx: Any, batch: int, rows: Tensor, single: bool) -> list[Tensor]:
-        """State and, for an LSTM, cell: (layers * directions, batch, hidden)."""
+        """Check the initial state `hx`, or make zeros: the state and, for an LSTM, the cell.
+
+        Each is (layers * directions, batch, hidden).
+        """
         name = type(self).__name__
         both = self._kind == "lstm"
         count = self.num_layers * len(self._directions())
@@ -225,7 +228,7 @@ class RNN(RNNBase):
 
     Args:
         nonlinearity: "tanh" or "relu".
-        The others are as for `LSTM`.
+        The other arguments are as for `LSTM`.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.
@@ -260,8 +263,8 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory (S. Hochreiter and J. Schmidhuber, 1997), with PyTorch's parameters.
 
-    The whole sequence is one instruction for each layer and direction, forward and backward.  Gradients of gradients
-    (``create_graph=True``) run each step again as separate ops.
+    One instruction computes the whole sequence for a layer and direction, and one its backward pass.  Gradients of
+    gradients (``create_graph=True``) compute each time step again by separate ops.
 
     Shape: input (L, N, input_size), state and cell (D * num_layers, N, hidden_size), where D is 2 if bidirectional,
     else 1; outputs (L, N, D * hidden_size), and the pair of last state and cell, in the initial ones' shapes.  With
@@ -269,19 +272,20 @@ class LSTM(RNNBase):
     features.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
-        num_layers: the number of layers, each of which but the first takes the states of the one before.
+        input_size: the number of features of the input.
+        hidden_size: the number of features of the state.
+        num_layers: the number of layers; from the second on, a layer's input is the states of the layer before.
         bias: whether there are `bias_ih` and `bias_hh`.
         batch_first: whether input and result are (N, L, features) and not (L, N, features).
-        dropout: probability of dropping elements between layers, in training.
-        bidirectional: whether each layer also runs from the end to the beginning; its results follow the others'.
+        dropout: the probability of dropping elements between layers, in training.
+        bidirectional: whether each layer also runs from the end to the beginning; the features of the reverse results
+            follow those of the forward results.
         proj_size: if not 0, the number of features to which the state is projected after each step.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
-        weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0: the parameters of layer 0; those of the other
-            direction end in ``_reverse``.
+        weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0: the parameters of layer 0; the names of those
+            of the reverse direction end in ``_reverse``.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights', or a state that is
@@ -350,19 +354,19 @@ def _check_nonlinearity(name: str, nonlinearity: str) -> None:
 
 
 class RNNCellBase(Module):
-    """One step of a recurrent network; a derived class defines `forward`.
+    """The base of cells, which compute one time step of a recurrent network; a derived class defines `forward`.
 
     Shape: input (N, input_size) or (input_size,), state (N, hidden_size) or (hidden_size,).
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
+        input_size: the number of features of the input.
+        hidden_size: the number of features of the state.
         bias: whether there are `bias_ih` and `bias_hh`.
-        num_chunks: the number of gates; the weights have `hidden_size` rows for each.
-        device, dtype: of the parameters.
+        num_chunks: the number of gates; the weights have `hidden_size` rows for each gate.
+        device, dtype: the device and dtype of the parameters.
 
     Attributes:
-        _kind: of the step, see `vmflow.ops.nn.recurrent.GATES`; a derived class sets it.
+        _kind: the kind of cell, a key of `vmflow.ops.nn.recurrent.GATES`; a derived class sets it.
 
     Raises:
         TypeError: for sizes that are no integers.
@@ -396,11 +400,11 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, uniformly within 1 / sqrt(hidden_size)."""
+        """Draw new initial values of all parameters, uniformly within +-1 / sqrt(hidden_size)."""
         draw_evenly(self, self.hidden_size)
 
     def _step(self, input: Tensor, states: tuple[Tensor, ...] | None) -> list[Tensor]:
-        """The next state, from (batch, features) or (features)."""
+        """Compute the next state (and cell) from an input (batch, features) or (features) and the present state."""
         name = type(self).__name__
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ValueError(
@@ -427,17 +431,17 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of `RNN`.
+    """One time step of `RNN`.
 
     Shape: input (N, input_size), state (N, hidden_size), by default zeros; output (N, hidden_size).  All may be without
     N.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
+        input_size: the number of features of the input.
+        hidden_size: the number of features of the state.
         bias: whether there are `bias_ih` and `bias_hh`.
         nonlinearity: "tanh" or "relu".
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.
@@ -463,21 +467,21 @@ class RNNCell(RNNCellBase):
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """(batch, input_size) and the state (batch, hidden_size), by default zeros, to the next state."""
+        """Map (batch, input_size) and the state (batch, hidden_size), by default zeros, to the next state."""
         return self._step(input, None if hx is None else (hx,))[0]
 
 
 class LSTMCell(RNNCellBase):
-    """One step of `LSTM`.
+    """One time step of `LSTM`.
 
     Shape: input (N, input_size), the pair of state and cell (N, hidden_size), by default zeros; output the next pair.
     All may be without N.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
+        input_size: the number of features of the input.
+        hidden_size: the number of features of the state.
         bias: whether there are `bias_ih` and `bias_hh`.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.
@@ -502,22 +506,22 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, GATES["lstm"], device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """(batch, input_size) and the pair of state and cell (batch, hidden_size), by default zeros, to the next."""
+        """Map (batch, input_size) and the pair of state and cell (batch, hidden_size), or zeros, to the next pair."""
         state, cell = self._step(input, None if hx is None else tuple(hx))
         return state, cell
 
 
 class GRUCell(RNNCellBase):
-    """One step of `GRU`.
+    """One time step of `GRU`.
 
     Shape: input (N, input_size), state (N, hidden_size), by default zeros; output (N, hidden_size).  All may be without
     N.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
+        input_size: the number of features of the input.
+        hidden_size: the number of features of the state.
         bias: whether there are `bias_ih` and `bias_hh`.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.
@@ -541,5 +545,5 @@ class GRUCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, GATES["gru"], device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """(batch, input_size) and the state (batch, hidden_size), by default zeros, to the next state."""
+        """Map (batch, input_size) and the state (batch, hidden_size), by default zeros, to the next state."""
         return self._step(input, None if hx is None else (hx,))[0]

@@ -1,26 +1,26 @@
-"""The layers that make images larger, and that move elements between channels and pixels."""
+"""The layers that resize images, and layers that move elements between channels and pixels."""
 
 from __future__ import annotations
 
 from . import functional as F
 from .function_layers import FunctionLayer
 
-# One number for all dimensions, or one for each.
+# The types of sizes and scale factors: one number for all spatial dimensions, or one for each.
 Size = int | tuple[int, ...]
 Factor = float | tuple[float, ...]
 
 
 class Upsample(FunctionLayer, function=F.interpolate):
-    """Lines, images or volumes made larger or smaller; see `F.interpolate`.
+    """Resizes sequences, images or volumes by interpolation; see `F.interpolate`.
 
     Shape: input (N, C, L), (N, C, H, W) or (N, C, D, H, W), output the same with other sizes behind C.
 
     Args:
-        size: of the result, one number for all dimensions or one for each.
+        size: the size of the result, one number for all dimensions or one for each.
         scale_factor: instead of `size`, how many times as large the result is.
         mode: "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
-        align_corners: whether the centres of the corner elements stay in place.
-        recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
+        align_corners: whether the centres of the corner elements of input and result coincide.
+        recompute_scale_factor: whether to interpolate by the ratio of the (rounded) sizes instead of `scale_factor`.
 
     Raises:
         TypeError: when called, for sizes that are no integers.
@@ -60,12 +60,12 @@ class Upsample(FunctionLayer, function=F.interpolate):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images made larger by repeating elements: `Upsample` with the mode "nearest".
+    """Enlarges images by repeating elements: `Upsample` with the mode "nearest".
 
     Shape: input (N, C, H, W), output (N, C, H_out, W_out).
 
     Args:
-        size: of the result, one number or a pair.
+        size: the size of the result, one number or a pair.
         scale_factor: instead of `size`, how many times as large the result is.
 
     Raises:
@@ -83,12 +83,12 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images made larger by bilinear interpolation, in which the corner elements stay in place.
+    """Enlarges images by bilinear interpolation with aligned corners: `Upsample` with the mode "bilinear".
 
     Shape: input (N, C, H, W), output (N, C, H_out, W_out).
 
     Args:
-        size: of the result, one number or a pair.
+        size: the size of the result, one number or a pair.
         scale_factor: instead of `size`, how many times as large the result is.
 
     Raises:
@@ -105,7 +105,7 @@ class UpsamplingBilinear2d(Upsample):
 
 
 class PixelShuffle(FunctionLayer, function=F.pixel_shuffle):
-    """Moves channels to pixels (Shi et al., 2016), with r = `upscale_factor`.
+    """Moves each r * r channels to a block of r * r pixels, with r = `upscale_factor` (Shi et al., 2016).
 
     Shape: input (*, C * r ** 2, H, W), output (*, C, H * r, W * r).
 
@@ -124,7 +124,7 @@ class PixelShuffle(FunctionLayer, function=F.pixel_shuffle):
 
 
 class PixelUnshuffle(FunctionLayer, function=F.pixel_unshuffle):
-    """Moves pixels to channels: the inverse of `PixelShuffle`, with r = `downscale_factor`.
+    """Moves each block of r * r pixels to r * r channels, with r = `downscale_factor`: the inverse of `PixelShuffle`.
 
     Shape: input (*, C, H * r, W * r), output (*, C * r ** 2, H, W).
 
@@ -142,7 +142,7 @@ class PixelUnshuffle(FunctionLayer, function=F.pixel_unshuffle):
 
 
 class ChannelShuffle(FunctionLayer, function=F.channel_shuffle):
-    """Reorders the channels so that each of `groups` gets some of every group (Zhang et al., 2018).
+    """Splits the channels into `groups` groups and interleaves the groups (Zhang et al., 2018).
 
     Shape: input (N, C, L, *), output the same shape.
 

@@ -1,4 +1,4 @@
-"""Loading a state dict into a module: compare everything first, then change the tensors."""
+"""Loading a state dict into a module: compare all names, shapes and dtypes first, then change the tensors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from .module import Module
 
 
-# The name of a module's state besides tensors in a state dict.
+# The name in a state dict of a module's extra state, the result of `Module.get_extra_state`.
 EXTRA: Final = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
-    """The names that only the state dict or only the module has."""
+    """The names that a state dict lacks, `missing_keys`, and those that the module lacks, `unexpected_keys`."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -37,7 +37,7 @@ class IncompatibleKeys(NamedTuple):
 
 @attrs.frozen
 class Returnless:
-    """A hook after `state_dict` that changes the dict and returns nothing.  A class, so that modules can be pickled."""
+    """Wraps a hook after `state_dict` to raise an error if it returns something.  A class, so that modules pickle."""
 
     hook: Callable[..., object]
 
@@ -52,7 +52,7 @@ class Returnless:
 
 @attrs.frozen
 class Moduleless:
-    """A hook before `load_state_dict` that is not given the module."""
+    """Wraps a hook before `load_state_dict` that does not take the module as its first argument."""
 
     hook: Callable[..., object]
 
@@ -61,7 +61,7 @@ class Moduleless:
 
 
 class Place(NamedTuple):
-    """Where one entry of a state dict belongs: the attribute `name` of `module`, which holds `tensor`."""
+    """The target of a state dict's entry `key`: the attribute `name` of `module`, whose present value is `tensor`."""
 
     key: str
     module: Module
@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
 
 def places(module: Module, prefix: str = "") -> Iterator[Place]:
-    """Everything that `module.state_dict()` holds, in its order."""
+    """Iterate over the parameters and buffers of which `module.state_dict()` has an entry, in its order."""
     for name, parameter in module._parameters.items():
         if parameter is not None:
             yield Place(prefix + name, module, name, parameter)
@@ -83,7 +83,7 @@ def places(module: Module, prefix: str = "") -> Iterator[Place]:
 
 
 def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
-    """See `Module.load_state_dict`."""
+    """Load a state dict into a module; see `Module.load_state_dict`."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"load_state_dict: expected a dict of tensors, got {type(state_dict).__name__}")
     entries = dict(state_dict)
@@ -116,10 +116,10 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
 
 
 def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], strict: bool, so_far: str) -> None:
-    """Raise if there is a problem, or with `strict` a name on one side only.
+    """Raise if there are `problems` or, with `strict`, missing or unexpected names; `so_far` says what was loaded.
 
     Raises:
-        RuntimeError: naming all of it.
+        RuntimeError: with a list of all of them.
     """
     named = (("missing keys", keys.missing_keys), ("unexpected keys", keys.unexpected_keys))
     lines = [f"{kind}: {', '.join(map(repr, names))}" for kind, names in named if strict and names]
@@ -132,13 +132,13 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
 
 
 def _tensor(value: Any) -> Any:
-    """An array as a tensor with a copy of its values, which their owner may change before they are loaded."""
+    """Copy a numpy array into a tensor, because its owner may change it before the load instruction runs."""
     if not isinstance(value, np.ndarray):
         return value
     try:
         return creation.tensor(value)
     except (TypeError, ValueError):
-        return value  # reported with the other problems
+        return value  # `_misfit` reports the array together with the other problems
 
 
 def _misfit(place: Place, value: Any, assign: bool) -> str | None:

@@ -1,9 +1,9 @@
 """Functions of layers that PyTorch has in `torch`, too, but with other arguments or results than in `nn.functional`.
 
 `vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias first.  Functions that are the
-same in both places are those of `nn.functional`.
+same in `torch` and `nn.functional` are not here.
 
-The losses take the reduction as a number, which by default is 0: there is none.
+The losses take the reduction as a number: 0 for none, the default, 1 for the mean, 2 for the sum.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def batch_norm(
     Args:
         input: (N, C, *); the result has the same shape.
         weight, bias, running_mean, running_var: (C,), or None.
-        training, momentum, eps: as there.
+        training, momentum, eps: as for `nn.functional.batch_norm`.
         cudnn_enabled: makes no difference; for programs that pass the argument.
 
     Raises:
@@ -73,7 +73,7 @@ def instance_norm(
     Args:
         input: (N, C, L, *); the result has the same shape.
         weight, bias, running_mean, running_var: (C,), or None.
-        use_input_stats, momentum, eps: as there.
+        use_input_stats, momentum, eps: as for `nn.functional.instance_norm`.
         cudnn_enabled: makes no difference; for programs that pass the argument.
 
     Raises:
@@ -90,12 +90,12 @@ def instance_norm(
 def embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Tensor:
-    """`nn.functional.embedding`, with the table first.
+    """`nn.functional.embedding`, with the table as the first argument.
 
     Args:
         weight: (rows, features).
         indices: integers of any shape (*); the result is (*, features).
-        padding_idx: the row that gets no gradient; a negative number, which does not count from the end here, for none.
+        padding_idx: the row that gets no gradient; a negative number means no row, and does not count from the end.
         scale_grad_by_freq, sparse: as in `nn.functional.embedding`.
 
     Raises:
@@ -115,7 +115,7 @@ def embedding(
 
 
 def dropout(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
-    """`nn.functional.dropout`: zeros elements of a tensor of any shape.
+    """Zero random elements of a tensor of any shape, as `nn.functional.dropout`.
 
     Raises:
         TypeError: for anything else than a floating-point tensor.
@@ -134,7 +134,7 @@ def dropout_(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor:
-    """`nn.functional.alpha_dropout`: of a tensor of any shape.
+    """`nn.functional.alpha_dropout` of a tensor of any shape.
 
     Raises:
         TypeError: for anything else than a floating-point tensor.
@@ -153,7 +153,7 @@ def alpha_dropout_(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor
 
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor:
-    """`nn.functional.feature_alpha_dropout`: of whole channels of a tensor (N, C, *).
+    """`nn.functional.feature_alpha_dropout` of whole channels of a tensor (N, C, *).
 
     Raises:
         TypeError: for anything else than a floating-point tensor.
@@ -173,7 +173,7 @@ def feature_alpha_dropout_(input: Tensor, p: float = 0.5, train: bool = False) -
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int]) -> tuple[Tensor, Tensor]:
-    """`nn.functional.adaptive_max_pool1d` with the indices: (N, C, L) to two of (N, C, output_size), or without N.
+    """`nn.functional.adaptive_max_pool1d` with indices: (N, C, L) to two tensors (N, C, output_size), or without N.
 
     Raises:
         TypeError: for a size that is no integer.
@@ -188,7 +188,7 @@ def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int]) -> tuple[T
 
 
 def affine_grid_generator(theta: Tensor, size: tuple[int, ...], align_corners: bool) -> Tensor:
-    """`nn.functional.affine_grid`: matrices (N, 2, 3) to a grid (N, H, W, 2), or (N, 3, 4) to (N, D, H, W, 3).
+    """`nn.functional.affine_grid`: maps matrices (N, 2, 3) to a grid (N, H, W, 2), or (N, 3, 4) to (N, D, H, W, 3).
 
     Raises:
         TypeError: for anything else than a floating-point tensor.
@@ -342,7 +342,7 @@ def ctc_loss(
     reduction: int | str = 0,
     zero_infinity: bool = False,
 ) -> Tensor:
-    """`nn.functional.ctc_loss` of log-probabilities (T, N, C) or (T, C), targets (N, S) or in a row, lengths (N,).
+    """`nn.functional.ctc_loss` of log-probabilities (T, N, C) or (T, C), targets (N, S) or joined, and lengths (N,).
 
     Raises:
         TypeError: for targets that are no integers.

@@ -1,4 +1,4 @@
-"""The transformer: encoder and decoder, their layers, and both together, with PyTorch's parameters."""
+"""`Transformer`, its encoder and decoder, and their layers, with PyTorch's parameters."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _activation(name: str, activation: Activation) -> Callable[[Tensor], Tensor]
 
 
 class _Layer(Module):
-    """The base of the layers of encoder and decoder: self-attention, and two linear layers."""
+    """The base of encoder and decoder layers, with their modules: attentions, two linear layers, norms and dropouts."""
 
-    # Whether the layer also attends to the encoder's results.
+    # Whether the layer has a second attention, to the encoder's results: True for decoder layers.
     _crosswise: ClassVar[bool]
 
     def __init__(
@@ -89,21 +89,23 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention and a feed-forward network, each added to its input, and normalised (A. Vaswani et al., 2017).
+    """An encoder layer: self-attention and a feed-forward network, each with residual and norm.
+
+    A. Vaswani et al., 2017.
 
     Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first`; output the same shape.
 
     Args:
-        d_model: features.
-        nhead: attention heads, which divide `d_model`.
-        dim_feedforward: features inside the network.
-        dropout: probability, in training.
-        activation: "relu", "gelu" or a function.
-        layer_norm_eps: added to the variance.
+        d_model: the number of features of input and output.
+        nhead: the number of attention heads, which divides `d_model`.
+        dim_feedforward: the number of features between the two linear layers of the feed-forward network.
+        dropout: the probability of dropping elements in training.
+        activation: the activation of the feed-forward network: "relu", "gelu" or a function.
+        layer_norm_eps: the `eps` of the layer norms, added to the variance.
         batch_first: whether tensors are (N, L, features) and not (L, N, features).
-        norm_first: whether to normalise the input of each part, and not the sum.
+        norm_first: whether to normalise the inputs of attention and feed-forward network, and not the residual sums.
         bias: whether linear layers and normalisations add a bias.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
 
     Raises:
         ValueError: for sizes, a probability or an activation that does not fit; when called with another shape.
@@ -123,7 +125,7 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """The input's shape; masks are as for `MultiheadAttention`."""
+        """Encode `src`, and return the result in its shape; the masks are as for `MultiheadAttention`."""
         x = self._residual(
             src, self.norm1, lambda value: self._attend_to_itself(value, src_mask, src_key_padding_mask, is_causal)
         )
@@ -131,7 +133,9 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's results, and a feed-forward network (A. Vaswani et al., 2017).
+    """A decoder layer: self-attention, attention to the encoder's results, and a feed-forward network.
+
+    A. Vaswani et al., 2017.
 
     Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first`; output the target's shape.
 
@@ -163,7 +167,10 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The target's shape; `memory` has the results of the encoder, and masks are as for `MultiheadAttention`."""
+        """Decode `tgt`, and return the result in its shape; `memory` is the encoder's result.
+
+        The masks are as for `MultiheadAttention`.
+        """
 
         def attend_to_memory(x: Tensor) -> Tensor:
             attended, _ = self.multihead_attn(
@@ -180,20 +187,20 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
-    """Whether to treat the mask as causal: on the caller's word, since checking would wait for the mask's values."""
+    """Whether to treat `mask` as causal: only if the caller says so, because a check would wait for its values."""
     return bool(is_causal) and mask is not None
 
 
 class TransformerEncoder(Module):
-    """Several encoder layers, one after the other.
+    """An encoder: copies of an encoder layer, one after the other.
 
     Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first` of the layer; output the same shape.
 
     Args:
-        encoder_layer: copied `num_layers` times.
+        encoder_layer: the layer to copy `num_layers` times.
         num_layers: the number of layers.
-        norm: applied at the end.
-        enable_nested_tensor, mask_check: accepted, without effect.
+        norm: a module, usually a layer norm, to apply to the last layer's result.
+        enable_nested_tensor, mask_check: PyTorch's arguments, without effect.
 
     Raises:
         TypeError: if `encoder_layer` is no module, or `num_layers` no integer.
@@ -225,7 +232,7 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """The input's shape; masks are as for `MultiheadAttention`."""
+        """Encode `src` by all layers, and return the result in its shape; the masks are as for `MultiheadAttention`."""
         causal = _is_causal(mask, is_causal)
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, causal)
@@ -233,15 +240,15 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Several decoder layers, one after the other.
+    """A decoder: copies of a decoder layer, one after the other.
 
     Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first` of the layer; output the
     target's shape.
 
     Args:
-        decoder_layer: copied `num_layers` times.
+        decoder_layer: the layer to copy `num_layers` times.
         num_layers: the number of layers.
-        norm: applied at the end.
+        norm: a module, usually a layer norm, to apply to the last layer's result.
 
     Raises:
         TypeError: if `decoder_layer` is no module, or `num_layers` no integer.
@@ -270,7 +277,7 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The target's shape; arguments as for a `TransformerDecoderLayer`."""
+        """Decode `tgt` by all layers, and return the result in its shape; arguments as `TransformerDecoderLayer`'s."""
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         causal = _is_causal(tgt_mask, tgt_is_causal), _is_causal(memory_mask, memory_is_causal)
         for layer in self.layers:
@@ -279,14 +286,14 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder (A. Vaswani et al., Attention Is All You Need, 2017).
+    """A transformer of an encoder and a decoder (A. Vaswani et al., Attention Is All You Need, 2017).
 
     Shape: source (S, N, d_model), target (L, N, d_model), or (N, S, ...) with `batch_first`; output the target's shape.
 
     Args:
-        num_encoder_layers, num_decoder_layers: the numbers of layers.
-        custom_encoder, custom_decoder: used in place of `TransformerEncoder` and `TransformerDecoder`.
-        The others are as for `TransformerEncoderLayer`.
+        num_encoder_layers, num_decoder_layers: the numbers of layers of encoder and decoder.
+        custom_encoder, custom_decoder: modules to use instead of `TransformerEncoder` and `TransformerDecoder`.
+        The other arguments are as for `TransformerEncoderLayer`.
 
     Raises:
         ValueError: for sizes, a probability or an activation that does not fit; when called with shapes that do not
@@ -352,7 +359,7 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """`src` through the encoder, and `tgt` with that through the decoder; masks as for `MultiheadAttention`.
+        """Encode `src`, and decode `tgt` with the encoder's result; the masks are as for `MultiheadAttention`.
 
         Raises:
             ValueError: for shapes that do not fit.
@@ -372,6 +379,6 @@ class Transformer(Module):
     def generate_square_subsequent_mask(
         sz: int, device: Device | str | None = None, dtype: DType | None = None
     ) -> Tensor:
-        """(sz, sz): -inf above the diagonal, where the future is, and else 0."""
+        """Return a causal mask (sz, sz) to add to attention scores: -inf above the diagonal, 0 elsewhere."""
         ahead = creation.ones(sz, sz, dtype=dtypes.bool_, device=device).triu(1)
         return creation.zeros(sz, sz, dtype=dtype, device=device).masked_fill(ahead, float("-inf"))

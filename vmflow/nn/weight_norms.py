@@ -1,4 +1,4 @@
-"""Weights that are computed before every call: by direction and length, or divided by their largest singular value."""
+"""`weight_norm` and `spectral_norm` by hooks, which compute the normalised weight before every call of the module."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class WeightNorm:
     """The hook of `weight_norm`, called before `forward`.
 
     Attributes:
-        name: of the weight.
-        dim: along which each slice has a length of its own; None for one length.
+        name: the name of the weight.
+        dim: the dimension along which each slice has a length of its own; None for one length of the whole weight.
     """
 
     name: str
     dim: int | None
 
     def compute_weight(self, module: Module) -> Tensor:
-        """The weight of the length and direction that the module has now."""
+        """Compute the weight from the module's present length and direction parameters."""
         length: Tensor = getattr(module, f"{self.name}_g")
         direction: Tensor = getattr(module, f"{self.name}_v")
         return direction * (length / length_of_slices(direction, self.dim))
@@ -43,7 +43,7 @@ class WeightNorm:
 
 
 def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
-    """The length of each slice along a dimension, which is kept; None for the length of all as one."""
+    """Return the norm of each slice along `dim`, with the other dimensions of size 1; with None, the weight's norm."""
     if dim is None:
         return weight.norm()
     others = tuple([axis for axis in range(weight.ndim) if axis != dim])
@@ -51,7 +51,7 @@ def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
 
 
 def _taken(function: str, module: Module, name: str) -> Parameter:
-    """Remove a parameter from the module and return it."""
+    """Remove a parameter from a module and return it; raise ValueError if there is no such parameter."""
     weight = module._parameters.get(name)
     if weight is None:
         raise ValueError(f"{function}: {type(module).__name__} has no parameter {name!r}")
@@ -67,7 +67,7 @@ def _hook(module: Module, kind: type, name: str) -> int | None:
 
 
 def _popped(kind: type[Hook], module: Module, name: str, normalization: str) -> Hook:
-    """Remove the hook from the module and return it."""
+    """Remove the hook of class `kind` for the weight `name` from a module and return it; raise ValueError without it."""
     number = _hook(module, kind, name)
     if number is None:
         raise ValueError(
@@ -79,7 +79,7 @@ def _popped(kind: type[Hook], module: Module, name: str, normalization: str) -> 
 
 
 def _restored(module: Changed, name: str, weight: Tensor, suffixes: str) -> Changed:
-    """The module with the weight as a parameter, without the tensors from which the hook computed it."""
+    """Register the weight as a parameter, remove the tensors that the hook computed it from, and return the module."""
     for attribute in (name, *[f"{name}_{suffix}" for suffix in suffixes.split()]):
         delattr(module, attribute)
     module.register_parameter(name, Parameter(weight))
@@ -92,19 +92,19 @@ def _check_single(function: str, module: Module, kind: type, name: str) -> None:
 
 
 def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
-    """Make a weight of its length and its direction, trained separately (T. Salimans and D. Kingma, 2016).
+    """Compute a weight from its length and its direction, which are trained (T. Salimans and D. Kingma, 2016).
 
-    The parameters ``weight_g`` and ``weight_v`` take the place of ``weight``, which is computed before every call.
+    The parameters ``weight_g`` and ``weight_v`` replace the parameter ``weight``, which is computed before every call.
 
     Args:
-        module: changed and returned.
-        name: of the weight.
-        dim: the dimension along which each slice has a length of its own; None for a single length.
+        module: the module, which is changed and returned.
+        name: the name of the weight.
+        dim: the dimension along which each slice has a length of its own; None for one length of the whole weight.
 
     Raises:
         ValueError: if there is no such parameter.
         IndexError: if the weight has no such dimension.
-        RuntimeError: if it is normalised already.
+        RuntimeError: if the weight is normalised already.
 
     Example:
         >>> layer = flow.nn.utils.weight_norm(flow.nn.Linear(4, 3))
@@ -121,17 +121,17 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
     hook = WeightNorm(name, dim)
     module.register_parameter(f"{name}_g", Parameter(length_of_slices(weight.detach(), dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
-    with no_grad():  # without history, so that the module can be copied
+    with no_grad():  # only leaves can be deep-copied, so the weight must not have a gradient function
         setattr(module, name, hook.compute_weight(module))
     module.register_forward_pre_hook(hook)
     return module
 
 
 def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
-    """Undo `weight_norm`: the weight is a parameter again, with its present value.
+    """Undo `weight_norm`: make the weight a parameter again, with its present value.
 
     Raises:
-        ValueError: if `weight_norm` was not applied to it.
+        ValueError: if `weight_norm` was not applied to the weight.
 
     Example:
         >>> layer = flow.nn.utils.weight_norm(flow.nn.Linear(4, 3))
@@ -145,7 +145,7 @@ def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
 
 
 def as_matrix(weight: Tensor, dim: int) -> Tensor:
-    """The weight as a matrix (outputs, all other dimensions); `dim` is the dimension of the outputs."""
+    """Reshape a weight to a matrix (outputs, all other dimensions); `dim` is the dimension of the outputs."""
     return weight.movedim(dim, 0).reshape((weight.shape[dim], -1))
 
 
@@ -154,9 +154,9 @@ class SpectralNorm:
     """The hook of `spectral_norm`, called before `forward`.
 
     Attributes:
-        name: of the weight.
-        n_power_iterations: in training mode, for each call.
-        eps: vectors shorter than this are not made longer.
+        name: the name of the weight.
+        n_power_iterations: the number of iterations for each call in training mode.
+        eps: the lower bound of the norms by which vectors are divided.
         dim: the dimension of the outputs.
     """
 
@@ -166,7 +166,7 @@ class SpectralNorm:
     dim: int
 
     def compute_weight(self, module: Module, iterate: bool) -> Tensor:
-        """The weight divided by the present estimate of its largest singular value."""
+        """Divide the weight by the present estimate of its largest singular value, with `iterate` improved before."""
         weight: Tensor = getattr(module, f"{self.name}_orig")
         left: Tensor = getattr(module, f"{self.name}_u")
         right: Tensor = getattr(module, f"{self.name}_v")
@@ -176,7 +176,7 @@ class SpectralNorm:
                 for _ in range(self.n_power_iterations):
                     right.copy_(F.normalize(mv(matrix.mT, left), dim=0, eps=self.eps))
                     left.copy_(F.normalize(mv(matrix, right), dim=0, eps=self.eps))
-        # Copies, since the next call changes them, maybe before the backward pass of this one.
+        # Copies, because the next call of the module changes both vectors in place, maybe before the backward pass.
         left, right = left.clone(), right.clone()
         return weight / dot(left, mv(matrix, right))
 
@@ -189,19 +189,19 @@ def spectral_norm(
 ) -> Changed:
     """Divide a weight by its largest singular value, found by power iteration (T. Miyato et al., 2018).
 
-    The parameter ``weight_orig`` takes the place of ``weight``, which is computed before every call; the buffers
-    ``weight_u`` and ``weight_v`` hold the singular vectors, one step better with each call in training mode.
+    The parameter ``weight_orig`` replaces the parameter ``weight``, which is computed before every call; the buffers
+    ``weight_u`` and ``weight_v`` are estimates of the singular vectors, which each call in training mode improves.
 
     Args:
-        module: changed and returned.
-        name: of the weight.
-        n_power_iterations: for each call in training mode.
-        eps: vectors shorter than this are not made longer.
+        module: the module, which is changed and returned.
+        name: the name of the weight.
+        n_power_iterations: the number of iterations for each call in training mode.
+        eps: the lower bound of the norms by which vectors are divided.
         dim: the dimension of the outputs; by default 1 for transposed convolutions, else 0.
 
     Raises:
         ValueError: if there is no such parameter, or for fewer than one iteration.
-        RuntimeError: if it is normalised already.
+        RuntimeError: if the weight is normalised already.
 
     Example:
         >>> layer = flow.nn.utils.spectral_norm(flow.nn.Linear(4, 3))
@@ -227,10 +227,10 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Changed, name: str = "weight") -> Changed:
-    """Undo `spectral_norm`: the weight is a parameter again, with its present normalised value.
+    """Undo `spectral_norm`: make the weight a parameter again, with its present normalised value.
 
     Raises:
-        ValueError: if `spectral_norm` was not applied to it.
+        ValueError: if `spectral_norm` was not applied to the weight.
 
     Example:
         >>> layer = flow.nn.utils.spectral_norm(flow.nn.Linear(4, 3))

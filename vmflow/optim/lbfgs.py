@@ -201,7 +201,7 @@ class _Search:
         return result
 
     def search_line(self, direction: Tensor, slope: float, place: float) -> float:
-        """Move the parameters along `direction` to a strong Wolfe point; return the factor of `direction`, first `place`."""
+        """Move the parameters along `direction` to a strong Wolfe point, trying `place` first; return the distance."""
         with scope(shield=True):
             origin = cat([parameter.detach().reshape(-1) for parameter in self.parameters]).clone()
             length = _number(direction.abs().max())

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Final
 
-# The constants c1 and c2 of the strong Wolfe conditions: the fraction of the linearly expected decrease of the loss that
-# is enough, and the fraction of the first slope below which the slope must fall.
+# The constants c1 and c2 of the strong Wolfe conditions: the fraction of the linearly expected decrease of the loss
+# that is enough, and the fraction of the first slope below which the slope must fall.
 _DECREASE: Final = 1e-4
 _CURVATURE: Final = 0.9
 

@@ -1,4 +1,4 @@
-"""Optimizers that see a parameter as a matrix, and whose steps are made of ops: `Adafactor` and `Muon`."""
+"""`Adafactor` and `Muon`: optimizers that treat parameters as matrices, and compute their steps by ops."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .optimizer import NUMBERS, Execution, Optimizer, Parameters, check_not_nega
 
 
 class Adafactor(Optimizer):
-    """Adafactor (Shazeer and Stern, 2018): of a matrix's squared gradients, the means of rows and of columns are kept.
+    """Adafactor (Shazeer and Stern, 2018): keeps only row and column means of a matrix's squared gradients.
 
-    Steps are as long as the parameter is, times a rate that falls with the root of the number of steps, and no longer
-    than `d` times that where the gradient is unusually large.
+    The root mean square of a step is that of the parameter times a rate, ``min(lr, 1 / sqrt(t))`` in step t, and at
+    most `d` times as much where the gradient is unusually large.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the largest rate, a number or a scalar tensor.
         beta2_decay: step t weighs ``t ** beta2_decay`` in the averages of squares.
-        eps: the least of the averages, which is the dtype's smallest difference from 1 if None; and the least length
-            that a parameter is taken to have.
-        d: how much longer a step may be than usual.
-        weight_decay: each step takes so much of the parameter off, times the rate.
-        maximize: go up instead of down.
+        eps: two lower bounds: of the root of the estimated squares, the dtype's ``finfo.eps`` if None; and of the
+            parameter's root mean square.
+        d: the largest ratio of a step's root mean square to its usual value.
+        weight_decay: each step first multiplies the parameter by ``1 - lr * weight_decay``.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for settings out of range.
         TypeError: for complex parameters.
 
     Example:
@@ -108,7 +108,7 @@ class Adafactor(Optimizer):
 
 
 def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> dict[str, Tensor]:
-    """The parameter after a step, by the name "", and its state."""
+    """Compute a step: a dict with the parameter's new value under the name "", and those of its state's tensors."""
     gradient = parameter.grad
     assert gradient is not None
     if group["maximize"]:
@@ -117,7 +117,7 @@ def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) 
     if smallest is None:
         smallest = dtypes.finfo(parameter.dtype).eps
     lr, length = group["lr"], math.sqrt(max(1, parameter.numel()))
-    # Numbers are of float64, for parameters of any dtype.
+    # Scalars, such as the rate and the weight, are float64 tensors, whatever the parameter's dtype.
     taken = state["step"].double() + 1
     most = lr.double() if isinstance(lr, Tensor) else creation.full((), lr, dtype=dtypes.float64, device=taken.device)
     rate = minimum(most, taken**-0.5)
@@ -143,25 +143,25 @@ def _moved(average: Tensor, value: Tensor, weight: Tensor) -> Tensor:
 
 
 class Muon(Optimizer):
-    """Muon (Jordan and others, 2024), for the matrices inside of a network.
+    """Muon (Jordan and others, 2024), for the weight matrices of hidden layers.
 
-    Steps are running averages of the gradient whose singular values were all moved near 1, by the iteration of Newton
-    and Schulz in bfloat16.
+    A step is the running average of the gradient with its singular values moved near 1, by Newton-Schulz iterations in
+    bfloat16.
 
     Args:
         params: parameters of two dimensions, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        weight_decay: each step takes so much of the parameter off, times the rate.
-        momentum: how much of the running average stays at each step.
-        nesterov: step along the average as it will be if the gradient comes once more.
-        ns_coefficients: of the iteration's polynomial, of the powers 1, 3 and 5.
-        eps: the least norm by which the average is divided.
-        ns_steps: how many iterations, below 100.
-        adjust_lr_fn: "original", as by default, multiplies the rate by the root of rows by columns, and at least by 1;
-            "match_rms_adamw" by 0.2 times the root of the larger of both.
+        weight_decay: each step first multiplies the parameter by ``1 - lr * weight_decay``.
+        momentum: the decay factor of the running average.
+        nesterov: use the average that would result if the same gradient came once more.
+        ns_coefficients: the coefficients of the powers 1, 3 and 5 in the iteration's polynomial.
+        eps: the lower bound of the norm by which the average is divided before the iterations.
+        ns_steps: the number of iterations, below 100.
+        adjust_lr_fn: the factor of the rate: "original", as by default, is ``sqrt(max(1, rows / columns))``,
+            "match_rms_adamw" is ``0.2 * sqrt(max(rows, columns))``.
 
     Raises:
-        ValueError: for parameters of other dimensions, and for settings that make no sense.
+        ValueError: for parameters that are not matrices, and for settings out of range.
         TypeError: for complex parameters.
 
     Example:
@@ -233,7 +233,7 @@ class Muon(Optimizer):
 
 
 def _muon(group: dict[str, Any], parameter: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
-    """The parameter and its average after a step."""
+    """Compute a step: the new values of the parameter and of the running average of its gradient."""
     gradient, momentum, lr = parameter.grad, group["momentum"], group["lr"]
     assert gradient is not None
     average = average + (gradient - average) * (1 - momentum)
@@ -249,12 +249,12 @@ def _muon(group: dict[str, Any], parameter: Tensor, average: Tensor) -> tuple[Te
 
 def _orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
     first, third, fifth = coefficients
-    turned = matrix.shape[0] > matrix.shape[1]  # the smaller of both products with itself is taken
+    turned = matrix.shape[0] > matrix.shape[1]  # transpose tall matrices, to iterate on the smaller of X @ X.T, X.T @ X
     found = (matrix.T if turned else matrix).bfloat16()
     found = found / found.norm().clamp(min=eps)
     unit = creation.eye(found.shape[0], device=found.device, dtype=dtypes.float32)
     for _ in range(steps):
-        # Sums that cancel are taken before they are rounded.
+        # The terms of the polynomial cancel each other, so they are added in float32, and the sum is rounded.
         square = found @ found.T
         factor = (unit * third + square.float() * fifth).bfloat16() @ square
         found = (unit * first + factor.float()).bfloat16() @ found

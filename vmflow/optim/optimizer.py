@@ -1,4 +1,4 @@
-"""`Optimizer`: parameters in groups, the state of each, and saving both."""
+"""`Optimizer`, the base class: parameter groups with settings, the state of each parameter, and saving both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .parameter_checks import check_is_tensor, listed
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
-# Called with the optimizer and the arguments of `step`; the result of a hook before the step replaces those arguments.
+# Hooks are called with the optimizer and the arguments of `step`; the result of a pre-hook replaces those arguments.
 StepPreHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, Any]] | None]"
 StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], None]"
 
@@ -33,8 +33,8 @@ StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]]
 class Execution(TypedDict, total=False):
     """PyTorch's settings of how a step is carried out, and OneFlow's `contiguous_params`.
 
-    Here a step is always one instruction for all parameters, so that they make no difference.  Only `differentiable`
-    asks for something else, and is refused.
+    In vmflow a step is always one instruction for all parameters, so these settings make no difference.  Only
+    ``differentiable=True`` is an error.
     """
 
     foreach: bool | None
@@ -48,7 +48,7 @@ NUMBERS: Final = (int, float, np.number)
 _EXECUTION: Final = frozenset(Execution.__annotations__)
 
 
-# The first value of the number of steps that most optimizers count for each parameter.
+# The first value of the scalar tensor "step", in which most optimizers count the steps of each parameter.
 COUNTS: Final = {"step": 0.0}
 
 
@@ -58,17 +58,17 @@ def with_gradients(group: dict[str, Any]) -> list[Tensor]:
 
 
 def rate_of(group: dict[str, Any]) -> float | None:
-    """The learning rate, for the settings of a rule: None if it is a tensor, whose array the kernel is given."""
+    """The group's learning rate as a kernel's setting; None for a tensor, which the kernel reads as an input."""
     rate = group["lr"]
     return None if isinstance(rate, Tensor) else rate
 
 
 class Optimizer:
-    """Changes parameters by their gradients.  Subclasses define `update`.
+    """The base of optimizers, which change parameters by their gradients.  Subclasses define `update`.
 
     Args:
-        params: tensors; or dicts, each with "params" and settings of its own that replace the defaults.
-        defaults: the settings of groups that give none.
+        params: tensors; or parameter groups: dicts with "params" and settings that replace the defaults.
+        defaults: the settings that groups have unless they give their own.
         execution: see `Execution`.
 
     A group may also have "clip_grad_max_norm" and "clip_grad_norm_type", for `clip_grad`.
@@ -76,14 +76,14 @@ class Optimizer:
     Attributes:
         shaped: the names under which `state` keeps tensors of the parameter's shape.
         param_groups: a dict per group: "params" and the settings, which may be changed at any time.
-        state: of each parameter, by parameter.
+        state: a dict for each parameter, by the parameter, with the tensors that the optimizer keeps for it.
 
     Raises:
         TypeError: if `params` is a single tensor or a module, or holds something else than tensors or groups.
-        ValueError: if it is a generator that has been used up, or holds a parameter twice or one that is no leaf; if
-            `differentiable` is asked for.
+        ValueError: if `params` is a generator that has been used up, or holds a parameter twice or one that is no leaf;
+            for ``differentiable=True``.
 
-    There may be no parameters at all: a step does nothing then.
+    `params` may be empty: a step then does nothing.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -102,14 +102,14 @@ class Optimizer:
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._rules: dict[tuple[int, str, Device], Rule] = {}
-        # Also where all groups replace them: a later group may not.
+        # The defaults are checked even if all groups replace them, because a group that is added later may not.
         self.check_group({**defaults, "params": []})
         given = listed(type(self).__name__, params)
         for group in given if given and isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Optimize further parameters: a dict with "params", and settings that replace the defaults.
+        """Add a parameter group: a dict with "params", and settings that replace the defaults.
 
         Raises:
             TypeError, ValueError: as for the class.
@@ -135,25 +135,25 @@ class Optimizer:
         self.param_groups.append(group)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        """Raise ValueError for settings that make no sense."""
+        """Raise ValueError if a setting of a parameter group is out of range; subclasses define the checks."""
 
     def update(self, group: dict[str, Any]) -> Update | Callable[[], Update] | None:
-        """One step of the parameters of a group that have gradients; None if none has.
+        """Return one step of those parameters of a group that have gradients; None if no parameter has.
 
-        If the step is made of ops, the result is a function that computes it, which is called without recording; a
-        graph that is being built sees the ops.
+        If ops compute the step, the result is a function that issues them.  It is called without recording for
+        autograd, and a graph that is being built contains its ops.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
     def _remembered(
         self, parameter: Tensor, shaped: Mapping[str, complex], counts: Mapping[str, float] = COUNTS
     ) -> dict[str, Any]:
-        """The state of a parameter, in which entries that were missing now have their first values.
+        """Return a parameter's state, after adding the entries that are missing, with their first values.
 
         Args:
-            parameter: one of the optimizer's.
-            shaped: first values of every element of the tensors of its shape.
-            counts: first values of the numbers that are kept with it.
+            parameter: a parameter of the optimizer.
+            shaped: the names of tensors of the parameter's shape, with the first value of all their elements.
+            counts: the names of scalar tensors, with their first values.
         """
         state = self.state[parameter]
         for name, value in counts.items():
@@ -172,17 +172,17 @@ class Optimizer:
         shaped: Mapping[str, complex],
         counts: Mapping[str, float] = COUNTS,
     ) -> Update | None:
-        """A step of a group by an elementwise rule; None if no parameter of it has a gradient.
+        """Return the step of a parameter group by an elementwise update rule; None if no parameter has a gradient.
 
         Args:
-            group: one of the optimizer's.
-            rule, settings: see `vmflow.kernels.problems.updates`.
+            group: a parameter group of the optimizer.
+            rule, settings: the name and the settings of the rule; see `vmflow.kernels.problems.updates`.
             shaped, counts: see `_remembered`.
         """
         parameters = with_gradients(group)
         if not parameters:
             return None
-        # An entry in the state keeps a parameter alive, hence none is made unless needed.
+        # `_remembered` makes an entry in `self.state`, which keeps the parameter alive: not for rules without state.
         states = [self._remembered(parameter, shaped, counts) for parameter in parameters] if shaped or counts else []
         inputs: list[Any] = [parameter.grad for parameter in parameters]
         if settings.lr is None:
@@ -195,14 +195,14 @@ class Optimizer:
         return Update(f"{type(self).__name__}.step", kernel, inputs, outputs, COSTS.get(rule, 1) * elements)
 
     def _assignment(self, group: dict[str, Any], values: list[Tensor], outputs: list[Tensor]) -> Update:
-        """A step of a group that gives tensors new values, which ops have computed."""
+        """Return a step that copies `values`, which ops have computed, into `outputs`: parameters and their state."""
         kernel = self._rule_of(group, "assign", outputs[0].device).kernel()
         return Update(
             f"{type(self).__name__}.step", kernel, values, outputs, sum([output.numel() for output in outputs]) // 4
         )
 
     def _rule_of(self, group: dict[str, Any], name: str, device: Device) -> Rule:
-        """The rule of this name that changes a group's parameters: the same one at each step."""
+        """The update rule of this name for a parameter group on a device, chosen once and cached for later steps."""
         key = id(group), name, device
         found = self._rules.get(key)
         if found is None:
@@ -210,21 +210,21 @@ class Optimizer:
         return found
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step.
+        """Take one optimization step.
 
-        All parameters change by one instruction, or none does: if it is dropped by a scope, or a gradient was,
-        everything stays as it was.
+        One instruction changes all parameters, or none: if a cancelled scope drops this instruction, or one that
+        computes a gradient, parameters and state stay as they were.
 
         Args:
-            closure: computes the gradients anew and returns the loss, which the step returns.
+            closure: a function that computes the gradients anew and returns the loss, which `step` returns.
         """
         return self._hooked_step(None, *(() if closure is None else (closure,)))
 
     def step_unless(self, skip: Tensor) -> Any:
-        """As `step`, but nothing changes if `skip` turns out not to be zero; it is not waited for.
+        """Take a step that changes nothing if the value of `skip` is not zero; the call does not wait for the value.
 
         Args:
-            skip: one number, read when the step runs.
+            skip: a scalar tensor, read when the step's instruction runs.
         """
         return self._hooked_step(skip)
 
@@ -257,7 +257,8 @@ class Optimizer:
         if mode.scope is None and mode.interpreter is None:
             updates = [self.update(group) for group in self.param_groups]
         else:
-            # State that is made here outlives the current scope, and the building of a graph.
+            # State that is made here is kept for later steps, so a surrounding scope must not cancel it, and a graph
+            # that is being built must not record its ops.
             with scope(shield=True), eagerly():
                 updates = [self.update(group) for group in self.param_groups]
         issue_together([_computed(update) for update in updates if update is not None], skip)
@@ -267,7 +268,7 @@ class Optimizer:
         """Call ``hook(optimizer, args, kwargs)`` before each step; it may return other (args, kwargs).
 
         Returns:
-            A handle whose `remove()` takes it away.  Copies of the optimizer have no hooks.
+            A handle whose `remove()` removes the hook.  Copies of the optimizer have no hooks.
         """
         return Handle(self._pre_hooks, hook)
 
@@ -275,7 +276,7 @@ class Optimizer:
         """Call ``hook(optimizer, args, kwargs)`` after each step has been issued.
 
         Returns:
-            A handle whose `remove()` takes it away.  Copies of the optimizer have no hooks.
+            A handle whose `remove()` removes the hook.  Copies of the optimizer have no hooks.
         """
         return Handle(self._post_hooks, hook)
 
@@ -292,7 +293,7 @@ class Optimizer:
 
         Raises:
             ValueError: if no group has "clip_grad_max_norm".
-            RuntimeError: if asked to, for a norm that is not finite.
+            RuntimeError: with `error_if_nonfinite`, for a norm that is not finite.
         """
         clipped = [group for group in self.param_groups if group.get("clip_grad_max_norm") is not None]
         if not clipped:
@@ -305,15 +306,15 @@ class Optimizer:
             clip_grad_norm_(group["params"], limit, order, error_if_nonfinite)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or set them to zero."""
+        """Set the gradients of all parameters to None, or with ``set_to_none=False`` to zero."""
         zero_gradients([parameter for group in self.param_groups for parameter in group["params"]], set_to_none)
 
     # Saving
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for `load_state_dict`: "state" and "param_groups", with numbers in place of the parameters.
+        """Return the state for `load_state_dict`: "state" and "param_groups", with numbers in place of the parameters.
 
-        The tensors are the optimizer's own, not copies.
+        Its tensors are the optimizer's own, not copies.
         """
         numbers: dict[Tensor, int] = {}
         groups: list[dict[str, Any]] = []
@@ -329,11 +330,11 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from the state of another optimizer of the same parameters; everything is checked, then copied.
+        """Copy settings and state from the state dict of another optimizer of like parameters, after checking it.
 
         Raises:
-            ValueError: if groups or parameters differ in number, or a remembered tensor in shape.
-            KeyError: if it is no optimizer's state dict.
+            ValueError: if the numbers of groups or parameters differ, or a state tensor's shape is not its parameter's.
+            KeyError: if `state_dict` has no "state" or no "param_groups".
         """
         name = type(self).__name__
         for key in ("state", "param_groups"):
@@ -369,7 +370,7 @@ class Optimizer:
         self._rules = {}
 
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
-        """A copy of something remembered about a parameter, in its dtype; the count of steps keeps its own."""
+        """Copy a state dict's entry `key` of a parameter, in the parameter's dtype; "step" keeps its own dtype."""
         if key == "step":
             counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))
             return counted.to(parameter.device, copy=True)
@@ -424,7 +425,7 @@ def _copied(value: Any) -> Any:
 
 
 def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
-    """Raise ValueError unless each of these settings is a number that is not negative; "lr" may be a scalar tensor."""
+    """Raise ValueError unless the settings `keys` of a group are numbers >= 0; "lr" may be a tensor of one element."""
     for key in keys:
         value = group[key]
         if key == "lr" and isinstance(value, Tensor):

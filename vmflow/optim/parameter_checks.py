@@ -1,4 +1,4 @@
-"""Checks of the parameters for an optimizer, with advice in their errors."""
+"""Checks of the parameters that a user gives an optimizer; the errors advise what to pass instead."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OF_MODULE = "give its parameters, as by model.parameters()"
 
 
 def listed(name: str, params: Any) -> list[Any]:
-    """The parameters, or groups of parameters, as a list.
+    """Check that `params` is an ordered iterable of parameters or parameter groups, and return it as a list.
 
     Args:
-        name: the optimizer's, for errors.
-        params: given by the user.
+        name: the optimizer's name, for errors.
+        params: the argument that the user gave the optimizer.
 
     Raises:
-        TypeError: if it holds no parameters, or has no fixed order.
+        TypeError: for a module, a tensor, a dict, a set, a string, and for objects that are not iterable.
         ValueError: for a generator that has been used up.
     """
     if isinstance(params, Module) and not isinstance(params, ParameterList):
@@ -47,7 +47,7 @@ def listed(name: str, params: Any) -> list[Any]:
 
 
 def check_is_tensor(name: str, position: int, parameter: Any) -> None:
-    """Raise TypeError, with advice, unless the parameter at this position is a tensor."""
+    """Raise TypeError, with advice on what to pass, unless the parameter at this position of the list is a tensor."""
     if isinstance(parameter, Tensor):
         return
     found = type(parameter).__name__

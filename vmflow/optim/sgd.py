@@ -15,21 +15,21 @@ from .optimizer import Execution, Optimizer, Parameters, check_not_negative, rat
 class SGD(Optimizer):
     """Stochastic gradient descent: ``p -= lr * gradient``.
 
-    With momentum, a running sum ``b = momentum * b + (1 - dampening) * gradient`` takes the gradient's place;
-    Nesterov's form takes ``gradient + momentum * b`` (Sutskever and others, 2013).
+    With momentum, a running sum ``b = momentum * b + (1 - dampening) * gradient`` replaces the gradient; with
+    `nesterov`, ``gradient + momentum * b`` does (Sutskever and others, 2013).
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        momentum: 0 for none.
-        dampening: of the gradient within the running sum; the first one is taken whole.
-        weight_decay: adds so much of the parameter to its gradient.
-        nesterov: needs momentum and no dampening.
-        maximize: go up instead of down.
+        momentum: the factor of the running sum at each step; 0 for no momentum.
+        dampening: the dampening of gradients in the running sum; the first gradient is added undamped.
+        weight_decay: adds so many times the parameter to its gradient.
+        nesterov: use Nesterov's momentum, which needs `momentum` and no `dampening`.
+        maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for settings that make no sense.
+        ValueError: for negative settings, and for `nesterov` without momentum or with dampening.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -70,10 +70,10 @@ class SGD(Optimizer):
             raise ValueError("SGD: Nesterov's momentum needs a momentum and no dampening")
 
     def _filled_flag(self, parameter: Tensor) -> list[bool]:
-        """Whether the parameter's running sum holds anything, for kernels to read and set."""
+        """A list of one bool, which kernels read and set: whether the parameter's running sum holds a gradient yet."""
         if "momentum_buffer" not in self.state[parameter]:
             self._filled[parameter] = [False]
-        return self._filled.setdefault(parameter, [True])  # loaded, or set by hand
+        return self._filled.setdefault(parameter, [True])  # the running sum was loaded, or set by the user
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         super().load_state_dict(state_dict)

@@ -23,18 +23,19 @@ from .lr_scheduler import LRScheduler
 from .lr_scheduler.scheduler import per_group
 from .optimizer import Optimizer
 
-# avg_fn(average so far, the model's, how many are in the average) -> the new average
+# ``avg_fn(averaged, current, n_averaged)`` returns the new average of one parameter.
 AverageOne = Callable[[Tensor, Tensor, Any], Tensor]
 
-# multi_avg_fn(averages so far, the model's, how many are in the averages), in place
+# ``multi_avg_fn(averaged, current, n_averaged)`` changes the averages of all parameters in place.
 AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 
 
 @attrs.frozen(eq=False)
 class Weighted:
-    """A running average of tensors of any shape: the newest has this weight; None for the plain average of all.
+    """A running average of tensors of any shape: ``average += (newest - average) * weight``.
 
-    `AveragedModel` computes it by one instruction, without waiting for their number.  Raises no errors.
+    If `weight` is None it is ``1 / (n_averaged + 1)``, for the plain mean of all tensors.  `AveragedModel` computes the
+    average by one instruction, without waiting for `n_averaged`.  Raises no errors.
 
     Example:
         >>> flow.optim.swa_utils.Weighted(0.25)(flow.zeros(2), flow.ones(2), 1)
@@ -44,7 +45,7 @@ class Weighted:
     weight: float | None
 
     def __call__(self, averaged: Any, current: Any, number: Any) -> Any:
-        """As an `avg_fn` for one tensor, as a `multi_avg_fn` for several."""
+        """Return the new average of one tensor, as an `avg_fn`; change several in place, as a `multi_avg_fn`."""
         weight = 1 / (int(number) + 1) if self.weight is None else self.weight
         if isinstance(averaged, Tensor):
             return averaged + (current - averaged) * weight
@@ -55,7 +56,7 @@ class Weighted:
 
 
 def get_swa_avg_fn() -> Weighted:
-    """The plain average of all.
+    """Return the `avg_fn` of stochastic weight averaging: the plain mean of all parameter values so far.
 
     Example:
         >>> flow.optim.swa_utils.get_swa_avg_fn()(flow.tensor(1.0), flow.tensor(3.0), 1)
@@ -65,7 +66,7 @@ def get_swa_avg_fn() -> Weighted:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Weighted:
-    """The average that keeps this part of its value each time.
+    """Return the `avg_fn` of an exponential moving average: ``decay * average + (1 - decay) * current``.
 
     Raises:
         ValueError: if `decay` is not within [0, 1].
@@ -84,24 +85,24 @@ get_ema_multi_avg_fn = get_ema_avg_fn
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are an average of that model's at several moments.
+    """A copy of a model whose parameters are the average of the model's parameters at several moments of its training.
 
-    Izmailov and others, 2018.  The average is taken by one instruction, hence a cancelled scope never tears it.
+    Izmailov and others, 2018.  One instruction updates all averages, so a cancelled scope never drops a part of them.
 
     Args:
-        model: copied; all of it is on one device.
-        device: where to keep the average, by default that of the model.
-        avg_fn: computes the average of one parameter; by default the plain one.
+        model: the model to copy; all its parameters are on one device.
+        device: the device of the average, by default that of the model.
+        avg_fn: computes the average of one parameter; by default the plain mean.
         multi_avg_fn: instead of `avg_fn`; computes the averages of all parameters in place.  Functions other than those
             of this module wait for `n_averaged`.
-        use_buffers: average the buffers of floating point as well; else they are copied.
+        use_buffers: average floating-point buffers as well; else `update_parameters` copies the model's buffers.
 
     Attributes:
-        module: the copy.
-        n_averaged: how many are in the average, a scalar tensor.
+        module: the copy of the model.
+        n_averaged: a scalar tensor: the number of `update_parameters` calls, whose values are in the average.
 
     Raises:
-        ValueError: if both functions are given.
+        ValueError: if both `avg_fn` and `multi_avg_fn` are given.
 
     Example:
         >>> model = flow.nn.Linear(2, 2)
@@ -137,7 +138,7 @@ class AveragedModel(Module):
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's present parameters into the average."""
+        """Include the present parameters of `model` in the average."""
         averaged, copied = self._pairs(model)
         function = self.multi_avg_fn or self.avg_fn or get_swa_avg_fn()
         if not isinstance(function, Weighted):
@@ -150,7 +151,7 @@ class AveragedModel(Module):
         issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 
     def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-        """The tensors to average and those to copy, as pairs of mine and the model's."""
+        """Return the tensors to average and those to copy, each as pairs of the average's and the model's tensor."""
         averaged: list[tuple[Tensor, Tensor]] = [*zip(self.module.parameters(), model.parameters(), strict=True)]
         copied: list[tuple[Tensor, Tensor]] = []
         for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
@@ -172,15 +173,15 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None = None) -> None:
-    """Compute the running statistics of all batch norms anew, by one pass over the data.
+    """Recompute the running statistics of all batch norm layers of a model, by one pass over the data.
 
     Args:
-        loader: of batches; if a batch is a tuple or list, its first item is taken.
-        model: run in training mode, and put back into its former mode.
-        device: to move the batches to.
+        loader: an iterable of batches; if a batch is a tuple or list, its first item is the model's input.
+        model: the model, run in training mode, and put back into its former mode.
+        device: the device to move the batches to.
 
     Raises:
-        Exception: that of the model, for batches of a wrong shape.
+        Exception: the model's own errors, for instance for batches of a wrong shape.
 
     Example:
         >>> model = flow.nn.BatchNorm1d(1)
@@ -197,7 +198,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
         model.train()
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # the average of all
+            norm.momentum = None  # accumulate plain means over all batches
         with no_grad():
             for batch in loader:
                 data = batch[0] if isinstance(batch, (list, tuple)) else batch
@@ -209,17 +210,17 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
 
 
 class SWALR(LRScheduler):
-    """Go from the present rates to a constant one within `anneal_epochs`.
+    """Move the learning rates from their present values to the constant `swa_lr` within `anneal_epochs`.
 
     Args:
-        optimizer: whose learning rates to set.
-        swa_lr: where to go, a number or one for each group.
-        anneal_epochs: how long it takes.
+        optimizer: the optimizer whose learning rates to set.
+        swa_lr: the last rate, a number or a list with one for each group.
+        anneal_epochs: the number of epochs until the rates are `swa_lr`.
         anneal_strategy: "cos" or "linear".
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 
     Raises:
-        ValueError: for another strategy, a negative time, or if there are not as many rates as groups.
+        ValueError: for another strategy, a negative `anneal_epochs`, or if there are not as many rates as groups.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -246,7 +247,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, epoch: int) -> float:
-        """How much of the way is done."""
+        """The weight of `swa_lr` in the learning rate of an epoch, from 0 to 1."""
         if not self.anneal_epochs:
             return float(epoch >= 1)
         done = max(0.0, min(1.0, epoch / self.anneal_epochs))

@@ -1,4 +1,4 @@
-"""Functions on many parameters together: clipping gradients, and joining parameters to one vector."""
+"""Functions for many parameters: clipping gradients, and concatenating parameters; and PyTorch's other `nn.utils`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LATE = ("fusion", "parameters_grouping", "parametrizations", "parametrize", "pr
 
 
 def __getattr__(name: str) -> object:
-    # Few programs need them.
+    # These modules are imported at their first use, because few programs need them.
     if name in _LATE:
         return _import_module(f".{name}", __name__)
     if name.startswith("fuse_"):
@@ -53,16 +53,16 @@ Made = TypeVar("Made", bound=Module)
 
 
 def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
-    """A layer whose parameters are not initialised, for parameters that are loaded anyway.
+    """Construct a module without initialising its parameters, for parameters that are loaded afterwards.
 
-    Only `nn.init` is left out, for this task or thread.
+    During the construction the functions of `nn.init` do nothing, in this task or thread only.
 
     Args:
-        module_cls: a class of modules.
-        args, kwargs: for its constructor.
+        module_cls: a subclass of `Module`.
+        args, kwargs: the arguments of its constructor.
 
     Raises:
-        TypeError: if it is no class of modules.
+        TypeError: if `module_cls` is no subclass of `Module`.
 
     Example:
         >>> flow.nn.utils.skip_init(flow.nn.Linear, 2, 3).weight.shape
@@ -88,14 +88,14 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale gradients down, all by one factor, so that the norm of all their elements is at most `max_norm`.
 
-    One instruction scales all.  Nothing is waited for unless `error_if_nonfinite` is True.
+    One instruction scales all gradients.  The call does not wait, unless `error_if_nonfinite` is True.
 
     Args:
-        parameters: whose gradients to change.
+        parameters: the parameters whose gradients to change.
         max_norm: the largest norm allowed.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
-        foreach: changes nothing; there is one implementation.
+        foreach: PyTorch's argument, without effect; there is one implementation.
 
     Returns:
         The norm before scaling, a scalar.
@@ -127,13 +127,13 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of all elements of these tensors, gradients usually, by one instruction.
+    """Compute the norm of all elements of several tensors, usually gradients, by one instruction; return a scalar.
 
     Args:
         tensors: a tensor or several.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
-        foreach: changes nothing; there is one implementation.
+        foreach: PyTorch's argument, without effect; there is one implementation.
 
     Raises:
         ValueError: if `norm_type` is not positive.
@@ -156,7 +156,7 @@ def clip_grad_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The old name of `clip_grad_norm_`, with a FutureWarning; arguments and the resulting scalar as there.
+    """The old name of `clip_grad_norm_`, with the same arguments and result, and a FutureWarning.
 
     Raises:
         ValueError: if `norm_type` is not positive.
@@ -177,13 +177,13 @@ def clip_grad_norm(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale gradients down as `clip_grad_norm_` does, by a norm that is known, such as `get_total_norm`'s.
+    """Scale gradients down as `clip_grad_norm_` does, by a known norm, such as the result of `get_total_norm`.
 
     Args:
-        parameters: whose gradients to change.
+        parameters: the parameters whose gradients to change.
         max_norm: the largest norm allowed.
-        total_norm: a scalar.
-        foreach: changes nothing; there is one implementation.
+        total_norm: the present norm of all gradients, a scalar.
+        foreach: PyTorch's argument, without effect; there is one implementation.
 
     Raises:
         AttributeError: for parameters that are no tensors.
@@ -249,7 +249,7 @@ def _elements(tensors: list[Tensor]) -> int:
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All elements of the parameters, one parameter after the other, as one vector; gradients flow through.
+    """Concatenate all elements of the parameters into one vector; gradients flow back to the parameters.
 
     Raises:
         ValueError: without parameters.
@@ -262,11 +262,11 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Make each parameter a view of its part of the vector; the inverse of `parameters_to_vector`.
+    """Make each parameter a view of a part of the vector `vec`: the inverse of `parameters_to_vector`.
 
     Raises:
         TypeError: if `vec` is no tensor.
-        ValueError: if it does not hold exactly as many elements as the parameters, or is no vector.
+        ValueError: if `vec` is no vector, or does not have exactly as many elements as the parameters.
 
     Example:
         >>> layer = flow.nn.Linear(2, 1)

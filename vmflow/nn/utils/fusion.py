@@ -1,4 +1,4 @@
-"""A convolution or linear layer and the batch normalisation behind it as one layer, for evaluation."""
+"""Fusing a convolution or linear layer and the batch norm behind it into one layer, for evaluation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Fused = TypeVar("Fused", bound=Module)
 
 
 def fuse_conv_bn_eval(conv: Fused, bn: Module, transpose: bool = False) -> Fused:
-    """A convolution that computes the same as `conv` and then `bn` in evaluation.
+    """Return a convolution that computes the same as `conv` followed by the batch norm `bn` in evaluation mode.
 
         fused = nn.utils.fuse_conv_bn_eval(conv.eval(), bn.eval())
 
     Args:
-        conv: of any number of dimensions, in evaluation; it stays as it is.
-        bn: its batch normalisation, in evaluation, with running statistics.
+        conv: a convolution of any number of dimensions, in evaluation mode; it is not changed.
+        bn: the batch norm behind it, in evaluation mode, with running statistics.
         transpose: whether `conv` is a transposed convolution.
 
     Raises:
-        ValueError: for layers in training mode, or a normalisation without running statistics.
+        ValueError: for layers in training mode, or a batch norm without running statistics.
 
     Example:
         >>> conv, bn = flow.nn.Conv2d(3, 4, 2).eval(), flow.nn.BatchNorm2d(4).eval()
@@ -52,20 +52,22 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of a convolution that computes the same as another one and a batch normalisation.
+    """Compute weight and bias of a convolution that does the same as a given convolution followed by a batch norm.
 
     Args:
-        conv_w, conv_b: (outputs, inputs, ...) and (outputs,), or None.
-        bn_rm, bn_rv: running mean and variance, (outputs,).
-        bn_eps: added to the variance.
-        bn_w, bn_b: the weight and the bias of the normalisation, or None.
+        conv_w, conv_b: the convolution's weight (outputs, inputs, ...) and bias (outputs,), or None.
+        bn_rm, bn_rv: the batch norm's running mean and variance, (outputs,).
+        bn_eps: the batch norm's `eps`, added to the variance.
+        bn_w, bn_b: the weight and the bias of the batch norm, (outputs,), or None.
         transpose: whether the weight is that of a transposed convolution of one group, (inputs, outputs, ...).
     """
     return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
 
 
 def fuse_linear_bn_eval(linear: Fused, bn: Module) -> Fused:
-    """A linear layer that computes the same as `linear` and then `bn` in evaluation; see `fuse_conv_bn_eval`.
+    """Return a linear layer that computes the same as `linear` followed by the batch norm `bn` in evaluation mode.
+
+    Both must be in evaluation mode; see `fuse_conv_bn_eval`.
 
     Raises:
         ValueError: for layers in training mode, other numbers of features, or no running statistics.
@@ -90,10 +92,10 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of a linear layer that computes the same as another one and a batch normalisation.
+    """Compute weight and bias of a linear layer that does the same as a given linear layer followed by a batch norm.
 
     Args:
-        linear_w, linear_b: (outputs, inputs) and (outputs,), or None.
+        linear_w, linear_b: the linear layer's weight (outputs, inputs) and bias (outputs,), or None.
         bn_rm, bn_rv, bn_eps, bn_w, bn_b: as for `fuse_conv_bn_weights`.
     """
     return _fused(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)
@@ -118,7 +120,7 @@ def _fused(
     shift: Tensor | None,
     outputs: int,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias; `outputs` is the dimension of outputs of the weight."""
+    """Compute weight and bias of a fused layer; `outputs` is the weight's dimension that counts the outputs."""
     trained = bias is not None and bias.requires_grad  # as in PyTorch
     with no_grad():
         before = zeros_like(mean) if bias is None else bias

@@ -1,4 +1,4 @@
-"""`ContiguousParamsGroup`: parameters, and their gradients, as views of few large tensors."""
+"""`ContiguousParamsGroup`: makes many parameters, and their gradients, views of few large tensors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from vmflow.nn.parameter import Parameter
 from vmflow.ops.creation.creation import zeros
 from vmflow.tensors import Tensor
 
-# A parameter's offset in its buffer is a multiple of so many bytes, since kernels read aligned memory faster.
+# The offset of each parameter in its buffer is a multiple of this number of bytes, because kernels read aligned memory
+# faster.
 _ALIGNMENT = 512
 
 
 class _Buffer(Parameter):
-    """The values of several parameters.
+    """A large tensor with the values of several parameters, which are views of it.
 
-    Its gradient is gathered from theirs, wherever these are: a backward pass adds to a gradient that is there, and
-    makes one that is not.
+    Reading its `grad` gathers the members' gradients in `slopes`: a backward pass adds to a member's gradient in place,
+    but makes a new tensor, outside `slopes`, for a member whose gradient is None.
 
     Attributes:
-        members: the parameters with the parts of `slopes` for their gradients.
-        slopes: the gradients of all.
+        members: pairs of a parameter and the part of `slopes` for its gradient.
+        slopes: a tensor with the gradients of all members.
     """
 
     def __init__(self, values: Tensor, slopes: Tensor, members: list[tuple[Tensor, Tensor]]) -> None:
@@ -32,7 +33,7 @@ class _Buffer(Parameter):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradients of all members."""
+        """The gradients of all members in one tensor, `slopes`; gradients elsewhere are copied into it first."""
         for member, part in self.members:
             if member.grad is not part:
                 with no_grad():
@@ -49,10 +50,10 @@ class _Buffer(Parameter):
 
 
 class ContiguousParamsGroup:
-    """Puts parameters that belong together, and their gradients, behind each other in memory.
+    """Makes the parameters of a group, and their gradients, contiguous in memory.
 
-    Afterwards each parameter is a view of a buffer, and its gradient one of another buffer.  Loops over many small
-    tensors become loops over few large ones:
+    Afterwards each parameter is a view of a large buffer, and its gradient a view of another buffer.  Loops over many
+    small tensors become loops over few large ones:
 
         group = ContiguousParamsGroup([list(model.parameters())])
         optimizer = flow.optim.SGD(group.grouped_parameters, lr=0.1)
@@ -60,11 +61,11 @@ class ContiguousParamsGroup:
         optimizer.step()
         optimizer.zero_grad()
 
-    An optimizer whose rule depends on whole parameters, such as `LAMB`, takes a buffer for one parameter.
+    An optimizer whose update depends on norms of parameters, such as `LAMB`, treats a buffer as one parameter.
 
     Args:
         params_group_list: lists of parameters, or one list.  Parameters of a list share a buffer if they have the same
-            dtype and device; the ones that require no gradient are left as they are.
+            dtype and device; parameters that require no gradient are left as they are.
 
     Raises:
         TypeError: for anything else than parameters.
@@ -81,17 +82,17 @@ class ContiguousParamsGroup:
 
     @property
     def grouped_parameters(self) -> list[Tensor]:
-        """The buffers of values, whose gradients are the buffers of gradients."""
+        """The buffers with the parameters' values, for an optimizer; their `grad` are the buffers of gradients."""
         return [*self._buffers]
 
     @property
     def grouped_parameters_grad(self) -> list[Tensor | None]:
-        """The buffers of gradients."""
+        """The buffers with the parameters' gradients."""
         return [buffer.grad for buffer in self._buffers]
 
 
 def _checked(groups: Any) -> list[list[Tensor]]:
-    """Each parameter that is trained, once, in the list it is in."""
+    """Return the lists of parameters, without parameters that require no gradient or were in the lists before."""
     lists = [[groups]] if isinstance(groups, Tensor) else list(groups)
     if lists and all([isinstance(entry, Tensor) for entry in lists]):
         lists = [lists]
@@ -118,7 +119,7 @@ def _checked(groups: Any) -> list[list[Tensor]]:
 
 
 def _grouped(members: list[Tensor]) -> _Buffer:
-    """A buffer of these parameters, which have the same dtype and device."""
+    """Copy parameters of one dtype and device into a new buffer, make them views of it, and return the buffer."""
     first = members[0]
     step = _ALIGNMENT // first.dtype.itemsize
     sizes = [-(-member.numel() // step) * step for member in members]

@@ -1,4 +1,4 @@
-"""Parametrizations of weights: by direction and length, by the largest singular value, orthogonal."""
+"""Parametrizations of weights: `weight_norm`, `spectral_norm` and `orthogonal`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _tensor(function: str, module: Module, name: str) -> Tensor:
 
 
 class _WeightNorm(Module):
-    """``direction * (length / |direction|)``, where each slice along `dim` has a length; None for a single one."""
+    """Computes ``direction * (length / |direction|)``, with a length for each slice along `dim`, or one if None."""
 
     def __init__(self, dim: int | None = 0) -> None:
         super().__init__()
@@ -51,7 +51,10 @@ class _WeightNorm(Module):
 
 @attrs.frozen
 class _OldNames:
-    """Lets state dicts load that `nn.utils.weight_norm` made.  A class, so that modules can be copied and pickled."""
+    """A load hook that renames `weight_g` and `weight_v` of `nn.utils.weight_norm` in state dicts to the new names.
+
+    It is a class, so that modules can be copied and pickled.
+    """
 
     name: str
 
@@ -63,15 +66,15 @@ class _OldNames:
 
 
 def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
-    """Make a weight of its length and its direction, trained separately (T. Salimans and D. Kingma, 2016).
+    """Parametrize a weight by its length and its direction, which are trained (T. Salimans and D. Kingma, 2016).
 
     State dicts of modules with `nn.utils.weight_norm` can be loaded.
 
     Args:
-        module: changed and returned.
-        name: of the weight.
-        dim: the dimension along which each slice has a length of its own; None, or -1 as in PyTorch, for a single
-            length.
+        module: the module, which is changed and returned.
+        name: the name of the weight.
+        dim: the dimension along which each slice has a length of its own; None, or -1 as in PyTorch, for one length of
+            the whole weight.
 
     Raises:
         ValueError: if there is no such weight.
@@ -97,10 +100,10 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
 
 
 class _SpectralNorm(Module):
-    """The weight divided by the present estimate of its largest singular value.
+    """Divides a weight by the present estimate of its largest singular value.
 
     Attributes:
-        _u, _v: the singular vectors of that value; a weight that is a vector has none.
+        _u, _v: estimates of the singular vectors for that value; missing for a weight that is a vector.
     """
 
     def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float) -> None:
@@ -113,7 +116,7 @@ class _SpectralNorm(Module):
             for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
                 start = _beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
                 self.register_buffer(name, F.normalize(start, dim=0, eps=eps))
-            # Enough iterations for a good value before training begins.
+            # Fifteen iterations give a good estimate before training begins.
             self._iterate(matrix, 15)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
@@ -128,7 +131,7 @@ class _SpectralNorm(Module):
         matrix = _as_matrix(weight, self.dim)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
-        # Copies, since the next reading changes them, maybe before the backward pass of this one.
+        # Copies, because the next reading of the weight changes _u and _v in place, maybe before the backward pass.
         left, right = self._u.clone(), self._v.clone()
         return weight / dot(left, mv(matrix, right))
 
@@ -141,13 +144,13 @@ def spectral_norm(
 ) -> Changed:
     """Divide a weight by its largest singular value, found by power iteration (T. Miyato et al., 2018).
 
-    In training mode the value gets better with each reading of the weight.
+    In training mode each reading of the weight improves the estimate of the singular value.
 
     Args:
-        module: changed and returned.
-        name: of the weight; a vector is divided by its length.
-        n_power_iterations: for each reading in training mode.
-        eps: vectors shorter than this are not made longer.
+        module: the module, which is changed and returned.
+        name: the name of the weight; a vector is divided by its length.
+        n_power_iterations: the number of iterations for each reading in training mode.
+        eps: the lower bound of the norms by which vectors are divided.
         dim: the dimension of the outputs; by default 1 for transposed convolutions, else 0.
 
     Raises:
@@ -179,7 +182,7 @@ def spectral_norm(
 
 
 class _Orthogonal(Module):
-    """An orthogonal matrix, made of a matrix without conditions; see `orthogonal`.
+    """Computes an orthogonal matrix from an unconstrained matrix; see `orthogonal`.
 
     Attributes:
         base: an orthogonal matrix by which the result is multiplied; None without trivialization.
@@ -205,7 +208,7 @@ class _Orthogonal(Module):
         return result.mT if wide else result
 
     def _of_skew(self, tall: Tensor) -> Tensor:
-        """The exponential, or Cayley's map, of the antisymmetric matrix with this lower triangle."""
+        """Return the exponential, or Cayley's map, of the antisymmetric matrix made of the lower triangle of `tall`."""
         n, k = tall.shape[-2:]
         lower = tall.tril()
         if n != k:
@@ -235,17 +238,17 @@ class _Orthogonal(Module):
             more = random.randn((*tall.shape[:-2], n, n - k), dtype=tall.dtype, device=tall.device)
             tall = cat([tall, _beside(more, tall)], -1)
         base, triangle = qr(tall)
-        # The one decomposition whose triangle is positive, so that an orthogonal matrix stays as it is.
+        # Of all QR decompositions choose the one with a positive diagonal of R: then an orthogonal Q is not changed.
         self.base = base * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-        # Each map takes this to the identity.
+        # Minus the identity: each of the three maps turns this matrix into the identity, so that the result is `base`.
         return zeros_like(Q) - _beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
 
 
 def _of_reflections(tall: Tensor) -> Tensor:
-    """The first columns of the product of Householder reflections, whose vectors are below the diagonal.
+    """Compute the first k columns of a product of Householder reflections, with vectors below the diagonal of `tall`.
 
-    The product of all is I - V T V^T, where the inverse of T is triangular and known (C. Puglisi, 1992).  The signs on
-    the diagonal are those of the columns.
+    The product is I - V T V^T, where the inverse of T is triangular and known (C. Puglisi, 1992).  The columns of the
+    result are multiplied by the signs of the diagonal of `tall`.
     """
     n, k = tall.shape[-2:]
     below = tall.tril(-1)
@@ -258,9 +261,9 @@ def _of_reflections(tall: Tensor) -> Tensor:
 
 
 def _reflections(tall: Tensor) -> Tensor:
-    """The vectors of the reflections whose product has these orthogonal columns: the inverse of `_of_reflections`.
+    """Return the Householder vectors whose reflections give the orthogonal columns of `tall`; inverts `_of_reflections`.
 
-    If the columns are not orthogonal, those of the orthogonal factor.
+    If the columns are not orthogonal, the vectors are those of Q in the QR decomposition of `tall`.
     """
     k = tall.shape[-1]
     rest, columns = tall.clone(), []
@@ -268,7 +271,7 @@ def _reflections(tall: Tensor) -> Tensor:
         column = rest[..., place:, place]
         head, length = column[..., :1], column.norm(2, -1, keepdim=True)
         opposite = where(head < 0, length, -length)
-        # 1, and the elements below the diagonal.
+        # The Householder vector, scaled so that its first element is 1; the others go below the diagonal.
         vector = column / (head - opposite)
         vector = cat([ones_like(head), vector[..., 1:]], -1).unsqueeze(-1)
         factor = 2 / (vector * vector).sum(-2, keepdim=True)
@@ -282,17 +285,17 @@ def _reflections(tall: Tensor) -> Tensor:
 def orthogonal(
     module: Changed, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> Changed:
-    """Let a matrix have orthogonal columns of length 1; or rows, if there are fewer (M. Lezcano-Casado, 2019).
+    """Parametrize a weight to have orthonormal columns, or orthonormal rows if it is wide (M. Lezcano-Casado, 2019).
 
-    The module begins with an orthogonal matrix: the present weight, if that is one.
+    If the present weight is orthogonal, its value remains.
 
     Args:
-        module: changed and returned.
-        name: of the weight, a matrix or a batch of them.
-        orthogonal_map: the map from a matrix without conditions: "matrix_exp", "cayley", or "householder", which takes
-            real matrices; by default "matrix_exp" for square and complex ones, else "householder".
-        use_trivialization: multiply the result by an orthogonal matrix that is set when the weight is assigned to, so
-            that training goes on from there.  It needs a QR decomposition, which there is of real matrices.
+        module: the module, which is changed and returned.
+        name: the name of the weight, a matrix or a batch of them.
+        orthogonal_map: the map from an unconstrained matrix: "matrix_exp", "cayley", or "householder", which takes real
+            matrices; by default "matrix_exp" for square and complex matrices, else "householder".
+        use_trivialization: multiply the result by an orthogonal matrix, which is set when a value is assigned to the
+            weight, so that training continues from that value.  It needs a QR decomposition, of real matrices only.
 
     Raises:
         ValueError: if there is no such weight, it is no matrix, or for another map.

@@ -1,4 +1,4 @@
-"""Tensors of modules that are computed from others whenever they are read.
+"""Parametrizations: tensors of modules that are computed from other tensors whenever they are read.
 
 class Symmetric(nn.Module):
     def forward(self, X):
@@ -28,16 +28,16 @@ from vmflow.tensors import Tensor
 
 Changed = TypeVar("Changed", bound=Module)
 
-# The tensors computed within `cached`, by parametrization and mode; None outside.
+# The tensors computed within a block of `cached`, by parametrization and mode; `_kept` is None outside of such blocks.
 _Kept = dict[tuple[Any, ...], Tensor]
 _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Within, a parametrized tensor is computed once, and not whenever it is read; for this task or thread.
+    """A block within which parametrized tensors are computed once, and not at each reading, in this task or thread.
 
-    The parameters and buffers that it is computed from must not be changed meanwhile, nor the training mode.
+    The parameters and buffers that they are computed from must not change within the block, nor the training mode.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 2))
@@ -56,18 +56,19 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList):
-    """The original tensors and the modules, called in turn, from which one tensor of a module is computed.
+    """The parametrizations of one tensor of a module, with the original tensors that it is computed from.
 
     Args:
-        modules: the first may take several tensors, if it has a `right_inverse` that returns several.
-        original: the parameter or buffer whose place is taken, of any shape.
+        modules: the parametrizations, called one after another; the first may take several tensors, if its
+            `right_inverse` returns several.
+        original: the parameter or buffer to parametrize, of any shape.
         unsafe: whether the result may have another dtype or shape; otherwise it is computed once and checked.
 
     Attributes:
-        original: a parameter or buffer; where there are several, ``original0``, ``original1`` and so on.
-        is_tensor: whether there is one original.
+        original: the original parameter or buffer; several originals are ``original0``, ``original1`` and so on.
+        is_tensor: whether there is a single original.
         ntensors: the number of originals.
-        unsafe: as given.
+        unsafe: the argument `unsafe`.
 
     Raises:
         ValueError: without modules, if a `right_inverse` returns something else than tensors, or another dtype; and for
@@ -103,7 +104,8 @@ class ParametrizationList(ModuleList):
             if not unsafe:
                 self._check(original, originals)
         if self.is_tensor:
-            # The same object, since an optimizer may have it, with memory of its own, since graphs need that.
+            # Keep the parameter object, because an optimizer may refer to it, but give it memory that it shares with no
+            # other tensor, because variables of graphs need that.
             if originals[0] is not original:
                 original.data = originals[0].detach().clone()
             _registered(self, "original", original)
@@ -122,11 +124,11 @@ class ParametrizationList(ModuleList):
         _check_result("the parametrization", values[0], original)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Set the originals so that the result is `value`, as far as the modules can: each inverts its own computation.
+        """Assign `value` to the parametrized tensor: set the originals by each module's `right_inverse`, last to first.
 
         Raises:
             RuntimeError: if a module defines no `right_inverse`.
-            ValueError: if one returns tensors that do not fit; nothing has been changed then.
+            ValueError: if a `right_inverse` returns tensors that do not fit; the originals are then unchanged.
         """
         for module in self:
             if not hasattr(module, "right_inverse"):
@@ -154,7 +156,7 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{number}") for number in range(self.ntensors)]
 
     def forward(self) -> Tensor:
-        """The tensor, computed from the originals."""
+        """Compute the parametrized tensor from the originals."""
         modules = iter(self)
         result: Tensor = next(modules)(*self._originals())
         for module in modules:
@@ -163,14 +165,14 @@ class ParametrizationList(ModuleList):
 
 
 def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
-    """The originals from which the modules compute `original`, as far as they define a `right_inverse`."""
+    """Apply the `right_inverse` of each module that defines one to `original`, from the last module to the first."""
     new: Any = original
     for module in reversed(modules):
         if hasattr(module, "right_inverse"):
             try:
                 new = module.right_inverse(new)
             except NotImplementedError:
-                continue  # the original is the value itself
+                continue  # as for a module without `right_inverse`: the value itself is its original
             if not isinstance(new, (Tensor, Sequence)):
                 raise ValueError(
                     f"{type(module).__name__}.right_inverse: expected a tensor or several, got {type(new).__name__}"
@@ -179,7 +181,7 @@ def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
 
 
 def _check_result(name: str, result: Any, original: Tensor) -> None:
-    """Raise ValueError unless it is a tensor like the original."""
+    """Raise ValueError, with `name`, unless `result` is a tensor with the original's dtype and shape."""
     if not isinstance(result, Tensor):
         raise ValueError(f"{name} must return a tensor, not {type(result).__name__}")
     if result.dtype != original.dtype or result.shape != original.shape:
@@ -200,9 +202,9 @@ class _Parametrized(Module):
     """The base of classes of modules with parametrized tensors; see `_class_with`.
 
     Attributes:
-        parametrizations: by name of the tensor.
-        _plain: the class without.
-        _names: of the tensors.
+        parametrizations: a `ParametrizationList` by the name of each parametrized tensor.
+        _plain: the module's class before the first parametrization.
+        _names: the names of the parametrized tensors.
     """
 
     parametrizations: ModuleDict
@@ -225,7 +227,7 @@ class _Parametrized(Module):
 
 
 def _new(plain: Any, names: tuple[str, ...]) -> Module:
-    """A module without its state, for copies."""
+    """Make a module of a parametrized class without calling `__init__`, for `copy` and `pickle` to fill."""
     kind = _class_with(plain, names)
     module: Module = kind.__new__(kind)
     return module
@@ -233,9 +235,9 @@ def _new(plain: Any, names: tuple[str, ...]) -> Module:
 
 @cache
 def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
-    """A class whose attributes of these names are computed.
+    """Make a subclass of the module class `plain` with a property for each parametrized tensor in `names`.
 
-    Modules with the same class and names share it, so it is never changed.
+    Modules with the same class and names share the subclass, so it is never changed.
     """
     space: dict[str, Any] = {name: property(partial(_computed, name)) for name in names}
     space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)
@@ -249,7 +251,8 @@ def _computed(name: str, module: Any) -> Tensor:
         result: Tensor = parametrization()
         return result
     mode = MODE.get()
-    # Tensors of a graph have no values outside of it, and tensors without history must not be used with gradients.
+    # The cache is by mode: tensors of a graph have no values outside the graph, and a tensor computed under no_grad
+    # must not be used where gradients are needed.
     key = (parametrization, mode.interpreter, mode.grad, mode.autocast)
     if key not in kept:
         kept[key] = parametrization()
@@ -257,7 +260,7 @@ def _computed(name: str, module: Any) -> Tensor:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of the module is parametrized: the one of this name, or any.  Raises no errors.
+    """Whether the module's tensor `tensor_name` is parametrized, or any tensor if None.  Raises no errors.
 
     Example:
         >>> flow.nn.utils.parametrize.is_parametrized(flow.nn.Linear(2, 2))
@@ -272,16 +275,17 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def register_parametrization(
     module: Changed, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Changed:
-    """Compute a parameter or buffer of a module from another one, whenever it is read.
+    """Let a module's parameter or buffer be computed from an original tensor, by a parametrization, at each reading.
 
     The module gets a submodule ``parametrizations``, which has a `ParametrizationList` under the name of the tensor.  A
     second parametrization takes the result of the first.  If a parametrization has a method `right_inverse`, its
-    original is `right_inverse` of the present value, and the tensor can be assigned to.
+    original is `right_inverse` of the present value, and values can be assigned to the tensor.
 
     Args:
-        module: changed and returned.
-        tensor_name: of the parameter or buffer.
-        parametrization: called with the tensor; called with several, if its `right_inverse` returns several.
+        module: the module, which is changed and returned.
+        tensor_name: the name of the parameter or buffer.
+        parametrization: a module that is called with the original tensor, or with several if its `right_inverse`
+            returns several.
         unsafe: whether the result may have another dtype or shape; otherwise it is computed once and checked.
 
     Raises:
@@ -318,7 +322,7 @@ def register_parametrization(
 
 
 def _check_behind(value: Tensor, parametrization: Module) -> None:
-    """Raise ValueError unless the parametrization fits behind others that return `value`."""
+    """Raise ValueError unless a further parametrization keeps the dtype and shape of `value`, the present result."""
     with no_grad():
         result = parametrization(value)
         _check_result("the parametrization", result, value)
@@ -331,7 +335,7 @@ def _check_behind(value: Tensor, parametrization: Module) -> None:
 
 
 def _give_class(module: Module) -> None:
-    """Set the module's class to the one that computes its parametrized tensors."""
+    """Set the module's class to a subclass that computes its parametrized tensors, or back if there are none."""
     plain: Any = type_before_parametrizations(module)
     names = tuple(module.parametrizations) if is_parametrized(module) else ()
     module.__class__ = _class_with(plain, names) if names else plain
@@ -349,15 +353,15 @@ def type_before_parametrizations(module: Module) -> type[Module]:
 
 
 def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrized: bool = True) -> Changed:
-    """Undo `register_parametrization`: the tensor is a parameter or buffer again.
+    """Undo `register_parametrization`: make the tensor an ordinary parameter or buffer again.
 
     Args:
-        module: changed and returned.
-        tensor_name: of the tensor.
-        leave_parametrized: keep the present value; otherwise the value of the original, of which there must be one.
+        module: the module, which is changed and returned.
+        tensor_name: the name of the tensor.
+        leave_parametrized: keep the present, computed value; otherwise take the value of the single original.
 
     Raises:
-        ValueError: if it is not parametrized, or was computed of several tensors, of which none can take its place.
+        ValueError: if the tensor is not parametrized, or without `leave_parametrized` if it has several originals.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.weight_norm(flow.nn.Linear(2, 2))
@@ -393,12 +397,12 @@ def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrize
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Changed, tensor_name: str | None = None
 ) -> Changed:
-    """Let a module share the parametrizations of another one, and the tensors they start from.
+    """Let `to_module` share the parametrizations of `from_module`, and their original tensors.
 
     Args:
-        from_module: if nothing is parametrized there, nothing is done.
-        to_module: changed and returned; tensors that it lacks are made.
-        tensor_name: of the only tensor to transfer; None for all.
+        from_module: the module with the parametrizations; without any, nothing is done.
+        to_module: the module to change and return; tensors that it lacks are made.
+        tensor_name: the name of the only tensor to transfer; None for all.
 
     Raises:
         KeyError: if no tensor of that name is parametrized.

@@ -1,11 +1,11 @@
-"""Pruning: elements of parameters that are held at zero.
+"""Pruning: masks keep elements of parameters at zero.
 
         prune.l1_unstructured(layer, "weight", amount=0.3)
         layer.weight           # weight_orig * weight_mask, computed before every call
         prune.remove(layer, "weight")
 
-The parameter ``weight_orig`` takes the place of ``weight``, and the buffer ``weight_mask`` has a zero for each element
-that is pruned.  Pruning again prunes some of the elements that are left.
+The parameter ``weight_orig`` replaces ``weight``, and the buffer ``weight_mask`` has a zero for each element that is
+pruned.  Pruning again prunes some of the elements that are left.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Changed = TypeVar("Changed", bound=Module)
 
 
 def identity(module: Changed, name: str) -> Changed:
-    """Give a parameter a mask of ones, without pruning it.
+    """Give a parameter a mask of ones, which prunes none of its elements.
 
     Raises:
         ValueError: if there is no such parameter.
@@ -51,12 +51,12 @@ def identity(module: Changed, name: str) -> Changed:
 
 
 def random_unstructured(module: Changed, name: str, amount: float) -> Changed:
-    """Prune elements of a parameter at random.
+    """Prune random elements of a parameter.
 
     Args:
-        module: changed and returned.
-        name: of the parameter.
-        amount: a number of the elements that are left, or a part of them.
+        module: the module, which is changed and returned.
+        name: the name of the parameter.
+        amount: the number (an int) or the fraction (a float) of the elements left to prune.
 
     Raises:
         TypeError: if the amount is no number.
@@ -71,13 +71,13 @@ def random_unstructured(module: Changed, name: str, amount: float) -> Changed:
 
 
 def l1_unstructured(module: Changed, name: str, amount: float, importance_scores: Tensor | None = None) -> Changed:
-    """Prune the elements of a parameter with the least magnitudes.
+    """Prune the elements of least magnitude of a parameter.
 
     Args:
-        module: changed and returned.
-        name: of the parameter.
-        amount: a number of the elements that are left, or a part of them.
-        importance_scores: of the shape of the parameter, whose magnitudes count in its place.
+        module: the module, which is changed and returned.
+        name: the name of the parameter.
+        amount: the number (an int) or the fraction (a float) of the elements left to prune.
+        importance_scores: a tensor of the parameter's shape, whose magnitudes decide instead of the parameter's.
 
     Raises:
         TypeError: if the amount is no number.
@@ -94,12 +94,12 @@ def l1_unstructured(module: Changed, name: str, amount: float, importance_scores
 
 
 def random_structured(module: Changed, name: str, amount: float, dim: int) -> Changed:
-    """Prune channels of a parameter at random.
+    """Prune random channels of a parameter.
 
     Args:
-        module: changed and returned.
-        name: of the parameter, which has two or more dimensions.
-        amount: a number of the channels that are left, or a part of them.
+        module: the module, which is changed and returned.
+        name: the name of the parameter, which has two or more dimensions.
+        amount: the number (an int) or the fraction (a float) of the channels left to prune.
         dim: the dimension of the channels.
 
     Raises:
@@ -118,15 +118,15 @@ def random_structured(module: Changed, name: str, amount: float, dim: int) -> Ch
 def ln_structured(
     module: Changed, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
 ) -> Changed:
-    """Prune the channels of a parameter with the least norms.
+    """Prune the channels of least norm of a parameter.
 
     Args:
-        module: changed and returned.
-        name: of the parameter, which has two or more dimensions.
-        amount: a number of the channels that are left, or a part of them.
+        module: the module, which is changed and returned.
+        name: the name of the parameter, which has two or more dimensions.
+        amount: the number (an int) or the fraction (a float) of the channels left to prune.
         n: the order of the norm, as for `Tensor.norm`.
         dim: the dimension of the channels.
-        importance_scores: of the shape of the parameter, whose norms count in its place.
+        importance_scores: a tensor of the parameter's shape, whose norms decide instead of the parameter's.
 
     Raises:
         TypeError: if the amount is no number.
@@ -166,13 +166,13 @@ def global_unstructured(
     importance_scores: Mapping[tuple[Module, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prune several parameters, of any shapes, together, as if they were one.
+    """Prune several parameters, of any shapes, as if they were one vector: the amount counts elements of all.
 
     Args:
-        parameters: modules, and the names of their parameters.
-        pruning_method: an unstructured one.
-        importance_scores: by module and name, taken in place of the parameters.
-        kwargs: for the method.
+        parameters: pairs of a module and the name of its parameter.
+        pruning_method: a class of unstructured pruning methods.
+        importance_scores: tensors by (module, name), to use instead of the parameters' values.
+        kwargs: the arguments of the method's constructor.
 
     Raises:
         TypeError: for other arguments, or a method that is not unstructured.
@@ -222,10 +222,10 @@ def _joined(tensors: list[Tensor]) -> Tensor:
 
 
 def remove(module: Changed, name: str) -> Changed:
-    """Let a pruned parameter be an ordinary one again, with zeros where it was pruned.
+    """Make a pruned parameter an ordinary parameter again, with zeros where it was pruned.
 
     Raises:
-        ValueError: if it is not pruned.
+        ValueError: if the parameter is not pruned.
 
     Example:
         >>> prune, layer = flow.nn.utils.prune, flow.nn.Linear(2, 2)
@@ -242,10 +242,10 @@ def remove(module: Changed, name: str) -> Changed:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a parameter of this module, or of one below, is pruned.
+    """Whether a parameter of this module, or of a module below it, is pruned.
 
     Raises:
-        AttributeError: if it is no module.
+        AttributeError: if `module` is no module.
 
     Example:
         >>> flow.nn.utils.prune.is_pruned(flow.nn.Linear(2, 2))

@@ -1,4 +1,4 @@
-"""The pruning methods of `nn.utils.prune`: hooks of modules that hold elements of a parameter at zero."""
+"""The pruning methods of `nn.utils.prune`: hooks of modules that keep elements of a parameter at zero."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from vmflow.transfers import beside
 
 
 class BasePruningMethod(ABC):
-    """A way to prune: derive from it and define `compute_mask`.
+    """The base of pruning methods; derived classes define `compute_mask`.
 
-    It is a hook of the module, called before its forward.
+    A method is a hook of the pruned module, called before its `forward`.
 
     Attributes:
-        PRUNING_TYPE: the part of a pruned tensor that `compute_mask` gets when it is pruned again: "unstructured" for
-            the elements that are left, as a vector; "structured" for the channels along `dim` of which an element is
-            left; "global" for all.
+        PRUNING_TYPE: the part of a tensor that `compute_mask` gets when the tensor is pruned again: "unstructured" for
+            the elements that are left, as a vector; "structured" for the channels along `dim` with an element left;
+            "global" for the whole tensor.
 
     Raises:
         TypeError: unless the class defines `compute_mask`.
@@ -47,15 +47,15 @@ class BasePruningMethod(ABC):
 
     @abstractmethod
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask, zero where elements are pruned.
+        """Return the new mask, with zeros where elements are pruned.
 
         Args:
-            t: how important each element is; by default the tensor itself.
-            default_mask: the mask before, of the same shape.
+            t: the importance of each element; by default the tensor itself.
+            default_mask: the mask of earlier prunings, of the same shape.
         """
 
     def apply_mask(self, module: Module) -> Tensor:
-        """The module's tensor with zeros where it is pruned."""
+        """Return the product of the module's original tensor and its mask."""
         mask: Tensor = getattr(module, f"{self._tensor_name}_mask")
         original: Tensor = getattr(module, f"{self._tensor_name}_orig")
         return mask.to(dtype=original.dtype) * original
@@ -67,16 +67,16 @@ class BasePruningMethod(ABC):
         """Prune a parameter of a module.
 
         Args:
-            module: changed.
-            name: of the parameter.
-            args, kwargs: for the constructor of the method.
-            importance_scores: of the shape of the parameter, taken in its place to compute the mask.
+            module: the module, which is changed.
+            name: the name of the parameter.
+            args, kwargs: the arguments of the method's constructor.
+            importance_scores: a tensor of the parameter's shape, used instead of its values to compute the mask.
 
         Returns:
-            The method; with those before, as a `PruningContainer`.
+            The method; if the parameter was pruned before, a `PruningContainer` of all its methods.
 
         Raises:
-            ValueError: if there is no such parameter, or for importances of another shape.
+            ValueError: if there is no such parameter, or for scores of another shape.
         """
         method = cls(*args, **kwargs)
         method._tensor_name = name
@@ -107,12 +107,12 @@ class BasePruningMethod(ABC):
         return applied
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
-        """A tensor's product with its mask; the tensor stays as it is.
+        """Compute a mask for a tensor, and return their product; the tensor itself is not changed.
 
         Args:
             t: the tensor.
-            default_mask: the mask before; by default all ones.
-            importance_scores: of its shape, taken in its place to compute the mask.
+            default_mask: the mask of earlier prunings; by default all ones.
+            importance_scores: a tensor of the same shape, used instead of `t` to compute the mask.
         """
         with no_grad():
             mask = self.compute_mask(
@@ -121,7 +121,7 @@ class BasePruningMethod(ABC):
         return t * mask
 
     def remove(self, module: Module) -> None:
-        """Let the module's tensor be a parameter again, with zeros where it is pruned; see also `prune.remove`."""
+        """Make the pruned tensor a parameter again, with zeros where pruned; `prune.remove` also removes the hook."""
         name = self._tensor_name
         with no_grad():
             left = self.apply_mask(module)
@@ -135,7 +135,7 @@ class BasePruningMethod(ABC):
 
 
 def importance_of(importance_scores: Tensor | None, tensor: Tensor) -> Tensor:
-    """The scores, by default the tensor itself, without history.
+    """Return the importance scores, by default the tensor itself, detached.
 
     Raises:
         ValueError: for scores of another shape.
@@ -151,7 +151,7 @@ def importance_of(importance_scores: Tensor | None, tensor: Tensor) -> Tensor:
 
 
 def method_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
-    """The method that prunes a parameter, with its number as a hook; None for a parameter that is not pruned."""
+    """Return the number and the method of the hook that prunes a parameter; None if the parameter is not pruned."""
     for number, hook in module._forward_pre_hooks.items():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             return number, hook
@@ -159,9 +159,9 @@ def method_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None
 
 
 def combined_mask(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
-    """The mask before with more zeros, where the method prunes the rest.
+    """Return `mask`, that of earlier prunings, with further zeros where `method` prunes elements that are left.
 
-    The number of elements left is read, so this waits for the mask.
+    It waits for the values of the mask, to count the elements that are left.
     """
     kind = method.PRUNING_TYPE
     place: Any
@@ -184,10 +184,10 @@ def combined_mask(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods that prune the same tensor in turn.
+    """Several methods that have pruned the same tensor one after another.
 
     Args:
-        args: the methods.
+        args: the methods, the first in front.
 
     Raises:
         TypeError: for anything else than pruning methods.
@@ -210,11 +210,11 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: BasePruningMethod) -> None:
-        """Add one behind the others.
+        """Add a method behind the others.
 
         Raises:
-            TypeError: if it is no pruning method.
-            ValueError: if it prunes a tensor of another name.
+            TypeError: if `method` is no pruning method.
+            ValueError: if `method` prunes a tensor of another name.
         """
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"add_pruning_method: expected a BasePruningMethod, got {type(method).__name__}")
@@ -234,7 +234,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method, which prunes elements that `default_mask` leaves."""
+        """Return the mask after the last method has pruned elements that `default_mask` leaves."""
         return combined_mask(self._pruning_methods[-1], t, default_mask)
 
 
@@ -249,21 +249,21 @@ class Identity(BasePruningMethod):
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask that there is."""
+        """Return the mask of earlier prunings unchanged."""
         return default_mask
 
     @classmethod
     def apply(cls, module: Module, name: str) -> BasePruningMethod:  # type: ignore[override]
-        """Give the parameter a mask."""
+        """Give a module's parameter a mask that prunes nothing."""
         return super().apply(module, name)
 
 
 def _checked_amount(amount: float) -> float:
-    """A count of elements, or a part of them.
+    """Check an amount to prune, and return it: an int for a number of elements, a float for a fraction of them.
 
     Raises:
-        TypeError: if it is no number.
-        ValueError: if it is negative, or a part above 1.
+        TypeError: if `amount` is no number.
+        ValueError: if `amount` is negative, or a fraction above 1.
     """
     if not isinstance(amount, numbers.Real) or isinstance(amount, bool):
         raise TypeError(f"prune: the amount must be an int or a float, not {amount!r}")
@@ -273,7 +273,7 @@ def _checked_amount(amount: float) -> float:
 
 
 def _count(amount: float, size: int) -> int:
-    """How many of `size` are pruned."""
+    """Return how many of `size` elements or channels an amount prunes; raise ValueError if more than `size`."""
     count = amount if isinstance(amount, int) else round(amount * size)
     if count > size:
         raise ValueError(f"prune: cannot prune {count} of {size}; give a smaller amount")
@@ -292,11 +292,11 @@ class RandomUnstructured(BasePruningMethod):
     """Prunes elements of a tensor of any shape at random.
 
     Args:
-        amount: a number of elements, or a part of them.
+        amount: the number (an int) or the fraction (a float) of the elements to prune.
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a part above 1; when more elements are to be pruned than there are.
+        ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of elements.
 
     Example:
         >>> (flow.nn.utils.prune.RandomUnstructured(2).prune(flow.ones(3)) == 0).sum()
@@ -309,7 +309,7 @@ class RandomUnstructured(BasePruningMethod):
         self.amount = _checked_amount(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with `amount` more zeros."""
+        """Return `default_mask` with `amount` more zeros."""
         return _without_least(_drawn(t.numel(), t), _count(self.amount, t.numel()), default_mask)
 
     @classmethod
@@ -322,11 +322,11 @@ class L1Unstructured(BasePruningMethod):
     """Prunes the elements of least magnitude of a tensor of any shape.
 
     Args:
-        amount: a number of elements, or a part of them.
+        amount: the number (an int) or the fraction (a float) of the elements to prune.
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a part above 1; when more elements are to be pruned than there are.
+        ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of elements.
 
     Example:
         >>> flow.nn.utils.prune.L1Unstructured(1).prune(flow.tensor([3.0, 1.0, -2.0]))
@@ -339,7 +339,7 @@ class L1Unstructured(BasePruningMethod):
         self.amount = _checked_amount(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with `amount` more zeros."""
+        """Return `default_mask` with `amount` more zeros."""
         return _without_least(t.abs().reshape(-1), _count(self.amount, t.numel()), default_mask)
 
     @classmethod
@@ -355,7 +355,7 @@ def _drawn(count: int, t: Tensor) -> Tensor:
 
 
 def _without_least(values: Tensor, count: int, mask: Tensor) -> Tensor:
-    """The mask, zero also in the places of the `count` least of these values."""
+    """Return a copy of the mask that is also zero at the indices of the `count` smallest of `values`."""
     if count == 0:
         return mask.clone()
     places = values.topk(count, largest=False).indices
@@ -363,10 +363,10 @@ def _without_least(values: Tensor, count: int, mask: Tensor) -> Tensor:
 
 
 class _Structured(BasePruningMethod):
-    """Prunes whole channels.
+    """The base of methods that prune whole channels; subclasses define the channels' importance.
 
     Args:
-        amount: a number of channels, or a part of them.
+        amount: the number (an int) or the fraction (a float) of the channels to prune.
         dim: the dimension of the channels.
     """
 
@@ -377,7 +377,7 @@ class _Structured(BasePruningMethod):
         self.dim = dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for `amount` more channels."""
+        """Return `default_mask` with zeros for `amount` more channels, those of least importance."""
         if t.ndim < 2:
             raise ValueError(f"prune: channels are those of 2 or more dimensions, got shape {list(t.shape)}")
         dim = _dimension(t, self.dim)
@@ -391,19 +391,19 @@ class _Structured(BasePruningMethod):
 
     @abstractmethod
     def _importance(self, t: Tensor, dim: int) -> Tensor:
-        """The importance of each channel."""
+        """The importance of each channel, a vector as long as dimension `dim`."""
 
 
 class RandomStructured(_Structured):
     """Prunes channels of a tensor of two or more dimensions at random.
 
     Args:
-        amount: a number of channels, or a part of them.
+        amount: the number (an int) or the fraction (a float) of the channels to prune.
         dim: the dimension of the channels.
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a part above 1; when more channels are to be pruned than there are, or
+        ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of channels, or
             for a vector.
         IndexError: when the tensor has no dimension `dim`.
 
@@ -425,13 +425,13 @@ class LnStructured(_Structured):
     """Prunes the channels of least norm of a tensor of two or more dimensions.
 
     Args:
-        amount: a number of channels, or a part of them.
+        amount: the number (an int) or the fraction (a float) of the channels to prune.
         n: the order of the norm, as for `Tensor.norm`.
         dim: the dimension of the channels.
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a part above 1; when more channels are to be pruned than there are, or
+        ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of channels, or
             for a vector.
         IndexError: when the tensor has no dimension `dim`.
 
@@ -457,10 +457,10 @@ class LnStructured(_Structured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes where a mask is zero.
+    """Prunes the elements of a parameter where a given mask is zero.
 
     Args:
-        mask: of the shape of the parameter.
+        mask: a mask of the parameter's shape.
 
     Raises:
         ValueError: when the tensor has another shape.
@@ -476,7 +476,7 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The product of this mask and the one before."""
+        """Return the product of the given mask and `default_mask`, the mask of earlier prunings."""
         if self.mask.shape != default_mask.shape:
             raise ValueError(
                 f"prune: a mask of shape {list(self.mask.shape)} is not one of a tensor of shape "

@@ -1,7 +1,7 @@
-"""Sequences of different lengths in one batch: padded to the longest, or packed row by row.
+"""Batches of sequences of different lengths: padded to the longest, or packed row by row.
 
-In a packed batch the sequences are sorted by falling length, and the rows of each step lie behind those of the step
-before; each step has one row for each sequence that is long enough.
+In a packed batch the sequences are sorted by falling length, and the rows of each time step follow those of the step
+before; a step has a row for each sequence that is longer than the steps before it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from vmflow.tensors import Tensor
 
 
 class PackedSequence(NamedTuple):
-    """A packed batch, as `pack_padded_sequence` makes it.  Raises no errors: its parts are not checked.
+    """A packed batch of sequences, as `pack_padded_sequence` makes it.  Raises no errors: its parts are not checked.
 
     Attributes:
         data: (rows, *), the elements of all sequences.
         batch_sizes: (steps,), int64 on the host: the number of rows of each step, never rising.
-        sorted_indices: the indices of the longest sequence, the second longest and so on; None if they were sorted.
-        unsorted_indices: the place of each sequence among the sorted ones.
+        sorted_indices: the indices of the sequences in the order from the longest to the shortest; None if they were
+            given in this order.
+        unsorted_indices: the position of each sequence in that order, the inverse permutation, or None.
 
     Example:
         >>> packed = flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])])
@@ -43,7 +44,7 @@ class PackedSequence(NamedTuple):
     unsorted_indices: Tensor | None = None
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """A copy with the data on another device or of another dtype; arguments as for `Tensor.to`."""
+        """Return a packed batch with the data on another device or of another dtype; arguments as for `Tensor.to`."""
         data = self.data.to(*args, **kwargs)
         moved = [
             None if value is None else value.to(data.device) for value in (self.sorted_indices, self.unsorted_indices)
@@ -52,10 +53,10 @@ class PackedSequence(NamedTuple):
 
 
 def batch_sizes_of(packed: PackedSequence) -> tuple[int, ...]:
-    """The numbers of rows, read from `batch_sizes`, which is waited for.
+    """Return the number of rows of each step of a packed batch; waits for the values of `batch_sizes`.
 
     Raises:
-        ValueError: unless they are positive and never rise.
+        ValueError: unless the numbers are positive and never rise.
 
     Example:
         >>> rnn = flow.nn.utils.rnn
@@ -81,21 +82,21 @@ def _read_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, longes
 
 
 def _sizes(lengths: Array) -> Array:
-    """The number of rows of each step."""
+    """Return the number of rows of each time step: how many of the `lengths` exceed the step's number."""
     return np.array([np.count_nonzero(lengths > step) for step in range(int(lengths.max()))], np.int64)
 
 
 def pack_padded_sequence(
     input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Pack a padded batch.
+    """Pack a padded batch of sequences into a `PackedSequence`.
 
     Args:
         input: (steps, batch, *), or (batch, steps, *).
-        lengths: of each sequence, (batch,).  The shape of the result depends on them, so a tensor of lengths is waited
-            for.
+        lengths: (batch,), the length of each sequence.  The shape of the result depends on the lengths, so a tensor of
+            lengths is waited for.
         batch_first: whether `input` is (batch, steps, *).
-        enforce_sorted: whether to insist that the sequences are sorted by falling length; otherwise they are sorted.
+        enforce_sorted: whether sequences that are not sorted by falling length are an error; else they are sorted here.
 
     Raises:
         ValueError: for lengths that do not fit, or are not sorted although they must be.
@@ -130,13 +131,13 @@ def pack_padded_sequence(
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Undo `pack_padded_sequence`.
+    """Pad a packed batch: the inverse of `pack_padded_sequence`.
 
     Args:
         sequence: a packed batch; its batch sizes, and the order of its sequences, are waited for.
         batch_first: whether the result is (batch, steps, *) and not (steps, batch, *).
-        padding_value: the value behind the end of a sequence.
-        total_length: how many steps the result has at least; by default as many as the longest sequence.
+        padding_value: the value behind the end of each sequence.
+        total_length: the number of steps of the result; by default that of the longest sequence.
 
     Returns:
         The padded batch, and the lengths, (batch,), int64 on the host.
@@ -167,7 +168,7 @@ def pad_packed_sequence(
     padded = rows.reshape(*places.shape, *data.shape[1:])
     if not is_element.all():
         mask = tensor(np.ascontiguousarray(is_element), device="cpu").to(data.device)
-        # A number of the data's dtype: padding with 0.0 must not turn integers into floating-point numbers.
+        # A scalar tensor of the data's dtype, because the float 0.0 would make `where` return floats for integer data.
         number = padding_value if data.is_floating_point() else data.new_full((), padding_value)
         padded = where(mask.reshape(*is_element.shape, *[1] * (data.ndim - 1)), padded, number)
     return padded, _host(lengths)
@@ -179,16 +180,16 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Make one batch of sequences of different lengths.
+    """Stack sequences of different lengths into one batch, padded to the longest.
 
     Args:
-        sequences: each (steps, *), the same but for the steps.
+        sequences: tensors (steps, *), whose shapes differ in the number of steps only.
         batch_first: whether the result is (batch, steps, *) and not (steps, batch, *).
-        padding_value: the value added to the shorter ones.
-        padding_side: "right" for behind, "left" for before them.
+        padding_value: the value with which shorter sequences are padded.
+        padding_side: "right" to pad behind the sequences, "left" to pad before them.
 
     Raises:
-        ValueError: for no sequences, shapes that differ elsewhere, or another side.
+        ValueError: for no sequences, shapes that differ in other dimensions, or another side.
         TypeError: for a padding value that is no number.
 
     Example:
@@ -216,12 +217,12 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
-    """Undo `pad_sequence`: the sequences, as views.
+    """Return the sequences of a padded batch, as views without the padding: the inverse of `pad_sequence`.
 
     Args:
         padded_sequences: (steps, batch, *), or (batch, steps, *).
-        lengths: of each sequence, (batch,); a tensor of lengths is waited for.
-        batch_first: whether the sequences are (batch, steps, *).
+        lengths: (batch,), the length of each sequence; a tensor of lengths is waited for.
+        batch_first: whether `padded_sequences` is (batch, steps, *).
 
     Raises:
         ValueError: for lengths that do not fit.
@@ -251,7 +252,7 @@ def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> P
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """Undo `pack_sequence`: a list of sequences, each of shape (steps, *).
+    """Return the sequences of a packed batch, each of shape (steps, *): the inverse of `pack_sequence`.
 
     Raises:
         ValueError: if the batch sizes are not positive, or rise.

@@ -1,4 +1,4 @@
-"""Calling modules with other parameters and buffers than their own."""
+"""`functional_call`: call a module with other parameters and buffers than its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, Final
 from vmflow.nn.module import Module
 from vmflow.tensors import Tensor
 
-# Held while a module has other tensors than its own, so that calls of several threads happen in turn.
+# A thread holds this lock while a module has other tensors than its own, so that calls by several threads run one after
+# another.
 _CALLING: Final = RLock()
 
 _REGISTRIES: Final = ("_parameters", "_buffers")
@@ -26,24 +27,25 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """``module(*args, **kwargs)``, with these tensors in place of its parameters and buffers of the same names.
+    """Call ``module(*args, **kwargs)`` with given tensors instead of its parameters and buffers of the same names.
 
     Gradients go to the tensors that are passed, and calls that change buffers in place change the buffers that are
-    passed. The module has its own ones again when the call returns.  Calls by several threads happen one after the
-    other; a thread that uses the module without this function meanwhile would see the tensors, too.
+    passed.  The module has its own tensors again when the call returns.  Calls by several threads run one after
+    another; a thread that uses the module without this function meanwhile would see the passed tensors, too.
 
     Args:
-        module: to call; its ``forward`` is no coroutine function.
-        parameters_and_buffers: by name, such as "hidden.weight"; or several such dicts, of different names.  The module
-            keeps its own for other names.
-        args: of the call: a tuple, or the only one; None for none.
-        kwargs: of the call.
-        tie_weights: replace a tensor that the module has under several names under all of them.
+        module: the module to call; its ``forward`` is no coroutine function.
+        parameters_and_buffers: a dict of tensors by name, such as "hidden.weight"; or several such dicts, of different
+            names.  The module keeps its own tensors for other names.
+        args: the positional arguments: a tuple, or the only argument; None for none.
+        kwargs: the keyword arguments.
+        tie_weights: replace a tensor that the module has under several names under all of these names.
         strict: whether the names must be those of the module, no more and no fewer.
 
     Raises:
         TypeError: for anything else than a module or dicts of tensors, or a ``forward`` that is a coroutine function.
-        ValueError: for a name that is in several dicts, and for different tensors for names of one tensor.
+        ValueError: for a name that is in several dicts; with `tie_weights`, for different tensors under two names of
+            the same tensor of the module.
         RuntimeError: if `strict`, for names that are missing or that the module does not have.
 
     Example:
@@ -70,7 +72,7 @@ def functional_call(
 
 
 class _Place:
-    """A tensor's entry in a registry of a module."""
+    """A tensor's entry in a module's dict of parameters or buffers: ``members[name]``, at first `tensor`."""
 
     def __init__(self, members: dict[str, Tensor | None], name: str, tensor: Tensor) -> None:
         self.members = members
@@ -94,7 +96,7 @@ def _joined(given: Any) -> dict[str, Tensor]:
 
 
 def _places(module: Module) -> dict[str, _Place]:
-    """The registry entries of the module's tensors, by all names of each."""
+    """Return the entries of a module's parameters and buffers by dotted name; a shared tensor has several names."""
     places: dict[str, _Place] = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for registry in _REGISTRIES:
@@ -106,7 +108,7 @@ def _places(module: Module) -> dict[str, _Place]:
 
 
 def _check_names(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> None:
-    # A tensor of several names needs to be passed under one of them.
+    # A tensor that the module has under several names is not missing if it is passed under one of the names.
     named = {id(places[name].tensor) for name in tensors if name in places}
     missing = [name for name, place in places.items() if id(place.tensor) not in named]
     unexpected = [name for name in tensors if name not in places]
@@ -119,7 +121,7 @@ def _check_names(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) ->
 
 
 def _tied(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[str, Tensor]:
-    """The tensors that are passed, under all names that the module has for each."""
+    """Return the passed tensors under all names of the tensors they replace, for tensors with several names."""
     by_tensor: dict[int, str] = {}
     for name in tensors:
         if name in places:
@@ -135,7 +137,7 @@ def _tied(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[s
 
 @contextmanager
 def _having(wanted: Mapping[_Place, Tensor]) -> Iterator[None]:
-    """Within, the modules have these tensors."""
+    """A block within which the entries of modules are the given tensors; its end restores the modules' own."""
     with _CALLING:
         before = [(place, place.members[place.name]) for place in wanted]
         try:

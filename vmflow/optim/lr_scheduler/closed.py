@@ -1,4 +1,4 @@
-"""Schedules whose rate is a function of the step's number: steps, lines, powers, exponentials and cosines."""
+"""Schedulers whose learning rate is a function of the epoch's number: steps, lines, powers, exponentials, cosines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Factor = Callable[[int], float]
 
 
 class StepLR(LRScheduler):
-    """Multiply by `gamma` every `step_size` epochs.
+    """Multiply the learning rates by `gamma` every `step_size` epochs.
 
     Raises:
-        TypeError: if it is no optimizer.
+        TypeError: if `optimizer` is no optimizer.
         ValueError: if `step_size` is less than 1.
 
     Example:
@@ -43,10 +43,10 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Multiply by `gamma` at each of the milestones; several times at one that is given several times.
+    """Multiply the learning rates by `gamma` at each milestone, an epoch; twice if an epoch is listed twice.
 
     Raises:
-        TypeError: if it is no optimizer.
+        TypeError: if `optimizer` is no optimizer.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -70,10 +70,10 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Multiply by `factor` in the first `total_iters` epochs.
+    """Multiply the initial learning rates by `factor` in the first `total_iters` epochs.
 
     Raises:
-        TypeError: if it is no optimizer.
+        TypeError: if `optimizer` is no optimizer.
         ValueError: if `factor` is not within [0, 1].
 
     Example:
@@ -102,10 +102,10 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Multiply by a factor that goes evenly from `start_factor` to `end_factor` within `total_iters` epochs.
+    """Multiply the initial rates by a factor that goes from `start_factor` to `end_factor` in `total_iters` even steps.
 
     Raises:
-        TypeError: if it is no optimizer.
+        TypeError: if `optimizer` is no optimizer.
         ValueError: if a factor is not within [0, 1].
 
     Example:
@@ -133,7 +133,7 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def factor_at(self, epoch: int) -> float:
-        """The factor of the initial rate."""
+        """The factor of the initial learning rates in an epoch."""
         done = min(epoch, self.total_iters) / self.total_iters if self.total_iters else 1.0
         return self.start_factor + (self.end_factor - self.start_factor) * done
 
@@ -146,16 +146,16 @@ class LinearLR(LRScheduler):
             return self.scaled(self.start_factor)
         if epoch > self.total_iters:
             return self.present()
-        if not self.factor_at(epoch - 1):  # at zero there is nothing to multiply
+        if not self.factor_at(epoch - 1):  # the present rate is 0, and no factor of it gives the next rate
             return self.rates_at(epoch)
         return self.scaled(self.factor_at(epoch) / self.factor_at(epoch - 1))
 
 
 class ExponentialLR(LRScheduler):
-    """Multiply by `gamma` in every epoch.
+    """Multiply the learning rates by `gamma` in every epoch.
 
     Raises:
-        TypeError: if it is no optimizer.
+        TypeError: if `optimizer` is no optimizer.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -175,31 +175,32 @@ class ExponentialLR(LRScheduler):
         return self.scaled(self.gamma if self.last_epoch else 1.0)
 
 
-# The arguments of both forms of `PolynomialLR`, in order.
+# The arguments of `PolynomialLR` behind the optimizer, in PyTorch's order and in OneFlow's.
 _PYTORCH: Final = ("total_iters", "power", "last_epoch")
 _ONEFLOW: Final = ("decay_batch", "end_learning_rate", "power", "cycle", "last_epoch")
 
 
 class PolynomialLR(LRScheduler):
-    """Go down along a power of the time that is left.
+    """Decrease the learning rates as a power of the fraction of the epochs that is left.
 
-    PyTorch's goes to zero, ``PolynomialLR(optimizer, total_iters, power)``; OneFlow's goes to `end_learning_rate`,
-    ``PolynomialLR(optimizer, decay_batch, end_learning_rate, power, cycle)``.  It is OneFlow's if one of its names is
-    used, if `power` is named behind two other arguments, or if four arguments or more are given by their position, of
-    which the fourth is no integer: ``PolynomialLR(optimizer, 100, 0.001, 2.0)``.  Otherwise it is PyTorch's, so that in
+    PyTorch's form, ``PolynomialLR(optimizer, total_iters, power)``, ends at 0; OneFlow's form,
+    ``PolynomialLR(optimizer, decay_batch, end_learning_rate, power, cycle)``, ends at `end_learning_rate`.  A call has
+    OneFlow's form if it names one of OneFlow's arguments, if it names `power` behind three positional arguments, or
+    if it has five positional arguments or more, or four and the fourth is no integer:
+    ``PolynomialLR(optimizer, 100, 0.001, 2.0)``.  Every other call has PyTorch's form, so that in
     ``PolynomialLR(optimizer, 100, 0.001)`` the last number is the power.
 
     Args:
-        optimizer: whose learning rates to set.
-        total_iters: how many epochs it takes, 5 by default.
-        power: of the time that is left.
+        optimizer: the optimizer whose learning rates to set.
+        total_iters: the number of epochs until the end, 5 by default.
+        power: the exponent of the fraction that is left.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
-        decay_batch: OneFlow's name of `total_iters`; one of the two is to be given.
-        end_learning_rate: where OneFlow's ends, 0.0001 by default.
-        cycle: instead of staying there, go up again whenever the end is reached, and down in a longer time.
+        decay_batch: OneFlow's name of `total_iters`.
+        end_learning_rate: the last learning rate of OneFlow's form, 0.0001 by default.
+        cycle: instead of staying at the end, add `decay_batch` epochs to the length whenever the end is reached.
 
     Raises:
-        ValueError: if both times are given, or the time is not positive.
+        ValueError: if `total_iters` comes with OneFlow's arguments, `decay_batch` is missing, or the number is below 1.
         TypeError: for other arguments.
 
     Example:
@@ -257,7 +258,7 @@ class PolynomialLR(LRScheduler):
 
 
 def _bound(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `PolynomialLR` by their names."""
+    """Match the arguments behind the optimizer with `names`, those of one form of `PolynomialLR`, as a dict."""
     if "total_iters" in kwargs and "total_iters" not in names:
         raise ValueError(
             "PolynomialLR: end_learning_rate and cycle belong to OneFlow's form, and total_iters to PyTorch's; name "
@@ -278,13 +279,13 @@ def _bound(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Follow half a cosine from the initial rate down to `eta_min` in `T_max` epochs, then up again, and so on.
+    """Follow half a cosine from the initial rate down to `eta_min` in `T_max` epochs, then up in `T_max`, and so on.
 
-    Loshchilov and Hutter, 2017, without the restarts.  Each rate is made from the one before, so that it goes together
-    with other changes of the learning rate.
+    Loshchilov and Hutter, 2017, without the restarts.  Each rate is computed from the present rate, so that other
+    changes of the learning rate remain in effect.
 
     Raises:
-        TypeError: if it is no optimizer.
+        TypeError: if `optimizer` is no optimizer.
         ValueError: if `T_max` is less than 1.
 
     Example:
@@ -311,7 +312,7 @@ class CosineAnnealingLR(LRScheduler):
             return present
         before = 1 + math.cos(math.pi * (epoch - 1) / self.T_max)
         if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
-            # At the bottom there is nothing to multiply.
+            # At eta_min, the bottom, (rate - eta_min) is 0, and no factor of it gives the next rate.
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             return [rate + (base - self.eta_min) * rise for rate, base in zip(present, self.base_lrs, strict=True)]
         factor = (1 + math.cos(math.pi * epoch / self.T_max)) / before
@@ -319,22 +320,22 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Follow half a cosine down, jump up, and so on, each time `T_mult` times as long (Loshchilov and Hutter, 2017).
+    """Follow half a cosine down, restart at the top, each descent `T_mult` times as long (Loshchilov and Hutter, 2017).
 
     Args:
-        optimizer: whose learning rates to set.
-        T_0: epochs until the first restart.
-        T_mult: how many times longer the next one takes.
-        eta_min: the bottom.
+        optimizer: the optimizer whose learning rates to set.
+        T_0: the number of epochs until the first restart.
+        T_mult: the factor between the lengths of one descent and the next.
+        eta_min: the lowest rate.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
-        decay_rate: each restart multiplies the top, which is the initial rate at first, by this; OneFlow's.
-        restart_limit: the number of descents, after which the rate stays at the bottom; 0 for no end; OneFlow's.
+        decay_rate: each restart multiplies the top, which is the initial rate at first, by this factor; OneFlow's.
+        restart_limit: the number of descents, after which the rate stays at `eta_min`; 0 for no end; OneFlow's.
 
-    `step` may be given the epoch as a fraction, to move within one.
+    `step` takes fractions of epochs, too, to change the rate within an epoch.
 
     Raises:
-        TypeError: if it is no optimizer.
-        ValueError: if a number is no integer, or too small.
+        TypeError: if `optimizer` is no optimizer.
+        ValueError: if `T_0`, `T_mult` or `restart_limit` is no integer, or too small.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -391,10 +392,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class CosineDecayLR(LRScheduler):
-    """OneFlow's: follow half a cosine down to `alpha` times the initial rate in `decay_steps`, and stay there.
+    """OneFlow's: follow half a cosine to `alpha` times the initial rate in `decay_steps` steps, and keep that rate.
 
     Raises:
-        TypeError: if it is no optimizer.
+        TypeError: if `optimizer` is no optimizer.
         ValueError: if `decay_steps` is less than 1.
 
     Example:
@@ -417,7 +418,7 @@ class CosineDecayLR(LRScheduler):
 
 
 class _ByFunction(LRScheduler):
-    """Keeps one function for each group."""
+    """The base of schedulers with a user's function of the epoch for each parameter group."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
         self.lr_lambdas: list[Factor] = per_group(type(self).__name__, optimizer, "functions", lr_lambda)
@@ -425,10 +426,10 @@ class _ByFunction(LRScheduler):
 
 
 class LambdaLR(_ByFunction):
-    """Multiply the initial rates by a function of the epoch's number.
+    """Set the learning rates to the initial rates times a function of the epoch's number.
 
     Args:
-        optimizer: whose learning rates to set.
+        optimizer: the optimizer whose learning rates to set.
         lr_lambda: one function for all groups, or one for each.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 
@@ -447,10 +448,10 @@ class LambdaLR(_ByFunction):
 
 
 class MultiplicativeLR(_ByFunction):
-    """Multiply the rates by a function of the epoch's number, in each epoch but the first.
+    """Multiply the present learning rates by a function of the epoch's number, in each epoch but the first.
 
     Args:
-        optimizer: whose learning rates to set.
+        optimizer: the optimizer whose learning rates to set.
         lr_lambda: one function for all groups, or one for each.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 

@@ -1,4 +1,4 @@
-"""Schedules made of others: one after the other, all together, and behind a warm-up."""
+"""Schedulers made of others: `SequentialLR`, `ChainedScheduler`, and `WarmUpLR`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .scheduler import LRScheduler, check_optimizer, number
 
 
 class _Combined(LRScheduler):
-    """Keeps the states of others as part of its own."""
+    """The base of schedulers that step other schedulers; its state dict contains theirs."""
 
     unsaved = ("optimizer", "_schedulers")
     _schedulers: list[LRScheduler]
@@ -47,15 +47,15 @@ class _Combined(LRScheduler):
 
 
 class ChainedScheduler(_Combined):
-    """Step several schedules together; each changes the rates that the one before has set.
+    """Step several schedulers together; each changes the learning rates that the scheduler before it has set.
 
     Args:
-        schedulers: of one optimizer.
-        optimizer: theirs, if given.
+        schedulers: schedulers of one optimizer.
+        optimizer: that optimizer, if given, for a check.
 
     Raises:
-        TypeError: for one that needs a measure, or that is none.
-        ValueError: for none at all, or of several optimizers.
+        TypeError: for a `ReduceLROnPlateau`, and for elements that are no schedulers.
+        ValueError: for an empty list, and for schedulers of several optimizers.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -86,20 +86,20 @@ class ChainedScheduler(_Combined):
 
 
 class SequentialLR(_Combined):
-    """One schedule after the other; each begins at its milestone, from the initial rates.
+    """Run one scheduler after another; each begins at its milestone, from the initial learning rates.
 
     Args:
-        optimizer: that of all schedules.
-        schedulers: in their order.
-        milestones: the epochs at which the second and the following begin.
+        optimizer: the optimizer of all schedulers.
+        schedulers: the schedulers in their order.
+        milestones: the epochs at which the second scheduler and the following ones begin.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
-        interval_rescaling: OneFlow's: whether each of them begins with its epoch 0, as by default; False to have it go
-            on as if it had run from the start.  One for all, or for each milestone; OneFlow has it in place of
-            `last_epoch`, and so it may be given by that position.
+        interval_rescaling: OneFlow's: whether a scheduler begins with its epoch 0 at its milestone, as by default;
+            False for the epoch that it would have reached if it had run from the start.  A bool for all milestones, or
+            a list with one for each; it may be given in the position of `last_epoch`, where OneFlow has it.
 
     Raises:
         TypeError, ValueError: as for `ChainedScheduler`, and for milestones that are too few, too many or not in order.
-        NotImplementedError: with ``interval_rescaling=False``, for a schedule whose rates are not known in advance.
+        NotImplementedError: with ``interval_rescaling=False``, for a scheduler that does not define `rate_at`.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -172,20 +172,21 @@ class SequentialLR(_Combined):
 
 
 class WarmUpLR(LRScheduler):
-    """OneFlow's: begin with small rates, then go on with another schedule, or with the initial rates.
+    """OneFlow's: begin with small learning rates, then use another scheduler's rates, or the initial rates.
 
     Args:
-        scheduler_or_optimizer: the schedule to go on with, or the optimizer.
-        warmup_factor: the factor of the initial rates at first.
-        warmup_iters: how many steps it lasts.
-        warmup_method: "linear", to go evenly to where the schedule goes on, or "constant".
-        warmup_prefix: begin the schedule after the warm-up, at its step 0; else its first steps are hidden by it.
+        scheduler_or_optimizer: the scheduler to use after the warm-up, or the optimizer.
+        warmup_factor: the factor of the initial rates at step 0.
+        warmup_iters: the number of steps of the warm-up.
+        warmup_method: "linear", to go evenly to the first rate after the warm-up, or "constant".
+        warmup_prefix: whether the scheduler begins with its step 0 after the warm-up; else it continues with step
+            `warmup_iters`, as if it had run during the warm-up.
         last_step: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        TypeError: if it is neither schedule nor optimizer.
-        ValueError: for another method, or no steps.
-        NotImplementedError: for a schedule whose rates are not known in advance.
+        TypeError: if `scheduler_or_optimizer` is neither a scheduler nor an optimizer.
+        ValueError: for another method, or a warm-up without steps.
+        NotImplementedError: for a scheduler that does not define `rate_at`.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -230,7 +231,7 @@ class WarmUpLR(LRScheduler):
         return first + (self._behind(self.warmup_iters, base, group) - first) * epoch / self.warmup_iters
 
     def _behind(self, epoch: int, base: float, group: int) -> float:
-        """The rate of the schedule, or the initial one."""
+        """The rate after the warm-up: the wrapped scheduler's at this epoch; without a scheduler, the initial rate."""
         if self._schedule is None:
             return base
         return self._schedule.rate_at(epoch - self.warmup_iters * self.warmup_prefix, base, group)

@@ -1,4 +1,4 @@
-"""Schedules that go up and down, and move the momentum the other way: `CyclicLR` and `OneCycleLR`."""
+"""`CyclicLR` and `OneCycleLR`: learning rates that rise and fall, while the momentum falls and rises."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Rates = float | list[float]
 
 
 class _WithMomentum(LRScheduler):
-    """Sets the momentum too, or the first beta of optimizers that have betas."""
+    """The base of schedulers that also set the momentum, or ``betas[0]`` of optimizers with betas."""
 
     cycle_momentum: bool
 
     def momentum_at(self, epoch: int, group: int = 0) -> float:
-        """The momentum of an epoch."""
+        """The momentum of a parameter group in an epoch."""
         raise NotImplementedError
 
     def check_momentum(self, optimizer: Optimizer) -> None:
@@ -42,19 +42,20 @@ class _WithMomentum(LRScheduler):
 
 
 class CyclicLR(_WithMomentum):
-    """Go up and down between two rates (Smith, 2017).
+    """Move the learning rate up and down between two bounds (Smith, 2017).
 
     Args:
-        optimizer: whose learning rates to set.
-        base_lr, max_lr: the bounds, each a number or one for each group.
+        optimizer: the optimizer whose learning rates to set.
+        base_lr, max_lr: the bounds, each a number or a list with one for each group.
         step_size_up, step_size_down: steps of the two halves of a cycle; the second is as long as the first by default.
         mode: "triangular"; "triangular2", which halves the height with each cycle; "exp_range", which multiplies it by
             `gamma` with each step.
-        gamma: see `mode`.
-        scale_fn: in place of a mode: the height from the number of the cycle, from 1, or of the step, from 0.
-        scale_mode: which of them: "cycle" or "iterations".
-        cycle_momentum: move the momentum the other way.
-        base_momentum, max_momentum: its bounds, each a number or one for each group.
+        gamma: the factor of the height in each step, for "exp_range".
+        scale_fn: in place of a mode: a function that returns the height for the number of the cycle, from 1, or of the
+            step, from 0.
+        scale_mode: the argument of `scale_fn`: "cycle" or "iterations".
+        cycle_momentum: move the momentum down while the rate goes up, and up while it goes down.
+        base_momentum, max_momentum: the momentum's bounds, each a number or a list with one for each group.
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
@@ -101,7 +102,7 @@ class CyclicLR(_WithMomentum):
         self.base_lrs = list(self.lows)
 
     def _height_at(self, epoch: int) -> float:
-        """How far above the lower bound, 1 for the upper one."""
+        """The height of the rate between its bounds in a step: 0 at the lower bound, 1 at the upper."""
         cycle = 1 + epoch // self.total_size
         done = epoch / self.total_size + 1 - cycle
         height = done / self.step_ratio if done <= self.step_ratio else (done - 1) / (self.step_ratio - 1)
@@ -120,24 +121,24 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """Go up once and down to much less than at first (Smith and Topin, 2018).
+    """Raise the learning rate once to `max_lr`, then lower it far below the first rate (Smith and Topin, 2018).
 
     Args:
-        optimizer: whose learning rates to set.
-        max_lr: the top, a number or one for each group.
-        total_steps: or, in its place, both of the following.
-        epochs, steps_per_epoch: whose product is the number of steps.
-        pct_start: the part of the steps that goes up.
+        optimizer: the optimizer whose learning rates to set.
+        max_lr: the highest rate, a number or a list with one for each group.
+        total_steps: the number of steps; by default, ``epochs * steps_per_epoch``.
+        epochs, steps_per_epoch: both needed without `total_steps`.
+        pct_start: the fraction of the steps in which the rate goes up.
         anneal_strategy: "cos" or "linear".
-        cycle_momentum: move the momentum the other way.
-        base_momentum, max_momentum: its bounds, each a number or one for each group.
-        div_factor: the top divided by this is where it begins.
-        final_div_factor: the beginning divided by this is where it ends.
-        three_phase: go down to where it began in as many steps as up, then on.
+        cycle_momentum: move the momentum down while the rate goes up, and up while it goes down.
+        base_momentum, max_momentum: the momentum's bounds, each a number or a list with one for each group.
+        div_factor: the first rate is ``max_lr / div_factor``.
+        final_div_factor: the last rate is the first rate divided by this.
+        three_phase: go down to the first rate in as many steps as up, then to the last rate.
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        ValueError: for settings that make no sense, and for steps beyond the last.
+        ValueError: for settings out of range, and for steps beyond the last.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
@@ -199,7 +200,7 @@ class OneCycleLR(_WithMomentum):
         return self._along(epoch, [most, least, most, most] if self.three_phase else [most, least, most])
 
     def _along(self, epoch: int, corners: list[float]) -> float:
-        """Between the corners, which are at the ends of the phases."""
+        """Interpolate between `corners`, the values at the ends of the schedule's phases, at this epoch."""
         rise = self.pct_start * self.total_steps
         ends = [0.0, rise - 1, 2 * rise - 2][: len(corners) - 1] + [self.total_steps - 1.0]
         phase = next((index for index in range(1, len(corners)) if epoch <= ends[index]), len(corners) - 1)

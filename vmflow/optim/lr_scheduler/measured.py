@@ -1,4 +1,4 @@
-"""`ReduceLROnPlateau`: go down when a measure no longer gets better."""
+"""`ReduceLROnPlateau`: reduce the learning rates when a metric no longer improves."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from .scheduler import LRScheduler, number, per_group
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Multiply the rates by `factor` when a measure has not become better for more than `patience` epochs.
+    """Multiply the learning rates by `factor` when a metric has not improved for more than `patience` epochs.
 
     Args:
-        optimizer: whose learning rates to set.
-        mode: "min" if less is better, "max" if more is.
-        factor: below 1.
-        patience: how many epochs may pass without the measure's becoming better.
-        threshold: by how much it has to become better to count.
-        threshold_mode: "rel", of the best so far, or "abs".
-        cooldown: how many epochs after going down are not counted.
-        min_lr: the lowest rate, or one for each group.
-        eps: a smaller change is not made.
+        optimizer: the optimizer whose learning rates to set.
+        mode: "min" if a smaller metric is better, "max" if a larger one is.
+        factor: the factor of the rates, below 1.
+        patience: the number of epochs in a row that may pass without improvement.
+        threshold: the least change of the metric that counts as an improvement.
+        threshold_mode: "rel" for a threshold relative to the best metric so far, or "abs".
+        cooldown: the number of epochs after a reduction that do not count as epochs without improvement.
+        min_lr: the lowest rate, or a list with one for each group.
+        eps: a rate that would change by less stays as it is.
 
     Raises:
-        TypeError: if it is no optimizer.
-        ValueError: for settings that make no sense.
+        TypeError: if `optimizer` is no optimizer.
+        ValueError: for settings out of range.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -71,11 +71,11 @@ class ReduceLROnPlateau(LRScheduler):
         self._last_lr = [number(group["lr"]) for group in optimizer.param_groups]
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        """End an epoch.
+        """Compare an epoch's metric with the best so far, and reduce the learning rates if `patience` is exceeded.
 
         Args:
-            metrics: the measure, a number or a scalar tensor, which is waited for.
-            epoch: the number of the next one, by default one more.
+            metrics: the metric, a number or a scalar tensor, which is waited for.
+            epoch: the number to set `last_epoch` to, by default one more than before.
         """
         current = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch

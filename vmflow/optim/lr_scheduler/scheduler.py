@@ -1,4 +1,4 @@
-"""`LRScheduler`: the base class of all schedules."""
+"""`LRScheduler`: the base class of all learning rate schedulers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from vmflow.autograd import no_grad
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
 
-# PyTorch's name of an argument, and OneFlow's: each class has one of them, and is called by both.
+# PyTorch's name and OneFlow's name of the same argument: a scheduler's `__init__` declares one, callers may use both.
 _NAMES: Final = ("last_epoch", "last_step")
 
 
 def with_both_names(init: Callable[..., None]) -> Callable[..., None]:
-    """`init`, which takes the number of the last epoch by either name, and OneFlow's ``verbose=``.
+    """Wrap a scheduler's `__init__` to take `last_epoch` also as `last_step`, and vice versa, and OneFlow's `verbose`.
 
     Raises:
-        TypeError: if it is given both names.
+        TypeError: if a call of the result gives both `last_epoch` and `last_step`.
     """
     if not isinstance(init, FunctionType):
         return init
@@ -41,18 +41,18 @@ def with_both_names(init: Callable[..., None]) -> Callable[..., None]:
     return named
 
 
-_VARIABLE: Final = 0x08  # of a function's flags: whether it takes further keywords
+_VARIABLE: Final = 0x08  # inspect.CO_VARKEYWORDS, the flag of functions that take ``**kwargs``
 
 
 class LRScheduler:
-    """Sets the learning rates of an optimizer's groups.  Subclasses define `get_lr`, or `rate_at`, or both.
+    """The base of schedulers, which set the learning rates of an optimizer's parameter groups at each `step`.
 
-    The optimizer's learning rates at first are kept in its groups as "initial_lr".  A learning rate that is a tensor is
-    changed in place.
+    Subclasses define `get_lr`, or `rate_at`, or both.  The groups keep their initial learning rates as "initial_lr".  A
+    learning rate that is a tensor is changed in place.
 
     Args:
-        optimizer: whose learning rates to set.
-        last_epoch: the number of the last epoch when resuming, -1 when starting.  All schedules take it by OneFlow's
+        optimizer: the optimizer whose learning rates to set.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.  All schedulers take it by OneFlow's
             name `last_step` as well, and OneFlow's `verbose`: whether to print the rates at each step.
 
     Attributes:
@@ -60,8 +60,8 @@ class LRScheduler:
         last_epoch: the number of the present epoch, counted by `step`; also called `last_step`.
 
     Raises:
-        TypeError: if it is no optimizer, or `last_epoch` no integer.
-        KeyError: when resuming with an optimizer that has no initial learning rates.
+        TypeError: if `optimizer` is no optimizer, or `last_epoch` no integer.
+        KeyError: when resuming, if a group of the optimizer has no "initial_lr".
 
     Example:
         >>> class Halving(flow.optim.lr_scheduler.LRScheduler):
@@ -73,7 +73,7 @@ class LRScheduler:
         [0.5]
     """
 
-    # The attributes that `state_dict` leaves out.
+    # The names of the attributes that `state_dict` leaves out.
     unsaved: tuple[str, ...] = ("optimizer",)
     verbose: bool = False
 
@@ -110,38 +110,39 @@ class LRScheduler:
         self.last_epoch = number
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
-        """The learning rate of an epoch, if nothing else changes it; depends on the arguments alone.
+        """Compute the learning rate of an epoch from the arguments alone, as if nothing else changed it.
 
         Args:
-            epoch: its number, from 0.
+            epoch: the number of the epoch, from 0.
             base: the initial learning rate.
-            group: the number of the group, for schedules that differ from group to group.
+            group: the number of the parameter group, for schedulers that treat groups differently.
 
         Raises:
-            NotImplementedError: for schedules that depend on earlier steps.
+            NotImplementedError: for schedulers whose rates depend on earlier steps.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr(), and no rate is known in advance")
 
     def get_lr(self) -> list[float]:
         """The learning rates of epoch `last_epoch`, one per group.
 
-        Schedules that multiply the present rate can be combined with other changes of it.
+        The base class calls `rate_at`.  Schedulers that override this method to multiply the present rates can be
+        combined with other changes of the rates.
         """
         return self.rates_at(self.last_epoch)
 
     def rates_at(self, epoch: int) -> list[float]:
-        """`rate_at` of all groups."""
+        """The learning rates of all parameter groups in an epoch, by `rate_at`."""
         return [self.rate_at(epoch, base, group) for group, base in enumerate(self.base_lrs)]
 
     def get_last_lr(self) -> list[float]:
-        """The learning rates that were set last."""
+        """The learning rates that this scheduler set last, one per group."""
         return self._last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Begin the next epoch, or the one of this number.
+        """Begin the next epoch, or the epoch of the given number, and set its learning rates.
 
         Raises:
-            NotImplementedError: if a number is given and the rate is not known from it.
+            NotImplementedError: if a number is given, and the scheduler does not define `rate_at`.
         """
         if epoch is None:
             self.last_epoch += 1
@@ -152,12 +153,12 @@ class LRScheduler:
             self.set_rates(rates)
 
     def restart(self) -> None:
-        """Begin epoch 0 again, given that the rates are the initial ones."""
+        """Begin epoch 0 again; the caller has set the optimizer's rates to the initial ones before."""
         self.last_epoch = -1
         self.step()
 
     def set_rates(self, rates: Sequence[float]) -> None:
-        """Give each group its rate."""
+        """Set the learning rate of each parameter group, and print the rates if `verbose`."""
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 with no_grad():
@@ -170,7 +171,7 @@ class LRScheduler:
                 print(f"{type(self).__name__}: epoch {self.last_epoch}, learning rate of group {position}: {rate:.4e}")
 
     def present(self) -> list[float]:
-        """The groups' learning rates, without waiting for those that are tensors."""
+        """The groups' present learning rates; for a rate that is a tensor the number last set, without waiting."""
         last: list[float] | None = getattr(self, "_last_lr", None)
         return [
             number(group["lr"]) if last is None or not isinstance(group["lr"], Tensor) else last[position]
@@ -178,7 +179,7 @@ class LRScheduler:
         ]
 
     def scaled(self, factor: float) -> list[float]:
-        """The present rates times a factor."""
+        """The groups' present learning rates times a factor."""
         return [rate * factor for rate in self.present()]
 
     def state_dict(self) -> dict[str, Any]:
@@ -192,22 +193,28 @@ class LRScheduler:
 
 
 def check_optimizer(name: str, optimizer: Any) -> None:
-    """Raise TypeError unless it is an optimizer."""
+    """Raise TypeError, with the scheduler's `name`, unless `optimizer` is an `Optimizer`."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{name}: expected an optimizer, got {type(optimizer).__name__}")
 
 
 def number(lr: float | Tensor) -> float:
-    """A learning rate as a number; waits for a tensor."""
+    """Convert a learning rate to a Python number; waits for the value of a tensor."""
     return float(lr.item()) if isinstance(lr, Tensor) else lr
 
 
 def per_group(name: str, optimizer: Optimizer, noun: str, value: Any) -> list[Any]:
-    """One value for each group: from a list or tuple of them, or the same for all.
+    """Return a list with one value for each parameter group: `value` itself if a list or tuple, else repeated.
+
+    Args:
+        name: the scheduler's name, for errors.
+        optimizer: the optimizer with the groups.
+        noun: the plural noun for the values, for errors.
+        value: a list or tuple of values, or the value of all groups.
 
     Raises:
-        TypeError: if it is no optimizer.
-        ValueError: if there are not as many as groups.
+        TypeError: if `optimizer` is no optimizer.
+        ValueError: if the list has not as many values as there are groups.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
@@ -223,5 +230,5 @@ def per_group(name: str, optimizer: Optimizer, noun: str, value: Any) -> list[An
 
 
 def _calls(value: Any) -> bool:
-    """Whether it is a function, or a list of them, which cannot be saved."""
+    """Whether an attribute is a function or a list with functions, which `state_dict` cannot save."""
     return callable(value) or (isinstance(value, list) and any([callable(item) for item in value]))
