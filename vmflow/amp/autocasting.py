@@ -195,7 +195,7 @@ def _default(device_type: str) -> DType:
 def _set(casts: Any) -> Any:
     """Set `Mode.autocast`, and return its former value.
 
-    `ContextVar.reset` would not do: its token fails in another task, and a generator may go on in another task.
+    `ContextVar.reset` would not do: its token fails in another task, and a generator may be resumed in another task.
     """
     mode = MODE.get()
     if mode.autocast is not casts:

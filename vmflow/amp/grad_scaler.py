@@ -17,7 +17,7 @@ from vmflow.optim.optimizer import Optimizer
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-# Whether an optimizer has called nothing, `unscale_` or `step` since the last `GradScaler.update`.
+# The stage of an optimizer since the last `GradScaler.update`: no call, `unscale_` was called, or `step` was called.
 _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 
 
@@ -198,9 +198,9 @@ class GradScaler:
 
     @contextmanager
     def between_updates(self) -> Iterator[None]:
-        """A block within which the scaler acts as right after `update`; its end restores the record of earlier calls.
+        """A block that begins with the scaler as right after `update`.
 
-        The record of `unscale_` and `step` calls is restored also if the block raises.
+        The end of the block restores the scaler's record of earlier `unscale_` and `step` calls, also after an error.
         """
         kept = self._stages, self._found
         self._stages, self._found = {}, {}

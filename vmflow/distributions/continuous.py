@@ -408,7 +408,7 @@ class MultivariateNormal(Distribution):
 
     @property
     def scale_tril(self) -> Tensor:
-        """The lower triangular factor of the covariance."""
+        """The lower triangular L with ``L @ L.mT`` the covariance."""
         return self._matrix if self._name == "scale_tril" else self._factor
 
     @property

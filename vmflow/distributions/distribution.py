@@ -153,7 +153,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no enumerate_support")
 
     def expand(self, batch_shape: Sequence[int]) -> Self:
-        """The same distributions with their batch expanded to this shape."""
+        """Return the same distributions with their batch expanded to `batch_shape`."""
         wanted = tuple(batch_shape)
         parameters = {
             name: getattr(self, name).expand(

@@ -352,7 +352,7 @@ class Dirichlet(Distribution):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
-            # With small concentrations all gamma samples may be 0, and their sum must not be.
+            # With small concentrations all gamma samples may be 0: keep their sum, the divisor, above 0.
             drawn = drawn.clamp(min=finfo(drawn.dtype).tiny)
             return drawn / drawn.sum(-1, keepdim=True)
 

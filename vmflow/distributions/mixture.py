@@ -16,7 +16,7 @@ from .distribution import Distribution
 
 
 class MixtureSameFamily(Distribution):
-    """A mixture of the distributions along the last dimension of a batch.
+    """A mixture of distributions: each sample comes from a component that `mixture_distribution` draws.
 
     Args:
         mixture_distribution: the distribution of the component's index, with a class for each component.

@@ -103,7 +103,7 @@ class _Numbered(_Container):
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Add several members at the end, or none, if a value is neither a module nor a tensor as the members are."""
+        """Add several members at the end; if a value has a wrong type, add none."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(f"extend: expected several to add, got {type(values).__name__}")
         for value in [_fitting(self, self._registry, value) for value in values]:

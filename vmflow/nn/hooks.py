@@ -41,7 +41,7 @@ def _of_all(place: str) -> list[tuple[int, HookOfAll]]:
 
 
 def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
-    """Add a hook to `hooks`, which are called in their order, at the end or with `prepend` at the front."""
+    """Add a hook at the end of `hooks`, whose order is that of the calls, or with `prepend` at the front."""
     handle = Handle(hooks, hook)
     if prepend:
         # A dict keeps the order of insertion: removing the older hooks and inserting them again moves them to the end.
@@ -215,13 +215,13 @@ class BackwardWatch:
         self._result_positions: list[int] = []
 
     def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Apply the first identity function to the tensors that require gradients among the positional arguments."""
+        """Return the positional arguments, with tensors passed through an identity that reports their gradients."""
         self._arguments = len(args)
         self._positions = _with_gradients(args)
         return _watched(args, self._positions, self._reached_inputs)
 
     def after(self, result: Any) -> Any:
-        """Apply the second identity function to the result's tensors that require gradients; a tensor or a tuple."""
+        """Return the module's result, with tensors passed through an identity that reports their gradients."""
         outputs = result if isinstance(result, tuple) else (result,)
         self._results = len(outputs)
         self._result_positions = _with_gradients(outputs)

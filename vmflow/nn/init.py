@@ -376,7 +376,7 @@ def trunc_normal_(
 
 @_filling
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """Fill with orthogonal rows (or columns, if there are fewer) of length `gain` (Saxe and others, 2013).
+    """Fill a weight with orthogonal rows (or columns, if there are fewer) of length `gain` (Saxe and others, 2013).
 
     The dimensions behind the first are treated as one.
 

@@ -1,4 +1,4 @@
-"""The layers of margin losses, of a single right class, of several right classes, and of embeddings."""
+"""The layers of losses with a margin: for one right class, for several right classes, and for embeddings."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 Member = TypeVar("Member")
 
 # The name of an attribute that is set on modules of which a graph was built: assigning any attribute of such a module
-# then counts as a change, after which the graph is built again.
+# then lets graphs check whether they must be built again.
 WATCHED: Final = "_watched"
 
 # The attributes of a module with the dicts of its members, and the noun for one member in errors.
@@ -148,7 +148,7 @@ class Module:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Handle:
-        """Call ``hook(module, args, result)`` after `forward`; what it returns replaces `result`, unless it is None.
+        """Call ``hook(module, args, result)`` after `forward`; a returned value other than None replaces `result`.
 
         Args:
             hook: the function to call.
@@ -782,7 +782,7 @@ class Module:
 
 def _unsplit(sbp: Any) -> Any:
     """Return an sbp, or a tuple of sbps, with broadcast in place of each split; None stays None."""
-    from vmflow.distributed.sbp import Sbp, broadcast  # imported late, since few programs need it
+    from vmflow.distributed.sbp import Sbp, broadcast  # imported here, because few programs need it
 
     if isinstance(sbp, Sbp):
         return broadcast if sbp.is_split else sbp

@@ -27,7 +27,7 @@ class _AffineNorm(RankedLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Scale by one, shift by zero."""
+        """Set all weights to 1 and all biases to 0."""
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:
@@ -235,7 +235,7 @@ class SyncBatchNorm(_BatchNorm):
                 f"{list(input.shape)}"
             )
         if self.training and not input.is_global:
-            from vmflow.distributed.process import get_world_size  # imported late, since few programs need it
+            from vmflow.distributed.process import get_world_size  # imported here, because few programs need it
 
             if get_world_size() > 1:
                 raise ValueError(

@@ -18,7 +18,7 @@ _NEVER: Final = dtypes.iinfo(dtypes.int64).max
 
 
 class _Quantization(Module):
-    """The base of these layers, with the settings of quantisation: number of bits, scheme and formula.
+    """The base of quantisation layers, with their settings: number of bits, scheme and formula.
 
     Raises:
         ValueError: if a setting is out of range.

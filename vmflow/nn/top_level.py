@@ -1,7 +1,7 @@
 """Functions of layers that PyTorch has in `torch`, too, but with other arguments or results than in `nn.functional`.
 
-`vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias first.  Functions that are the
-same in `torch` and `nn.functional` are not here.
+`vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias before the running statistics.
+Functions that are the same in `torch` and `nn.functional` are not here.
 
 The losses take the reduction as a number: 0 for none, the default, 1 for the mean, 2 for the sum.
 """
@@ -37,7 +37,7 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """`nn.functional.batch_norm`, with the weight and the bias first.
+    """`nn.functional.batch_norm`, with the weight and the bias before the running statistics.
 
     Args:
         input: (N, C, *); the result has the same shape.
@@ -68,7 +68,7 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """`nn.functional.instance_norm`, with the weight and the bias first.
+    """`nn.functional.instance_norm`, with the weight and the bias before the running statistics.
 
     Args:
         input: (N, C, L, *); the result has the same shape.

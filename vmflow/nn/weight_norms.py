@@ -22,7 +22,7 @@ Hook = TypeVar("Hook")
 
 @attrs.define(eq=False)
 class WeightNorm:
-    """The hook of `weight_norm`, called before `forward`.
+    """The hook of `weight_norm`, which computes the weight before `forward`.
 
     Attributes:
         name: the name of the weight.
@@ -67,7 +67,7 @@ def _hook(module: Module, kind: type, name: str) -> int | None:
 
 
 def _popped(kind: type[Hook], module: Module, name: str, normalization: str) -> Hook:
-    """Remove the hook of class `kind` for the weight `name` from a module and return it; raise ValueError without it."""
+    """Remove the hook of class `kind` for the weight `name` from a module and return it; without it, a ValueError."""
     number = _hook(module, kind, name)
     if number is None:
         raise ValueError(
@@ -151,7 +151,7 @@ def as_matrix(weight: Tensor, dim: int) -> Tensor:
 
 @attrs.define(eq=False)
 class SpectralNorm:
-    """The hook of `spectral_norm`, called before `forward`.
+    """The hook of `spectral_norm`, which computes the normalised weight before `forward`.
 
     Attributes:
         name: the name of the weight.
@@ -166,7 +166,7 @@ class SpectralNorm:
     dim: int
 
     def compute_weight(self, module: Module, iterate: bool) -> Tensor:
-        """Divide the weight by the present estimate of its largest singular value, with `iterate` improved before."""
+        """Divide the weight by the estimate of its largest singular value, which `iterate` improves before."""
         weight: Tensor = getattr(module, f"{self.name}_orig")
         left: Tensor = getattr(module, f"{self.name}_u")
         right: Tensor = getattr(module, f"{self.name}_v")

@@ -102,7 +102,7 @@ class Optimizer:
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._rules: dict[tuple[int, str, Device], Rule] = {}
-        # The defaults are checked even if all groups replace them, because a group that is added later may not.
+        # The defaults are checked even if all groups replace them: a group that is added later may use them.
         self.check_group({**defaults, "params": []})
         given = listed(type(self).__name__, params)
         for group in given if given and isinstance(given[0], dict) else [{"params": given}]:

@@ -261,7 +261,7 @@ def _of_reflections(tall: Tensor) -> Tensor:
 
 
 def _reflections(tall: Tensor) -> Tensor:
-    """Return the Householder vectors whose reflections give the orthogonal columns of `tall`; inverts `_of_reflections`.
+    """Return the Householder vectors from which `_of_reflections` computes the orthogonal columns of `tall`.
 
     If the columns are not orthogonal, the vectors are those of Q in the QR decomposition of `tall`.
     """

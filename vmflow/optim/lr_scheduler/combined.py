@@ -143,7 +143,7 @@ class SequentialLR(_Combined):
             )
         for chosen, again in enumerate(self._rescaled):
             if not again:
-                schedulers[chosen + 1].rates_at(0)  # raises if its learning rates are not known in advance
+                schedulers[chosen + 1].rates_at(0)  # raises NotImplementedError without `rate_at`
         self._milestones = list(milestones)
         self.restart()
         self.last_epoch = last_epoch + 1
