@@ -156,7 +156,7 @@ def clip_grad_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The old name of `clip_grad_norm_`, with the same arguments and result, and a FutureWarning.
+    """The old name of `clip_grad_norm_`, with a FutureWarning; the same arguments and result, a scalar.
 
     Raises:
         ValueError: if `norm_type` is not positive.
