@@ -49,7 +49,7 @@ class DistributedDataParallel(Module):
                 parameter.register_post_accumulate_grad_hook(_average)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the wrapped module, in training after copying the buffers of rank 0."""
+        """Call the wrapped module; in training with `broadcast_buffers`, first copy the buffers of rank 0."""
         if self._broadcast_buffers and get_world_size() > 1 and self.training:
             self._take_from_first(list(self.module.buffers()))
         return self.module(*args, **kwargs)

@@ -287,7 +287,7 @@ def orthogonal(
 ) -> Changed:
     """Parametrize a weight to have orthonormal columns, or orthonormal rows if it is wide (M. Lezcano-Casado, 2019).
 
-    If the present weight is orthogonal, its value remains.
+    If the present weight is orthogonal, its value remains, with `use_trivialization` or the map "householder".
 
     Args:
         module: the module, which is changed and returned.
