@@ -79,7 +79,7 @@ from .scopes import current_scope as current_scope, scope as scope
 from .tensors import Tensor as Tensor
 from .vm.virtual_machine import VirtualMachine as VirtualMachine, checkpoint as checkpoint, synchronize as synchronize
 
-# Second names.  Assigned, because type checkers take a name that was imported as another for a private one.
+# PyTorch's second names of dtypes.  They are assigned, because type checkers take ``import x as y`` for a private name.
 bool = bool_
 cdouble = complex128
 cfloat = complex64
@@ -222,7 +222,7 @@ if _TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded on first use: many programs never need them, and importing vmflow should take little longer than numpy.
+# Modules imported on first use: many programs need none of them, and vmflow should import almost as fast as numpy.
 _LAZY_MODULES = (
     "amp",
     "array_api",
@@ -294,7 +294,7 @@ _LAZY_NAMES = {
     "use_deterministic_algorithms": ".determinism",
 }
 
-# Functions of layers, by the module that has them: see `vmflow.nn.top_level`.
+# Layers' functions that PyTorch has at its top level, too, by the module that defines them: see `vmflow.nn.top_level`.
 _LAYER_FUNCTIONS = {
     ".nn.functional": (
         "adaptive_avg_pool1d",

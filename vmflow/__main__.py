@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code.
 
     Args:
-        arguments: of the command line, by default those of this process.
+        arguments: the words of the command line; None for those of this process.
     """
     parser = argparse.ArgumentParser(prog=_called(), description="Tools of vmflow.")
     parser.add_argument("--version", action="version", version=f"vmflow {__version__}")

@@ -12,19 +12,19 @@ from .errors import AnomalyDetected
 from .instructions.blob import Array
 from .instructions.op_call import Kernel
 
-# Ops whose results are uninitialised memory.
+# Ops whose results are uninitialised memory, where nan and inf mean nothing.
 _UNCOMPUTED: Final = ("empty",)
 
 
 class detect_anomaly:
-    """Within, an op whose result has nan or inf although its operands have none fails with `AnomalyDetected`.
+    """A block in which an op fails with `AnomalyDetected` if its result has nan or inf and its operands have none.
 
     The exception names the op, its shapes and the line that issued it, as that of every failing op does.  Backward
     passes are checked where they are issued.  Each result is read once more, so that everything takes longer.
 
     Args:
         enabled: False turns checking off in this block, also within a block that is checked.
-        check_nan: PyTorch's; False turns it off, too.
+        check_nan: PyTorch's argument; False turns checking off, too.
 
     Raises:
         AnomalyDetected: when a result made in the block is read.
@@ -50,13 +50,13 @@ class detect_anomaly:
 
 
 class set_detect_anomaly:
-    """Switch checking on or off, for this thread or task and the tasks it starts from now on; see `detect_anomaly`.
+    """Switch the check of op results for nan and inf on or off, for this thread or task and tasks it starts later.
 
-    As a context manager, switch it back at the end of the block.  Raises no errors itself.
+    As a context manager, switch the check back at the end of the block; see `detect_anomaly`.  Raises no errors itself.
 
     Args:
         mode: whether to check.
-        check_nan: PyTorch's; False switches it off, too.
+        check_nan: PyTorch's argument; False switches the check off, too.
 
     Example:
         >>> with flow.autograd.set_detect_anomaly(True):
@@ -77,7 +77,7 @@ class set_detect_anomaly:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether results of ops issued here are checked.
+    """Whether results of ops issued here are checked for nan and inf; see `detect_anomaly`.
 
     Example:
         >>> flow.is_anomaly_enabled()
@@ -87,7 +87,7 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """The same as `is_anomaly_enabled`: nan and inf are all that is checked.
+    """The same as `is_anomaly_enabled`, since vmflow's anomaly detection checks for nan and inf and nothing else.
 
     Example:
         >>> flow.is_anomaly_check_nan_enabled()
@@ -104,12 +104,12 @@ def _set(enabled: bool) -> bool:
 
 
 def checked(name: str, kernel: Kernel) -> Kernel:
-    """`kernel`, with a check of its results."""
+    """Wrap the kernel of op `name`: raise `AnomalyDetected` if finite operands give a result with nan or inf."""
     if name in _UNCOMPUTED:
         return kernel
 
     def check(*arguments: Any) -> Any:
-        # Before the kernel runs: it may write its result over an operand.
+        # Operands are checked before the kernel runs, since it may write its result over one of them.
         were_finite = all([_finite(argument) for argument in arguments[:-1]])
         result = kernel(*arguments)
         results = result if isinstance(result, tuple) else (result,)
@@ -128,6 +128,6 @@ def _finite(value: Any) -> bool:
 def _is_inexact(value: Any) -> bool:
     if isinstance(value, (float, complex)):
         return True
-    # ml_dtypes' bfloat16 is of kind "V", and numpy's functions know it all the same.
+    # ml_dtypes' bfloat16 has numpy's kind "V" like a raw type, but np.isfinite and np.isnan take it.
     array: Array = value
     return isinstance(array, (np.ndarray, np.generic)) and (array.dtype.kind in "fc" or array.dtype.name == "bfloat16")

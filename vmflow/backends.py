@@ -1,6 +1,6 @@
 """``vmflow.backends``: switches for compiled kernels and matrix products on GPUs, and PyTorch's for other libraries.
 
-PyTorch's can be read and set, since many programs do so first, and change nothing.
+PyTorch's switches (``cudnn.benchmark`` and so on) can be read and set, as many programs do, and change nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .streams.cuda import precision as _precision
 
 
 class _Backend:
-    """One library: never there."""
+    """A library of PyTorch's that vmflow never uses, such as cuDNN."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -21,22 +21,22 @@ class _Backend:
         self.allow_tf32 = False
 
     def is_available(self) -> bool:
-        """Whether it is used: False."""
+        """Whether vmflow uses the library: always False."""
         return False
 
     def is_built(self) -> bool:
-        """Whether vmflow was built with it: False."""
+        """Whether vmflow was built with the library: always False."""
         return False
 
 
 class _MatrixProducts:
-    """Matrix products on CUDA devices, including those within convolutions and layers."""
+    """Settings of matrix products on CUDA devices, including those within convolutions and layers."""
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether factors in float32 may be rounded to TensorFloat32, by default False.
+        """Whether float32 matrices may be rounded to TensorFloat32 before they are multiplied, by default False.
 
-        The same setting as that of `flow.set_float32_matmul_precision`.
+        `flow.set_float32_matmul_precision` changes the same setting.
         """
         return _precision.allows_tf32()
 
@@ -54,11 +54,11 @@ class _Cuda(_Backend):
 
 
 class _Codegen:
-    """C kernels on the CPU, made by the system's compiler while the program runs.
+    """C kernels for the CPU, compiled by the system's C compiler while the program runs.
 
     Most of them compute the same bits as numpy.  A few differ in the last digits: exp, log and ops made of them, such
-    as tanh, sigmoid and softmax, and layer norm.  A process computes these in one way from the first time on: by C
-    if the kernel was kept from an earlier process or has been waited for, else by numpy.
+    as tanh, sigmoid and softmax, and layer norm.  A process computes each of these few in one way from its first use
+    on: by C if the kernel was cached by an earlier process or has been waited for, else by numpy.
 
     One compiler runs at a time, at the lowest priority, and none in the first second, so that the program keeps its
     cores.  If a library takes more than 10 seconds, or the program waits for it, its compiler gets the usual priority.
@@ -70,7 +70,7 @@ class _Codegen:
 
     @property
     def mode(self) -> str:
-        """When C kernels are used; the first value is that of VMFLOW_JIT.
+        """When C kernels are used; at first the value of the environment variable VMFLOW_JIT.
 
         "off": never; "background" (the default): as soon as a thread has compiled them; "wait": always, so that an op
         waits until its kernel is compiled, also on an event loop.
@@ -85,22 +85,22 @@ class _Codegen:
         _switch.LOADER.mode = value
 
     def is_available(self) -> bool:
-        """Whether there is a compiler, it has not failed, and the mode is not "off"."""
+        """Whether C kernels can be compiled: a compiler exists, it has not failed, and `mode` is not "off"."""
         return _switch.describe()["problem"] is None
 
     def pending(self) -> int:
-        """How many libraries of C kernels and kernels of CUDA devices are being compiled, or wait for their turn."""
+        """How many libraries of C kernels and kernels of CUDA devices are being compiled or queued for a compiler."""
         return _switch.pending()
 
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
         """Wait until all queued kernels are compiled, and use them from now on, even where numpy has computed so far.
 
-        They are compiled at the usual priority from now on.  The calling thread blocks; in a coroutine, let another
+        Their compilers get the usual priority from now on.  The calling thread blocks; in a coroutine, let another
         thread wait: ``await asyncio.to_thread(flow.backends.codegen.wait)``.
 
         Args:
-            timeout: in seconds, for all of them; None to wait as long as it takes.
-            say: called with a sentence about the kernels before the wait, if there are any; for instance `print`.
+            timeout: in seconds, for all kernels together; None to wait as long as it takes.
+            say: called before the wait with a sentence about the queued kernels, if any; for instance `print`.
 
         Returns:
             Whether no kernel is left to compile.

@@ -1,7 +1,7 @@
 """A count of the changes to the things that graphs are built from: attributes of modules, hooks, flags, settings.
 
-A graph remembers the count at which it last compared itself with its surroundings.  As long as the count stays the
-same nothing has changed, so that a call of the graph compares one number instead of every attribute of every module.
+A graph remembers the count at which it last checked that the things it was built from are unchanged.  As long as the
+count stays the same, a call of the graph compares one number instead of every attribute of every module.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Any, Final, TypeVar
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-# In a list, which readers share.  The numbers come from an iterator, so that two threads never write the same one.
+# The count is the element of a list, which importing modules share.  Its values come from an iterator, so that changes
+# in two threads never write the same value.
 COUNT: Final[list[int]] = [0]
 
 _numbers: Final = count(1)
 
 
 def changed() -> None:
-    """Say that something has changed."""
+    """Count a change of something that graphs are built from."""
     COUNT[0] = next(_numbers)
 
 
 class Registry(dict[Key, Value]):
-    """A dict each of whose changes counts: the parameters, buffers, submodules and hooks of modules.
+    """A dict that calls `changed` at each change: for the parameters, buffers, submodules and hooks of a module.
 
-    Libraries for PyTorch change these dicts directly, and not only through `Module`.
+    Libraries for PyTorch change such dicts directly, and not only through methods of `Module`.
     """
 
     __slots__ = ()

@@ -19,12 +19,12 @@ _AS_IS: Final = object()
 
 
 class Mode:
-    """The settings under which an op is issued.  Never changed: `replace` makes another.  Raises no errors.
+    """The settings under which an op is issued.  Immutable: `replace` makes a changed copy.  Raises no errors.
 
     Attributes:
         grad: whether autograd records.
         machine: the virtual machine to issue to, None for the default one.
-        interpreter: turns an op into its outputs, None for the eager one.
+        interpreter: turns an op's call into its outputs (it runs or records the op), None for the eager one.
         device, dtype: of new tensors, None for the process-wide defaults.
         generator: of random numbers, None for the process-wide default.
         scope: gives instructions issued here its deadline and priority, None without any.
@@ -80,7 +80,7 @@ class Mode:
         self.streams = streams
 
     def within(self, module: Any) -> Mode:
-        """As `replace` with a module, but faster: it runs at every call of a module."""
+        """Copy this mode with another `module`; faster than `replace`, since it runs at every call of a module."""
         return Mode(
             self.grad,
             self.machine,
@@ -96,7 +96,7 @@ class Mode:
         )
 
     def inferring(self, scope: Scope) -> Mode:
-        """As `replace` with a scope and without gradients, but faster: it runs for every batch of a served model."""
+        """Copy this mode with `scope` and without gradients; faster than `replace`, since it runs per served batch."""
         return Mode(
             False,
             self.machine,
@@ -126,7 +126,7 @@ class Mode:
         autocast: Any = _AS_IS,
         streams: Any = _AS_IS,
     ) -> Mode:
-        """A mode that differs in these."""
+        """Copy this mode with the given settings changed."""
         return Mode(
             self.grad if grad is _AS_IS else grad,
             self.machine if machine is _AS_IS else machine,

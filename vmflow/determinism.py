@@ -1,8 +1,8 @@
 """PyTorch's switches for algorithms whose results do not change from run to run.
 
-All of vmflow's are so: sums are taken in a fixed order, and random numbers depend on the seed alone.  The same program
-computes the same bits in every run on the same machine with the same libraries, however many threads there are.  So the
-switches are remembered, and change nothing.
+All of vmflow's algorithms are deterministic: sums are taken in a fixed order, and random numbers depend on the seed
+alone.  The same program computes the same bits in every run on the same machine with the same libraries, however many
+threads there are.  So the switches are remembered, and change nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` has asked for them; results are the same either way.
+    """Whether `use_deterministic_algorithms` has asked for deterministic algorithms; vmflow always uses them.
 
     Example:
         >>> flow.are_deterministic_algorithms_enabled()
@@ -46,7 +46,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` has asked for them with ``warn_only=True``.
+    """Whether `use_deterministic_algorithms` has asked for deterministic algorithms with ``warn_only=True``.
 
     Example:
         >>> flow.is_deterministic_algorithms_warn_only_enabled()
@@ -56,10 +56,10 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """The same switch by a number or a name: 0 "default", 1 "warn", 2 "error".
+    """Set what `use_deterministic_algorithms` sets, by a number or a name: 0 "default", 1 "warn", 2 "error".
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: if `debug_mode` is neither a number nor a name.
         ValueError: for another number or name.
 
     Example:
@@ -75,7 +75,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """The number of the last setting; at first 0.
+    """The number that `set_deterministic_debug_mode` has set: 0, 1 or 2; at first 0.
 
     Example:
         >>> flow.get_deterministic_debug_mode()

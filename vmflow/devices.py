@@ -1,4 +1,4 @@
-"""`device`: a place where tensors live.  A name and an index; only `device.require` looks for the hardware."""
+"""`device`: the CPU, a GPU or another device of tensors, named by type and index; only `require` looks for hardware."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from .errors import DeviceUnavailable
 # The index of the CUDA device that "cuda" means, in each task and thread.
 CURRENT_CUDA: Final[ContextVar[int]] = ContextVar("vmflow.cuda.device", default=0)
 
-# For each open ``with device`` block of this task or thread, from the outermost on, the device of new tensors outside
-# it.  The devices cannot keep this, since each of them is one object for all tasks.
+# For each open ``with device`` block of this task or thread, from the outermost on: the default device of new tensors
+# before the block, which its end restores.  A `device` object cannot keep this, since all tasks share the object.
 _OUTER: Final[ContextVar[tuple[device | None, ...]]] = ContextVar("vmflow.outer_devices", default=())
 
 _KINDS: Final = ("cpu", "cuda", "sim", "meta")
 
 
 class device:
-    """A place where tensors live: ``device("cpu")``, ``device("cuda:1")``, ``device("cuda", 1)``.
+    """The device that a tensor's memory is on: ``device("cpu")``, ``device("cuda:1")``, ``device("cuda", 1)``.
 
-    As a block, it is the device of new tensors: ``with device("cuda"): x = zeros(3)``.
+    As a context manager, it is the device of new tensors: ``with device("cuda"): x = zeros(3)``.
 
     ``device("auto")`` is the best one available: a CUDA device if there is one, else the CPU.
 
-    Equal devices are the same object.  Naming a device is always possible; using one that is not there raises
+    Equal devices are the same object.  Naming a device is always possible; using a device that does not exist raises
     `DeviceUnavailable`.
 
     Attributes:
-        type: "cpu", "cuda", "sim" (an accelerator that is simulated, to test programs against) or "meta": tensors there
-            have shapes and dtypes and no data, and ops infer those of their results.
-        index: its number among several, 0 where there is one.
+        type: "cpu", "cuda", "sim" (a simulated accelerator, to test programs against) or "meta": meta tensors have
+            shapes and dtypes and no data, and ops infer the shapes and dtypes of their results.
+        index: the number among devices of the same type; 0 for a type with one device.
 
     Raises:
         ValueError: for an unknown type or a malformed index.
@@ -74,10 +74,10 @@ class device:
         MODE.set(MODE.get().replace(device=before))
 
     def require(self) -> None:
-        """Check that something can run here.
+        """Check that ops can run on this device.
 
         Raises:
-            DeviceUnavailable: if nothing can.  The message names the missing part and the way out.
+            DeviceUnavailable: if they cannot.  The message names the missing part and the way out.
             ValueError: for a CUDA device, if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
         """
         if self.type == "cuda":
@@ -102,7 +102,7 @@ _DEVICES: dict[tuple[str, int | None], device] = {}
 
 
 def _best(index: int | None) -> device:
-    """The best available device; found out at each call, since it depends on environment variables."""
+    """The device that "auto" means: the current CUDA device if it can be used, else the CPU."""
     from .cuda.availability import why_not_device
 
     if index is not None:
@@ -129,7 +129,7 @@ def _make(cls: type[device], name: str, index: int | None) -> device:
     if made is None:
         made = object.__new__(cls)
         made.type, made.index = key
-        # Two threads may make the same one at the same time; all must end up with one object.
+        # Two threads may make the same device at the same time; setdefault gives both of them one object.
         made = _DEVICES.setdefault(key, made)
     if index is None:
         _DEVICES[kind, None] = made

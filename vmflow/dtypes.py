@@ -1,4 +1,4 @@
-"""`dtype`: the type of elements, and the rules for the dtype of a result from those of two operands."""
+"""`dtype`: the type of a tensor's elements, and the rules by which two operands' dtypes give a result's dtype."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .context import MODE
 
-# Categories, in the order in which one outranks another in promotion.
+# Categories of dtypes in ascending order: in promotion, the higher category wins.
 BOOL: Final = 0
 INTEGER: Final = 1
 FLOATING: Final = 2
@@ -17,13 +17,13 @@ COMPLEX: Final = 3
 
 
 class dtype:
-    """An element type: ``vmflow.float32`` and so on; there is one object of each.
+    """The type of a tensor's elements: ``vmflow.float32`` and so on; there is one object of each.
 
-    Programs make none; the class raises no errors.
+    Programs use these objects and make none; the class raises no errors.
 
     Attributes:
         name: "float32" and so on.
-        numpy: the numpy dtype that holds it (bfloat16 is ml_dtypes').
+        numpy: the numpy dtype of the elements (for bfloat16, that of the package ml_dtypes).
         itemsize: bytes per element.
         category: BOOL, INTEGER, FLOATING or COMPLEX.
 
@@ -45,13 +45,13 @@ class dtype:
 
     @classmethod
     def _found_later(cls, name: str, find: Callable[[], Any], itemsize: int, category: int) -> dtype:
-        """A dtype whose numpy dtype is looked up on first use."""
+        """Make a dtype whose numpy dtype `find` returns on first use, since its library is slow to import."""
         made = cls.__new__(cls)
         made.name, made.itemsize, made.category, made._find = name, itemsize, category, find
         return made
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for attributes that are not set.
+        # Python calls this only for attributes that are not set, such as `numpy` of bfloat16 before its first use.
         if name != "numpy":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         found = self.numpy = np.dtype(self._find())
@@ -82,7 +82,7 @@ class dtype:
 
 
 def _bfloat16() -> Any:
-    import ml_dtypes  # which takes a tenth of the time that all of this package takes
+    import ml_dtypes  # imported on first use: it takes a tenth of the time that importing all of vmflow takes
 
     return ml_dtypes.bfloat16
 
@@ -125,7 +125,7 @@ _BY_NUMPY: Final = {kind.numpy: kind for kind in ALL if kind is not bfloat16}
 
 
 def is_half(d: dtype) -> bool:
-    """Whether it is floating point of sixteen bits."""
+    """Whether `d` is a 16-bit floating-point dtype: float16 or bfloat16."""
     return d is float16 or d is bfloat16
 
 
@@ -135,15 +135,15 @@ def by_name(name: str) -> dtype:
 
 
 def from_numpy(array_dtype: Any) -> dtype:
-    """The dtype of a numpy array.
+    """The vmflow dtype of a numpy dtype, or of a type that numpy converts to one, in any byte order.
 
     Raises:
-        TypeError: if there is none (strings, objects, dates, ...).
+        TypeError: if vmflow has no such dtype (strings, objects, dates, ...).
     """
     found = _BY_NUMPY.get(array_dtype) if isinstance(array_dtype, np.dtype) else None
-    if found is None:  # of another byte order, or a type, or bfloat16 for the first time
+    if found is None:  # another byte order, a type instead of a dtype, or bfloat16 before its first use
         if array_dtype == bfloat16.name:
-            return bfloat16  # of which numpy knows no name before its library is there
+            return bfloat16  # np.dtype("bfloat16") fails before ml_dtypes is imported, which registers the name
         given = np.dtype(array_dtype)
         if given.name == bfloat16.name and given == bfloat16.numpy:
             return bfloat16
@@ -164,9 +164,9 @@ def get_default_dtype() -> dtype:
 
 
 def set_default_dtype(d: dtype) -> None:
-    """Make `d`, a floating-point dtype, that of new floating-point tensors.
+    """Make `d`, a floating-point dtype, the dtype of new floating-point tensors.
 
-    Holds for this thread or task and for the tasks it starts from now on, not for others.
+    The setting holds for this thread or task and for the tasks it starts from now on, not for others.
 
     Raises:
         TypeError: if `d` is not a floating-point dtype.
@@ -182,7 +182,7 @@ def set_default_dtype(d: dtype) -> None:
 
 
 def of_scalar(kind: type) -> dtype:
-    """The dtype of a tensor made of a Python number of this type."""
+    """The dtype of a tensor made of a Python number of type `kind` (bool, int, float or complex)."""
     if issubclass(kind, bool):
         return bool_
     if issubclass(kind, int):
@@ -195,7 +195,9 @@ def of_scalar(kind: type) -> dtype:
 
 
 def promote_types(first: dtype, second: dtype) -> dtype:
-    """The smallest dtype that holds both; the higher category wins without widening, as in PyTorch.
+    """The dtype to which two dtypes promote: the one of higher category, else the smallest that holds both.
+
+    As in PyTorch, a higher category wins without widening.
 
     int64 with float16 is float16; float16 with bfloat16 is float32; uint8 with int8 is int16.
 
@@ -236,9 +238,9 @@ def _promote(first: dtype, second: dtype) -> dtype:
 
 
 def promote_unsized(tensor: dtype, other: dtype) -> dtype:
-    """The dtype of a tensor of `tensor` combined with a number or 0-d tensor of `other`.
+    """The result dtype of a tensor of dtype `tensor` with a number or 0-d tensor of dtype `other`.
 
-    The latter raises the category but never widens.
+    `other` can raise the category (integer to floating point) but never widens within a category.
     """
     if other.category <= tensor.category:
         return tensor
@@ -248,7 +250,7 @@ def promote_unsized(tensor: dtype, other: dtype) -> dtype:
 
 
 def promote_scalar(tensor: dtype, kind: type) -> dtype:
-    """The dtype of a tensor combined with a Python number of this type."""
+    """The result dtype of an op on a tensor of dtype `tensor` and a Python number of type `kind`."""
     return promote_unsized(tensor, of_scalar(kind))
 
 
@@ -308,10 +310,10 @@ class iinfo:
 
 
 def checked(name: str, given: Any) -> dtype:
-    """The dtype that a function of this name was given.
+    """Return `given` if it is a dtype; the error names the function `name`.
 
     Raises:
-        TypeError: if it is none.
+        TypeError: if `given` is no dtype.
     """
     if not isinstance(given, dtype):
         raise TypeError(f"{name}: dtype must be a vmflow dtype such as vmflow.float32, not {type(given).__name__}")

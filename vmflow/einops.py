@@ -1,12 +1,12 @@
-"""``vmflow.einops``: the functions of the package einops, which this teaches about tensors.
+"""``vmflow.einops``: the functions of the package einops, which this module extends to vmflow's tensors.
 
     from vmflow.einops import rearrange
 
     y = rearrange(x, "batch (height h) -> (batch height) h", h=4)
 
-einops looks for the frameworks that it knows by itself.  It learns of vmflow by the first use of a name in here, or by
-`register`; after that its functions may also be called as ``einops.rearrange`` and so on.  The package is imported on
-first use, and must be installed.
+einops itself does not know vmflow.  The first use of a name of this module, or `register`, makes vmflow known to it;
+after that its functions may also be called as ``einops.rearrange`` and so on.  einops is imported on first use, and
+must be installed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from vmflow.tensors import Tensor as _Tensor
 
 _NAMES = ("EinopsError", "asnumpy", "einsum", "pack", "parse_shape", "rearrange", "reduce", "repeat", "unpack")
 
-# einops looks through the subclasses of its own class; this reference keeps ours alive.
+# einops finds backends among the subclasses of its AbstractBackend; this reference keeps vmflow's subclass alive.
 _backend: type | None = None
 
 
 def register() -> None:
-    """Let einops know of vmflow's tensors; a second time does nothing.
+    """Register vmflow as a backend of einops, so that its functions take vmflow's tensors; a second call does nothing.
 
     Raises:
         ImportError: if the package einops is not installed.
@@ -47,7 +47,7 @@ def _library() -> Any:
 
 
 class _Methods:
-    """The methods that einops calls on a framework."""
+    """The methods that einops calls on a framework's backend, for vmflow's tensors."""
 
     def is_appropriate_type(self, tensor: object) -> bool:
         return isinstance(tensor, _Tensor)
@@ -79,7 +79,7 @@ class _Methods:
         return functions[operation](x, tuple(axes))
 
     def add_axes(self, x: _Tensor, n_axes: int, pos2len: dict[int, int]) -> _Tensor:
-        """With new dimensions, along which nothing is copied."""
+        """Insert dimensions of size ``pos2len[i]`` at positions i, as a broadcast view without copies."""
         for position in sorted(pos2len):
             x = _vmflow.unsqueeze(x, position)
         return _vmflow.broadcast_to(x, tuple([pos2len.get(axis, x.shape[axis]) for axis in range(n_axes)]))

@@ -1,4 +1,4 @@
-"""``vmflow.env``: which of the program's ranks this is, under OneFlow's names.
+"""``vmflow.env``: the rank of this process and the number of ranks, under OneFlow's names.
 
 A launcher sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them, the program is rank 0 of 1.
 """
@@ -14,7 +14,7 @@ from .distributed.process import (
 
 
 def get_node_size() -> int:
-    """How many hosts there are, each of which has as many ranks as this one.
+    """How many hosts run the program: the world size divided by the ranks of this host, rounded up.
 
     Example:
         >>> flow.env.get_node_size()
@@ -25,7 +25,7 @@ def get_node_size() -> int:
 
 
 def is_multi_client() -> bool:
-    """Whether every rank runs the program itself; always true, for programs of OneFlow that ask.
+    """Whether every rank runs the whole program itself, as OneFlow's multi-client mode does; always True.
 
     Example:
         >>> flow.env.is_multi_client()

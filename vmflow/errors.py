@@ -2,31 +2,31 @@
 
     Exception
      +-- RuntimeError
-     |    +-- InternalError            vmflow contradicts itself: please report it, with the story it prints
+     |    +-- InternalError            vmflow contradicts itself: please report it, with the story in its message
      |    +-- VirtualMachineClosed     work was issued to a machine that has been closed
      |    +-- DeviceUnavailable        the device does not exist here, or its library is not installed
      |    +-- DeviceLost               the device stopped working
      |    +-- DeviceDeadlock           the host waits for something that a device can never come to
      |    +-- Cancelled                work was dropped because its scope was cancelled
      |    +-- CollectiveError          ranks could not exchange arrays
-     |    |    +-- CollectiveMismatch  they wanted different things
-     |    |    +-- PeerLost            one of them has ended, or could not compute its part
-     |    |    +-- CollectiveCancelled one of them was left by an exception
-     |    +-- SimulationDeadlock       no rank of a simulation can go on
-     |    +-- LinAlgError              a matrix has no inverse, or no factors of the kind wanted
+     |    |    +-- CollectiveMismatch  ranks called different collectives
+     |    |    +-- PeerLost            a rank has ended, or could not compute its part
+     |    |    +-- CollectiveCancelled a rank left its communication scope by an exception
+     |    +-- SimulationDeadlock       every rank of a simulation waits for another rank
+     |    +-- LinAlgError              a matrix has no inverse, or no factors of the requested kind
      |    +-- RaceDetected             two accesses to one memory were not ordered: please report it
      +-- TimeoutError
      |    +-- CollectiveTimeout        a rank did not come in time
      |    +-- DeadlineExceeded         work was dropped because the deadline of its scope had passed
      +-- MemoryError
-     |    +-- OutOfMemory              a device has no room for a result
+     |    +-- OutOfMemory              a device has no memory left for a result
      +-- ArithmeticError
      |    +-- FloatingPointError
      |         +-- AnomalyDetected     an op made nan or inf out of finite numbers, under `detect_anomaly`
      +-- Warning
           +-- RuntimeWarning
                +-- BlockingCallWarning a blocking read on a running event loop's thread
-               +-- BackPressureWarning a coroutine issues more than can be done, and never awaits
+               +-- BackPressureWarning a coroutine issues ops faster than they are computed, and never awaits
                +-- BroadcastWarning    an op of global tensors is computed as a whole on every rank
 
 A caller's mistake raises the built-in ValueError, TypeError, IndexError or RuntimeError that a PyTorch user expects, at
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 
 class InternalError(RuntimeError):
-    """vmflow contradicts itself.  Please report it, with the story in the message.
+    """vmflow's own state is contradictory: a bug.  Please report it with the message, which lists recent events.
 
     Example:
         >>> issubclass(flow.InternalError, RuntimeError)
@@ -46,7 +46,7 @@ class InternalError(RuntimeError):
 
 
 class VirtualMachineClosed(RuntimeError):
-    """Work was dropped because, or issued after, its virtual machine was closed.
+    """An op was issued to a closed virtual machine, or dropped because its machine was closed.
 
     Example:
         >>> issubclass(flow.VirtualMachineClosed, RuntimeError)
@@ -85,7 +85,7 @@ class DeviceDeadlock(RuntimeError):
 
 
 class CollectiveError(RuntimeError):
-    """Ranks could not exchange arrays.
+    """Ranks could not exchange arrays: the base class of the errors of collectives.
 
     Example:
         >>> issubclass(flow.distributed.PeerLost, flow.distributed.CollectiveError)
@@ -94,7 +94,7 @@ class CollectiveError(RuntimeError):
 
 
 class CollectiveMismatch(CollectiveError):
-    """Ranks called different collectives at the same place in the order; the message has both ranks' lines.
+    """Two ranks' n-th collective calls differ in kind or arguments; the message has the source lines of both calls.
 
     Example:
         >>> issubclass(flow.distributed.CollectiveMismatch, flow.distributed.CollectiveError)
@@ -103,7 +103,7 @@ class CollectiveMismatch(CollectiveError):
 
 
 class PeerLost(CollectiveError):
-    """A rank of the group has ended, or could not compute its part; the message names it.
+    """A rank of the process group has ended, or could not compute its part of a collective; the message names it.
 
     Example:
         >>> issubclass(flow.distributed.PeerLost, RuntimeError)
@@ -112,7 +112,7 @@ class PeerLost(CollectiveError):
 
 
 class CollectiveCancelled(CollectiveError):
-    """A rank of the group has left the communication scope by an exception, which is in the message.
+    """A rank of the process group has left the communication scope by an exception, which the message contains.
 
     Example:
         >>> issubclass(flow.distributed.CollectiveCancelled, flow.distributed.CollectiveError)
@@ -121,7 +121,7 @@ class CollectiveCancelled(CollectiveError):
 
 
 class CollectiveTimeout(CollectiveError, TimeoutError):
-    """A rank of the group did not come in time; the message names it, and the ranks and lines that wait for it.
+    """A rank did not join a collective in time; the message names it, and the ranks and source lines that wait for it.
 
     Example:
         >>> issubclass(flow.distributed.CollectiveTimeout, TimeoutError)
@@ -130,7 +130,7 @@ class CollectiveTimeout(CollectiveError, TimeoutError):
 
 
 class SimulationDeadlock(RuntimeError):
-    """No rank of a simulation can go on; the message lists the calls in which they wait.
+    """Every rank of a simulation waits for another rank; the message lists the calls in which they wait.
 
     Example:
         >>> issubclass(flow.distributed.SimulationDeadlock, RuntimeError)
@@ -139,7 +139,7 @@ class SimulationDeadlock(RuntimeError):
 
 
 class LinAlgError(RuntimeError):
-    """A matrix has no inverse, or no factors of the kind that was wanted; the message names the op.
+    """A matrix has no inverse, or no factors of the requested kind; the message names the op.
 
     Example:
         >>> flow.linalg.inv(flow.zeros(2, 2)).tolist()
@@ -149,11 +149,11 @@ class LinAlgError(RuntimeError):
 
 
 class RaceDetected(RuntimeError):
-    """Two accesses to the same memory that nothing orders: a mistake of vmflow's, please report it.
+    """Two accesses to the same memory that nothing orders: a bug of vmflow's, please report it.
 
     Attributes:
-        kind: "read after write", "write after read", "write after write", "reuse of memory" (the memory got a new user
-            while the former one may still have been using it) or "use after release".
+        kind: "read after write", "write after read", "write after write", "reuse of memory" (the memory was given to a
+            new tensor while ops may still have used the former tensor) or "use after release".
         earlier, later: the two accesses, in the order in which they were launched.
 
     Example:
@@ -177,7 +177,7 @@ class RaceDetected(RuntimeError):
 
 
 class Cancelled(RuntimeError):
-    """Work was dropped before it began, because its scope was cancelled.
+    """An op was dropped before it began, because its scope was cancelled.
 
     Example:
         >>> with flow.scope() as scope:
@@ -189,7 +189,7 @@ class Cancelled(RuntimeError):
 
 
 class DeadlineExceeded(TimeoutError):
-    """Work was dropped before it began, because the deadline of its scope had passed.
+    """An op was dropped before it began, because the deadline of its scope had passed.
 
     Example:
         >>> with flow.scope(deadline=0):
@@ -203,9 +203,9 @@ class OutOfMemory(MemoryError):
     """A device has no memory left for a result.
 
     Attributes:
-        requested: bytes that were asked for.
-        limit: bytes that the device has, None if it is not known.
-        used: bytes of it that were taken.
+        requested: the bytes that the result needs.
+        limit: the bytes that the device has, None if that is not known.
+        used: the bytes of the device that were allocated.
 
     Example:
         >>> flow.OutOfMemory("no memory for 8 bytes", requested=8, limit=100, used=96).used
@@ -241,7 +241,7 @@ class BlockingCallWarning(RuntimeWarning):
 
 
 class BackPressureWarning(RuntimeWarning):
-    """A coroutine issues more work than can be done, and awaits nothing that would slow it down.
+    """A coroutine issues ops faster than they are computed, and awaits nothing that would slow it down.
 
     Example:
         >>> issubclass(flow.BackPressureWarning, RuntimeWarning)

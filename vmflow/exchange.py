@@ -1,10 +1,10 @@
 """Memory shared with other libraries: numpy's array interface, CUDA's and DLPack, in both directions.
 
-Lent memory stays alive, and is not used for anything else, as long as the borrower holds it.  Lending waits until the
-value is there and until nothing issued so far reads it, so that the borrower may read and write immediately.  Ops
-issued later are not ordered with the borrower: after an in-place op, wait for the tensor before reading the lent
-memory, and before changing it wait for the results of ops that read it.  Memory of CUDA devices is shared in the order
-of streams, without waiting: see `vmflow.cuda.exchange`.
+Lent memory stays alive, and is not reused for another tensor, as long as the borrower holds it.  Lending waits until
+the value is computed and until all ops issued so far have read it, so that the borrower may read and write immediately.
+Ops issued later are not ordered with the borrower: after an in-place op, wait for the tensor before reading the lent
+memory, and before changing the memory wait for the results of ops that read it.  Memory of CUDA devices is shared in
+the order of streams, without waiting: see `vmflow.cuda.exchange`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from .instructions.builder import physical_run
 from .ops.creation.creation import chosen_device, from_array, from_numpy, tensor
 from .tensors import Tensor
 
-# DLPack's numbers for devices (12 is "an extension's device", which no other library can look into).
+# DLPack's numbers of device types (12 is an extension's own device, whose memory no other library can access).
 _CPU: Final = (1, 0)
 _KINDS: Final = {"cpu": 1, "cuda": 2, "sim": 12}
 
 _CUDA: Final = _KINDS["cuda"]
 
-# The newest version of DLPack that is understood here.
+# The newest version of DLPack that this module understands.
 _VERSION: Final = (1, 0)
 
-# Codes of DLDataType; numpy knows no bfloat16, and gets its 16 bits as an unsigned integer.
+# Type codes of DLDataType.  numpy knows no bfloat16, so its 16 bits are passed to numpy as unsigned integers.
 _BFLOAT16: Final = 4
 _UNSIGNED: Final = 1
 
 
 class _DLTensor(ctypes.Structure):
-    """The beginning of DLPack's description of a tensor."""
+    """The first fields of DLPack's C struct ``DLTensor``, up to the dtype."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -51,7 +51,8 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-# Its offset in the struct that a capsule points to; a versioned one has version, context, deleter and flags before it.
+# By the capsule's name, the offset of DLTensor in the struct that the capsule points to: DLManagedTensor begins with
+# it, and DLManagedTensorVersioned has version, context, deleter and flags before it.
 _OFFSETS: Final = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 
@@ -59,7 +60,7 @@ _OFFSETS: Final = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 
 class _Lender:
-    """The base of a lent array: holds the memory and the lease on it."""
+    """The base object of a lent numpy array: keeps the tensor's memory alive while the borrower has the array."""
 
     __slots__ = ("__array_interface__", "_array", "_tensor")
 
@@ -70,7 +71,7 @@ class _Lender:
 
 
 def lend(tensor: Tensor) -> Array:
-    """A writable numpy array over the memory of a tensor on the CPU.
+    """Make a writable numpy array that shares the memory of a tensor on the CPU, after waiting for its value and uses.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.
@@ -81,17 +82,17 @@ def lend(tensor: Tensor) -> Array:
     blob = tensor._blob
     machine = blob.storage.machine
     if machine is not None and not machine.engine.idle():
-        # Reads that were issued and have not run must not see the borrower's writes.
+        # Ops that were issued and have not run yet must not read values that the borrower writes.
         machine.wait(physical_run(machine, lambda builder: builder.await_uses((blob,))))
     blob.storage.shared = True
-    # numpy's interfaces have no word for bfloat16: lend it as uint16, which has the same size.
+    # __array_interface__ has no type code for bfloat16: lend the array as uint16, which has the same size.
     plain = array.view(np.uint16) if tensor.dtype is dtypes.bfloat16 else array
     lent = np.asarray(_Lender(tensor.detach(), plain))
     return lent.view(array.dtype) if plain is not array else lent
 
 
 def _check_without_gradient(tensor: Tensor) -> None:
-    """Raise for a tensor with a gradient: numpy's functions take any array-like, and would lose it silently."""
+    """Raise RuntimeError for a tensor that requires a gradient, which numpy's functions would lose silently."""
     if tensor.requires_grad:
         raise RuntimeError(
             "numpy: the tensor requires a gradient, which numpy would lose; use .numpy() for a copy of the values, or "
@@ -123,16 +124,16 @@ def array_interface(tensor: Tensor) -> dict[str, Any]:
     lent = lend(tensor)
     interface: dict[str, Any] = dict(lent.__array_interface__)
     if lent.size:
-        # As an object and not as an address: the borrower then keeps the memory alive, even without the tensor.
+        # "data" is a buffer object instead of an address: the borrower then keeps the memory alive without the tensor.
         interface["data"] = lent.reshape(-1).view(np.uint8) if lent.flags.c_contiguous else _span(lent)
         interface["strides"] = lent.strides
     return interface
 
 
 def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
-    """See `Tensor.__cuda_array_interface__`; of a tensor on a CUDA device."""
+    """See `Tensor.__cuda_array_interface__`; the tensor must be on a CUDA device."""
     _check_without_gradient(tensor)
-    from .cuda import exchange  # which needs the parts of CUDA devices
+    from .cuda import exchange  # imported here, as it imports the code of CUDA devices
 
     return exchange.array_interface(tensor)
 
@@ -143,7 +144,7 @@ def call_numpy(function: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _as_arrays(given: Any) -> Any:
-    """Arguments with arrays in place of tensors, also inside of lists, tuples and dicts."""
+    """Replace tensors in arguments by numpy arrays, also inside of lists, tuples and dicts."""
     if isinstance(given, Tensor):
         return np.asarray(given)
     if type(given) in (list, tuple):
@@ -154,7 +155,7 @@ def _as_arrays(given: Any) -> Any:
 
 
 def _span(array: Array) -> Array:
-    """The bytes from the first element to the last, with the gaps between them."""
+    """View a strided array as a vector of bytes, from its first element to its last, with the gaps between them."""
     length = sum([(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)])
     first = array[(*[slice(1)] * array.ndim, ...)].reshape(1).view(np.uint8)
     return np.lib.stride_tricks.as_strided(first, (length + array.dtype.itemsize,), (1,))
@@ -208,7 +209,7 @@ def to_capsule(
 def _capsule_of(
     array: Array, device: tuple[int, int], bfloat16: bool, max_version: tuple[int, int] | None, copy: bool | None
 ) -> Any:
-    """A capsule of an array, whose memory lies on a device and whose elements may in truth be bfloat16."""
+    """Make a DLPack capsule of `array`, and put the true `device` into it, and bfloat16 for uint16 if `bfloat16`."""
     capsule = array.__dlpack__(max_version=max_version, copy=copy)
     described = _described(capsule)
     described.device_type, described.device_id = device
@@ -218,23 +219,23 @@ def _capsule_of(
 
 
 def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the shape, dtype and elements of another library's array: shares memory where it can.
+    """Make a tensor with the shape, dtype and elements of another library's array; share its memory if possible.
 
-    Memory is shared if it lies on the CPU or on a CUDA device that can be used here, may be written and has no negative
-    strides; else it is copied, on the CPU.  Exporters from before DLPack 1.0 do not say whether memory may be written:
-    theirs is copied.  As with `from_numpy`, in-place ops change the shared memory when they run.
+    Memory is shared if it is on the CPU or on a CUDA device that can be used here, is writable and has no negative
+    strides; else it is copied, on the CPU.  Exporters from before DLPack 1.0 do not say whether memory is writable, so
+    their memory is copied.  As with `from_numpy`, in-place ops change the shared memory when they run.
 
-    On a CUDA device, ops run behind the work of the owner, by streams.
+    On a CUDA device, streams order ops on the tensor after the owner's work.
 
     Args:
         x: an object with ``__dlpack__``, or an unused capsule; a capsule of a CUDA device is taken to be in the order
             of CUDA's default stream.
-        device: where the tensor is to be; None to leave it where it is, or on the CPU if it cannot be used there.
-        copy: True to copy in any case, False never to copy, None as necessary.
+        device: of the tensor; None for the device of `x`, or the CPU if that device cannot be used here.
+        copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        TypeError: if it is neither, or no dtype fits.
-        BufferError: if `copy` is False and a copy is needed, or its owner cannot export it to that device.
+        TypeError: if `x` is neither, or vmflow has no such dtype.
+        BufferError: if `copy` is False and a copy is needed, or the owner cannot export `x` to the CPU.
 
     Example:
         >>> import numpy
@@ -251,12 +252,14 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
 
 
 def from_cuda_array(x: Any) -> Tensor:
-    """A tensor that shares the memory of an object with ``__cuda_array_interface__``; ops run behind its stream.
+    """Make a tensor that shares the memory of an object with ``__cuda_array_interface__``.
+
+    Ops on the tensor are ordered after the work of the stream that the interface names.
 
     Raises:
-        TypeError: if no dtype fits.
+        TypeError: if vmflow has no such dtype.
         BufferError: if the memory is read-only, has a mask or a negative stride.
-        DeviceUnavailable: if its device cannot be used here.
+        DeviceUnavailable: if the memory's device cannot be used here.
     """
     interface = x.__cuda_array_interface__
     if interface["data"][1] or interface.get("mask") is not None:
@@ -286,7 +289,7 @@ def _taken_over(x: Any, copy: bool | None) -> Tensor:
 
 
 def _borrowed(x: Any, device: Device, copy: bool | None) -> Tensor:
-    """A tensor of memory that another library has on a CUDA device."""
+    """Make a tensor of `x`, a capsule or an object with ``__dlpack__``, whose memory is on the CUDA device `device`."""
     from .cuda import exchange
 
     if _is_capsule(x):
@@ -302,7 +305,7 @@ def _borrowed(x: Any, device: Device, copy: bool | None) -> Tensor:
 
 
 def _cuda_device_of(x: Any) -> Device | None:
-    """The CUDA device on which `x` lies; None if it lies elsewhere, or if that device cannot be used here."""
+    """The CUDA device that has the memory of `x`; None if no CUDA device has it, or that device cannot be used here."""
     if _is_capsule(x):
         described = _described(x)
         kind, index = described.device_type, described.device_id
@@ -325,7 +328,7 @@ def _is_capsule(x: Any) -> bool:
 
 
 def _requested(x: Any) -> Any:
-    """The capsule of `x`, with memory on the CPU."""
+    """Get a DLPack capsule of `x` with memory on the CPU: a copy by the exporter if `x` is on another device."""
     if _is_capsule(x):
         return x
     if tuple(map(int, x.__dlpack_device__())) == _CPU:
@@ -337,18 +340,20 @@ def _requested(x: Any) -> Any:
 
 
 def _exported(x: Any, **wishes: Any) -> Any:
-    """The capsule of `x` where it lies."""
+    """Call ``x.__dlpack__`` for a capsule on the device of `x`, without a version if the exporter takes none."""
     try:
         return x.__dlpack__(max_version=_VERSION, **wishes)
     except TypeError:
-        return x.__dlpack__(**wishes)  # from before there were versions
+        return x.__dlpack__(**wishes)  # an exporter from before DLPack 1.0, which has no argument max_version
 
 
 def _received(capsule: Any) -> tuple[Array, DType]:
-    """The array that a capsule describes, and its dtype; for numpy, bfloat16 is uint16 and all memory is the host's.
+    """Make a numpy array of a capsule, and tell the vmflow dtype of its elements.
+
+    The capsule is changed so that numpy takes it: bfloat16 becomes uint16, and the device becomes the CPU.
 
     Raises:
-        TypeError: if no dtype fits.
+        TypeError: if vmflow has no such dtype.
     """
     described = _described(capsule)
     bfloat16 = (described.code, described.bits) == (_BFLOAT16, 16)
@@ -360,7 +365,7 @@ def _received(capsule: Any) -> tuple[Array, DType]:
 
 
 class _Parcel:
-    """Hands a capsule to numpy."""
+    """An object with ``__dlpack__`` that hands a capsule to ``np.from_dlpack``, which takes no capsules."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -373,12 +378,12 @@ class _Parcel:
 
 
 def _shown(owner: Any, interface: dict[str, Any]) -> Array:
-    """A writable array that keeps its owner, of memory that may lie anywhere."""
+    """Make a writable numpy array of the memory in an array interface, on any device; the array keeps `owner` alive."""
     return np.asarray(_Shown(owner, {**interface, "data": (interface["data"][0], False)}))
 
 
 class _Shown:
-    """Shows memory to numpy."""
+    """An object with ``__array_interface__`` that numpy makes an array of; keeps the memory's owner alive."""
 
     __slots__ = ("__array_interface__", "_owner")
 
@@ -388,7 +393,11 @@ class _Shown:
 
 
 def _described(capsule: Any) -> _DLTensor:
-    """The description of a tensor that a capsule holds, which can be changed."""
+    """The `DLTensor` struct inside a DLPack capsule, not a copy: assigning its fields changes the capsule.
+
+    Raises:
+        BufferError: if `capsule` is no DLPack capsule, or was consumed already.
+    """
     interface = ctypes.pythonapi
     interface.PyCapsule_GetName.restype = ctypes.c_char_p
     interface.PyCapsule_GetName.argtypes = [ctypes.py_object]

@@ -1,10 +1,10 @@
 """``vmflow.fft``: discrete Fourier transforms, under PyTorch's names.
 
-All of them take ``norm``: which direction is divided by the number of elements, "backward" (the inverse one, the
-default), "forward", or both by its root, "ortho".  Lengths (`n`, `s`) cut off the input or add zeros behind it.  The
-n-dimensional functions transform the dimensions `dim`, by default the last ones for which `s` has a length, or all.
+All functions take ``norm``, the transforms that are divided by the number of elements: "backward" (the inverse ones,
+the default), "forward", or "ortho" (all of them, by its square root).  Lengths (`n`, `s`) cut off the input or add
+zeros at its end.  The n-dimensional functions transform the dimensions `dim`, by default the last ``len(s)``, or all.
 
-Raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for lengths
+They raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for lengths
 below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def fft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The spectrum of `input` along one dimension; complex.
+    """The discrete Fourier transform of `input` along the dimension `dim`; complex.
 
     Raises:
         TypeError: for half precision.
@@ -46,7 +46,7 @@ def fft(
 def ifft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The signal whose spectrum `input` is along one dimension; complex.
+    """The inverse discrete Fourier transform of `input` along the dimension `dim`; complex.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`.
@@ -77,7 +77,7 @@ def rfft(
 def irfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The real signal with this half of a spectrum along one dimension; `n` elements, by default ``2 * (m - 1)``.
+    """The inverse of `rfft`: the real signal of `n` elements along `dim`, by default ``2 * (m - 1)`` for m of `input`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`.
@@ -92,7 +92,9 @@ def irfft(
 def hfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The real spectrum of a signal of which one half is given; `n` elements, by default ``2 * (m - 1)``.
+    """The real spectrum of a Hermitian-symmetric signal, of which `input` is the first half along `dim`.
+
+    The spectrum has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`.
@@ -107,7 +109,7 @@ def hfft(
 def ihfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The first half, ``n // 2 + 1`` elements, of the signal whose spectrum, a real one, is given; inverts `hfft`.
+    """The inverse of `hfft`: the first half, ``n // 2 + 1`` elements, of the signal with the real spectrum `input`.
 
     Raises:
         TypeError: for complex input and half precision.

@@ -1,7 +1,7 @@
-"""Locks and forks: a forked child has only the thread that forks, so a lock that another thread had stays locked there.
+"""Locks and forks: a child has only the thread that forked, so a lock that another thread held stays locked forever.
 
-Locks of short sections are taken before a fork and given back after it in both processes: then the child finds the
-guarded data whole.
+So the locks made here are acquired before a fork and released after it in both processes: then the child finds the
+locks free and the data that they guard consistent.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import time
 import weakref
 from typing import Any, Final, TypeAlias
 
-# RLock is a function; the type of its result has no public name.
+# threading.RLock is a function; the type of its result has no public name.
 Lock: TypeAlias = Any
 
-# How long to wait for one lock, and for all of them together, in seconds; the guarded sections take microseconds.
+# Seconds to wait before a fork for one lock, and for all locks together; the guarded sections take microseconds.
 _MOMENT: Final = 0.005
 _PATIENCE: Final = 0.1
 
@@ -24,7 +24,7 @@ _held_for_fork: Final = threading.local()
 
 
 def lock_held_while_forking() -> Lock:
-    """A new reentrant lock that no other thread has when a process forks.  Its sections must be short.
+    """Make a reentrant lock that no other thread holds when the process forks.  Hold it for microseconds only.
 
     Example:
         >>> from vmflow.forking import lock_held_while_forking
@@ -43,12 +43,12 @@ def _before_fork() -> None:
     _held_for_fork.locks = held
     deadline = time.monotonic() + _PATIENCE
     while not _take(locks, held) and time.monotonic() < deadline:
-        # The thread that has the missing lock may be waiting for one of these.
+        # The thread that holds the missing lock may be waiting for one of the acquired locks: release them and retry.
         _give_back()
 
 
 def _take(locks: list[Lock], held: list[Lock]) -> bool:
-    """Take all locks, each within a moment, into `held`; returns whether all were taken."""
+    """Acquire locks, waiting up to `_MOMENT` for each; append the acquired ones to `held`; return whether all were."""
     for lock in locks:
         if lock.acquire(timeout=_MOMENT):
             held.append(lock)

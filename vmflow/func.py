@@ -1,7 +1,7 @@
 """``vmflow.func``: functions that turn a function into its derivative, by autograd.
 
 They nest: ``grad(grad(f))`` is the second derivative.  If the function uses outer tensors that require a gradient, the
-results can be differentiated by these, too.
+derivative can be differentiated by these tensors, too.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .tensors import Tensor
 
 
 def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The function that gives the gradient of `func`, which returns a single element.
+    """Make a function that computes the gradient of `func`, whose result must be a single element.
 
     Args:
-        func: returns a tensor of one element; with `has_aux`, that and anything else.
+        func: returns a tensor of one element; with `has_aux`, a pair of such a tensor and anything else.
         argnums: the positions of the arguments to differentiate by; for a tuple, the result is a tuple.
         has_aux: whether `func` returns a pair, whose second value is passed on after the gradient.
 
@@ -52,7 +52,7 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
 def grad_and_value(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad`, giving the gradient and the result of `func`.
+    """Make a function that computes the gradient and the result of `func`, as a pair; see `grad`.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `grad`.
@@ -79,10 +79,10 @@ def grad_and_value(
 
 
 def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tuple[Any, ...]:
-    """``func(*primals)``, and the function that multiplies vectors with its Jacobian from the left.
+    """Compute ``func(*primals)``, and make the function that multiplies vectors with its Jacobian from the left.
 
     Args:
-        func: from tensors to a tensor or a tuple; with `has_aux`, that and anything else.
+        func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
         primals: tensors of any shapes.
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
@@ -124,12 +124,12 @@ def jvp(
     strict: bool = False,
     has_aux: bool = False,
 ) -> tuple[Any, ...]:
-    """``func(*primals)``, and its Jacobian times the tangents; each op must be twice differentiable.
+    """Compute ``func(*primals)``, and its Jacobian times the tangents; each op must be twice differentiable.
 
     Args:
-        func: from tensors to a tensor or a tuple; with `has_aux`, that and anything else.
+        func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
         primals: tensors.
-        tangents: tensors of the same shapes.
+        tangents: tensors of the shapes of `primals`.
         strict: whether a result that does not depend on the primals is an error.
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
@@ -160,10 +160,10 @@ def jacrev(
     has_aux: bool = False,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """The function that gives the Jacobian of `func`: of each result by each chosen argument.
+    """Make a function that computes the Jacobian of `func`: the derivatives of each result by each chosen argument.
 
     Args:
-        func: returns a tensor or a tuple of tensors; with `has_aux`, that and anything else.
+        func: returns a tensor or a tuple of tensors; with `has_aux`, a pair of such a result and anything else.
         argnums: the positions of the arguments to differentiate by; for a tuple, there is a tuple for each result.
         has_aux: whether `func` returns a pair, whose second value is passed on after the Jacobian.
         chunk_size: makes no difference, since rows are computed one by one.
@@ -197,7 +197,7 @@ def jacrev(
 
 
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
-    """The function that gives the second derivatives of `func`, which returns a single element.
+    """Make a function that computes the second derivatives of `func`, which returns a single element.
 
     Raises:
         ValueError: at the call, if there is no such argument.
@@ -211,17 +211,17 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The parameters of several models of one structure, stacked, and their buffers.
+    """Stack the parameters of several models of the same structure, and their buffers.
 
     Args:
-        models: of one class, and all in training mode or none.
+        models: modules of one class, all in training mode or all in evaluation mode.
 
     Returns:
-        Two dicts by name, of tensors with a further first dimension, of the models; the stacked parameters are leaves
-        that require a gradient if all models' do.
+        Two dicts by name, of parameters and of buffers; dimension 0 of each tensor counts the models.  The stacked
+        parameters are leaves that require a gradient if the models' parameters do.
 
     Raises:
-        ValueError: if there are none; if classes, modes, names or shapes differ.
+        ValueError: if there are no models, or if their classes, modes, names or shapes differ.
 
     Example:
         >>> parameters, buffers = flow.func.stack_module_state([flow.nn.Linear(2, 3), flow.nn.Linear(2, 3)])
@@ -258,7 +258,10 @@ def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
 def _stand_ins(
     name: str, args: tuple[Any, ...], argnums: int | tuple[int, ...]
 ) -> tuple[list[Any], tuple[Tensor, ...]]:
-    """The arguments, of which the chosen ones are replaced by tensors to differentiate by; and these tensors."""
+    """Replace the arguments at `argnums` by new tensors to differentiate by; return all arguments, and the new tensors.
+
+    Errors name the function `name`.
+    """
     arguments = list(args)
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for place in places:
@@ -267,7 +270,7 @@ def _stand_ins(
         given = args[place]
         if not isinstance(given, Tensor):
             raise TypeError(f"{name}: argument {place} must be a tensor, not {type(given).__name__}")
-        # With a history of its own, the outer derivatives are to pass through it.
+        # A view keeps the argument's autograd history, so that outer derivatives pass through it.
         arguments[place] = given.view(given.shape) if given.requires_grad else given.detach().requires_grad_()
     return arguments, tuple([arguments[place] for place in places])
 
@@ -287,7 +290,10 @@ def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tu
 
 
 def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
-    """`result` without its history, if that leads to nothing but the stand-ins that this call has made."""
+    """Detach `result` if its autograd history leads only to leaves in `chosen`, which `_stand_ins` has made.
+
+    A history that leads to other tensors is kept for outer derivatives.
+    """
     own = {id(tensor._autograd) for tensor in chosen if tensor.is_leaf}
     waiting: list[Edge] = [edge_of(result)]
     seen: set[Node] = set()
@@ -305,7 +311,7 @@ def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
 
 
 def _freed_within(value: Any, chosen: tuple[Tensor, ...]) -> Any:
-    """`value` with `_freed` applied to the tensors in it, in tuples, lists and dicts."""
+    """Apply `_freed` to `value`, or to the tensors inside its tuples, lists and dicts."""
     if isinstance(value, Tensor):
         return _freed(value, chosen)
     if type(value) in (tuple, list):

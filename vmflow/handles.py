@@ -1,4 +1,4 @@
-"""`Handle`: returned when a hook is registered, to remove it."""
+"""`Handle`: the result of registering a hook, by which the hook can be removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Handle:
 
     @property
     def number(self) -> int:
-        """The hook's key among the hooks, given to no other."""
+        """The hook's key in the dict of hooks; no other hook ever gets the same number."""
         return self._number
 
     def remove(self) -> None:

@@ -30,7 +30,7 @@ _UNKNOWN: Final = "unknown"
 
 
 class Variable(NamedTuple):
-    """An environment variable."""
+    """An environment variable that vmflow reads, its default and its meaning, for `collect_info`."""
 
     name: str
     default: str
@@ -59,9 +59,9 @@ VARIABLES: Final = (
 
 
 def collect_info() -> dict[str, Any]:
-    """Versions, build, machine, devices, memory and environment, as strings, numbers, lists and dicts.
+    """Collect versions, build, machine, devices, memory and environment, as strings, numbers, lists and dicts.
 
-    None means not known, or for a memory limit not set.
+    A value is None if it is not known; a memory limit is None if none is set.
     """
     core = blas_core.loaded_core()
     return {
@@ -98,7 +98,7 @@ def collect_info() -> dict[str, Any]:
 
 
 def show_config() -> str:
-    """The same as text, for people and bug reports; ``python -m vmflow info`` prints it.
+    """The result of `collect_info` as text, for people and bug reports; ``python -m vmflow info`` prints it.
 
     Example:
         >>> flow.show_config().startswith("vmflow")
@@ -108,7 +108,7 @@ def show_config() -> str:
 
 
 def format_info(info: dict[str, Any]) -> str:
-    """The result of `collect_info`, as text."""
+    """Format `info`, a result of `collect_info`, as lines of text."""
     numpy, system, environment = info["numpy"], info["platform"], info["environment"]
     compiled = info["vmflow"]["compiled_modules"]
     core = f"yes (mypyc), {len(compiled)} modules: {', '.join(compiled)}" if compiled else "no"
@@ -157,12 +157,12 @@ def _cuda_lines(cuda: dict[str, Any]) -> list[str]:
 
 
 def compiled_modules() -> list[str]:
-    """The names of vmflow's modules that are loaded and compiled."""
+    """The names of vmflow's imported modules that are compiled extensions instead of Python files."""
     return [
         name
         for name, module in sorted(sys.modules.items())
         if name.startswith("vmflow.")
-        and not name.endswith("__mypyc")  # the library that they share
+        and not name.endswith("__mypyc")  # the shared library of mypyc's modules
         and (getattr(module, "__file__", None) or "").endswith(tuple(EXTENSION_SUFFIXES))
     ]
 
@@ -177,7 +177,7 @@ def _blas() -> str | None:
 
 def _blas_threads() -> int | None:
     try:
-        # By name, since it need not be installed, and has no type information.
+        # Imported by name, since threadpoolctl need not be installed, and has no type information.
         threadpoolctl: Any = import_module("threadpoolctl")
     except ImportError:
         return None
@@ -186,7 +186,7 @@ def _blas_threads() -> int | None:
 
 
 def _availability(name: str) -> str | None:
-    """Why the device cannot be used, which may be a malformed environment variable; None if it can."""
+    """A sentence that says why the device `name` cannot be used (or that a variable is malformed); None if it can."""
     try:
         Device(name).require()
     except (DeviceUnavailable, ValueError) as error:

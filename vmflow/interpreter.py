@@ -1,7 +1,7 @@
 """From an op and its operands to results: choose an interpreter, run the op, let autograd record it.
 
-The eager interpreter infers, makes output blobs and issues an `OpCall`.  While a graph is built, the mode has a lazy
-one, with the same methods and some more, for actions that are eager otherwise.
+The eager interpreter infers shapes and dtypes, makes blobs for the outputs and issues an `OpCall`.  While a graph is
+built, the mode has a lazy interpreter, with the same methods and further ones for actions that are not op calls.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _current_mode: Final[Callable[[], Mode]] = MODE.get
 
 
 class EagerLocalInterpreter:
-    """Submits each op to the mode's machine when it is called."""
+    """The interpreter that submits each op to the mode's virtual machine when the op is called."""
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
-        """The results, whose values are being computed."""
+        """Issue `op` and return its results, whose values may still be uncomputed."""
         blobs = _blobs(op, inputs)
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
         if plan.spread is not None:
@@ -69,7 +69,7 @@ class EagerLocalInterpreter:
         scalars: tuple[Any, ...],
         mode: Mode,
     ) -> None:
-        """Write the result into `target`'s memory."""
+        """Issue `op` so that it writes its one result into the memory of `target`."""
         blobs = _blobs(op, inputs)
         fields: TensorFields = target
         blob = fields._blob
@@ -81,7 +81,7 @@ class EagerLocalInterpreter:
             plan.spread.call_into(target, blobs, attributes, scalars)
             return
         if blob.meta.spread is not None:
-            from .distributed.global_interpreter import mixed  # which few programs need
+            from .distributed.global_interpreter import mixed  # imported here, as few programs need it
 
             raise mixed(op.name, (blob.meta, *[source.meta for source in blobs]))
         machine: VirtualMachine = mode.machine or default_machine()
@@ -91,9 +91,9 @@ class EagerLocalInterpreter:
         inline.submit(machine, stream, OpCall(call_plan, blobs, blob, scalars), mode, plan.leased)
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
-        """Another way of seeing `source`'s memory."""
+        """Return the view of `source` that `op` and `attributes` describe: a tensor on the same memory."""
         if source._blob.meta.spread is not None:
-            from .distributed.global_interpreter import global_view  # which few programs need
+            from .distributed.global_interpreter import global_view  # imported here, as few programs need it
 
             return global_view(op, source, attributes)
         return new_tensor(view_of(op, source._blob, attributes, source._blob.storage), source._lease)
@@ -104,7 +104,7 @@ _EAGER_LOCAL: Final = EagerLocalInterpreter()
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """Run ops eagerly, also while a graph is built."""
+    """A context manager in which ops run eagerly, even while a graph is built."""
     mode = _current_mode()
     if mode.interpreter is None:
         yield
@@ -119,7 +119,7 @@ def eagerly() -> Iterator[None]:
 def dispatch(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> Tensor:
-    """Run an op of one result."""
+    """Run an op that has one result by the mode's interpreter, and let autograd record it."""
     mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
@@ -135,7 +135,7 @@ def dispatch(
 def computed(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
 ) -> Tensor:
-    """The one result of an op that runs eagerly, without autograd; runs for every eager op of one result."""
+    """Issue an op of one result eagerly, without autograd; the shortest path, since nearly every eager op takes it."""
     plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
     if plan.spread is not None:
         return _computed_by_ranks(plan, blobs, attributes, scalars)
@@ -161,17 +161,17 @@ def _computed_by_ranks(
 
 
 def _plan_in(mode: Mode, plan: CallPlan) -> CallPlan:
-    """The plan as it is to be called in this mode."""
+    """The plan, with a check of its results for nan and inf if the mode asks for it."""
     return plan.replaced(checked(plan.name, plan.function)) if mode.anomaly else plan
 
 
 def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
-    """An op as a member of a chain; None if it may not be."""
+    """The op's call as a step of a fused elementwise chain; None if it cannot be fused."""
     for blob in blobs:
         if blob.storage.shared:
             return None
     if plan.step is None:
-        from .ops.chains import step_of  # which is slow to import, and no small program needs
+        from .ops.chains import step_of  # imported here, as it is slow to import and small programs do not need it
 
         plan.step = step_of(plan, attributes, tuple([blob.meta for blob in blobs])) or False
     return plan.step or None
@@ -179,7 +179,7 @@ def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step
 
 def _blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
     try:
-        if len(tensors) == 2:  # as most ops have it, without a list in between
+        if len(tensors) == 2:  # the commonest number, without the cost of a list
             one: TensorFields = tensors[0]
             other: TensorFields = tensors[1]
             return one._blob, other._blob
@@ -193,7 +193,7 @@ def _blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
 
 
 def any_requires_grad(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether one of them is `Tensor.requires_grad`, without a property's call."""
+    """Whether one of the tensors requires a gradient; reads the field behind `Tensor.requires_grad` to be fast."""
     for tensor in tensors:
         fields: TensorFields = tensor
         autograd = fields._autograd
@@ -205,7 +205,7 @@ def any_requires_grad(tensors: tuple[Tensor, ...]) -> bool:
 def dispatch_several(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> tuple[Tensor, ...]:
-    """Run an op of several results."""
+    """Run an op that has several results by the mode's interpreter, and let autograd record it."""
     mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
@@ -222,11 +222,11 @@ def dispatch_into(
     attributes: Attributes = (),
     scalars: tuple[Any, ...] = (),
 ) -> Tensor:
-    """Run an op of one result and write that into `target`, which is returned.
+    """Run an op of one result, write the result into `target`, and return `target`.
 
     Raises:
-        RuntimeError: if autograd would have to record it and cannot (see `OpNode.check_target`), or if the result does
-            not fit the target's shape and dtype.
+        RuntimeError: if autograd would have to record the op and cannot (see `OpNode.check_target`), or if the result
+            does not fit the target's shape and dtype.
 
     Example:
         >>> from vmflow.interpreter import dispatch_into
@@ -249,12 +249,12 @@ def dispatch_into(
         else:
             mode.interpreter.call_into(op, target, inputs, attributes, scalars, mode)
     except (KeyboardInterrupt, SystemExit):
-        # The instruction may have been accepted before the interrupt was raised.
+        # The machine may have accepted the instruction before the interrupt, so that the target's value changes.
         storage.version += 1
         raise
     if recorded:
-        # Before the version goes up: the backward pass is to see that the target's old values, which the op has read,
-        # are overwritten.
+        # Recorded before the version goes up: then the backward pass sees that the target's old values, which the op
+        # has read, are overwritten.
         storage.history += 1
         record(op, before, attributes, scalars, (target,), in_place=True)
         if target._base is not None:
@@ -264,7 +264,7 @@ def dispatch_into(
 
 
 def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> Tensor:
-    """Another way of seeing `source`'s memory."""
+    """Return a view of `source`, a tensor on the same memory, and let autograd record it."""
     mode = _current_mode()
     result: Tensor = (mode.interpreter or _EAGER_LOCAL).view(op, source, attributes, mode)
     if mode.grad:
@@ -276,7 +276,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 
 
 def settled_array(tensor: Tensor) -> Array:
-    """The memory of a tensor on the host that is computed, and the whole of its storage; None for any other."""
+    """The array of a computed host tensor that fills its storage in order; None for any other tensor."""
     fields: TensorFields = tensor
     blob = fields._blob
     storage = blob.storage
@@ -296,9 +296,9 @@ def _leased(output: TensorMeta) -> bool:
 def plan_of(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> OpPlan:
-    """The plan of a call; `default` is the mode's dtype.
+    """The plan of a call of `op`: output shapes and dtypes, and the kernel.  `default` is the mode's default dtype.
 
-    The op keeps its plans by operands and attributes, and checks the last one first.
+    The op caches its plans by operands' metas and attributes, and the plan used last is tried first.
     """
     count = len(blobs)
     recent = op.recent
@@ -328,12 +328,12 @@ def plan_of(
     if 1 <= count <= 2 and len(kinds) <= 1:
         op.recent = Recent(metas, attributes, kinds, default, found)
         if generation != GENERATION.number:
-            op.recent = None  # all plans were dropped meanwhile, and this one may be outdated
+            op.recent = None  # all plans were dropped meanwhile, so that `found` may be outdated
     return found
 
 
 def kernel_of(op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes) -> Kernel:
-    """The kernel that a call of an op would have."""
+    """The kernel that a call of `op` with these inputs and attributes would run."""
     return plan_of(op, _blobs(op, inputs), attributes, (), _current_mode().dtype).kernel
 
 

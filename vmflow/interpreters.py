@@ -1,6 +1,6 @@
 """The protocols of interpreters, which turn ops into results or record them.
 
-The eager one is in `interpreter`; those that record are in `vmflow.graph_mode.lazy` and `vmflow.ops.recording`.
+The eager interpreter is in `interpreter`; recording ones are in `vmflow.graph_mode.lazy` and `vmflow.ops.recording`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Interpreter(Protocol):
-    """Turns ops into results."""
+    """The methods by which calls of ops, in-place ops and views become results."""
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
@@ -40,10 +40,10 @@ class Interpreter(Protocol):
 
 
 class Recorder(Interpreter, Protocol):
-    """An interpreter that runs nothing.
+    """An interpreter that records ops instead of running them, for instance to build a graph.
 
     Attributes:
-        node: the step of the backward pass that is running, set by the pass.
+        node: the autograd node whose backward is being recorded, set by the backward pass.
     """
 
     node: Node | None

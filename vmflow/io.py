@@ -9,8 +9,8 @@ In the JSON, null, true, false, integers, floats, strings and lists stand for th
 of one key that tells its kind:
 
     {"tensor": name}                    the entry of that name
-    {"tensor": [name, "complex64"]}     the same, complex: the entry's last dimension is (real, imaginary)
-    {"tensor": [name, "bfloat16"]}      the same in an npz file, which has no word for bfloat16: the entry is uint16
+    {"tensor": [name, "complex64"]}     a complex tensor: the entry's last dimension is (real, imaginary)
+    {"tensor": [name, "bfloat16"]}      a bfloat16 tensor in an npz file, which has no such type: the entry is uint16
     {"dict": [[key, value], ...]}       a dict; keys are strings and integers
     {"tuple": [...]}                    a tuple
     {"float": "nan"}                    a float that JSON has no word for
@@ -46,10 +46,10 @@ _FORMAT: Final = 1
 
 
 def rebuild_tensor(kind: type, array: Any, requires_grad: bool, device: Device) -> Any:
-    """Undo `Tensor.__reduce__`.
+    """Unpickle a tensor: make a tensor of class `kind` from the arguments that `Tensor.__reduce__` has stored.
 
     Raises:
-        DeviceUnavailable: if it was on a device that is not here.
+        DeviceUnavailable: if the tensor was on a device that cannot be used here.
     """
     device.require()
     tensor: Any = from_array(array, device)
@@ -59,39 +59,41 @@ def rebuild_tensor(kind: type, array: Any, requires_grad: bool, device: Device) 
 
 
 def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: int | None = None) -> None:
-    """Write tensors and plain data to a file, which `load` gives back as they were.
+    """Write tensors and plain data to a file, from which `load` returns them.
 
-    It is a safetensors file, or numpy's npz if its name ends so, or if it is given open, such as `io.BytesIO`.
+    The file is a safetensors file, or numpy's npz if its name ends in ".npz" or `f` is an open file such as
+    `io.BytesIO`.
 
         vmflow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.safetensors")
 
-    The file appears whole or not at all: it is written under another name, flushed to the disk, and put in the place of
-    a former file.  The tensors of a plain state dict have its keys as their names; in nested data, the keys joined by
-    dots.
+    The file appears whole or not at all: it is written under another name, flushed to the disk, and renamed, so that it
+    replaces a former file.  In the file, a tensor's name is its key in a plain state dict; in nested data, its keys
+    joined by dots.
 
-    A tensor's values are kept, but not `requires_grad` and its history.  Tensors that are the same part of the same
-    memory are stored once, and share memory again when loaded.  Values still being computed are waited for; in a
-    coroutine, ``await vmflow.synchronize()`` first, so as not to block the event loop.
+    A tensor's values are stored, but not `requires_grad` and its autograd history.  Tensors that view the same memory
+    in the same way are stored once, and share memory again when loaded.  `save` waits for values that are still being
+    computed; in a coroutine, ``await vmflow.synchronize()`` first, so as not to block the event loop.
 
-    A graph that has been built, and that predicts, is written to a folder, with its ops and variables, so that
-    `load_graph` gives a graph that needs neither its class nor its modules.  One built for several shapes of arguments
+    A graph for prediction that has been built is written to a folder, with its ops and variables, so that `load_graph`
+    returns a graph that needs neither its class nor its modules.  A graph built for several shapes of arguments
     (see `nn.Graph.with_dynamic_input_shape`) is saved with all of them.
 
     Args:
         obj: tensors, numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of these; or an
             `nn.Graph`.
         f: the path of the file, or of the folder of a graph; or a binary file open for writing, which is written from
-            where it stands and left open.
-        global_dst_rank: the rank that writes, where there are global tensors, which are saved as whole ones; all ranks
-            call it, and the others do not wait.  `distributed.checkpoint.save` lets each rank write its parts.
+            its current position and left open.
+        global_dst_rank: the rank that writes the file if `obj` has global tensors, which are saved as whole tensors.
+            All ranks call `save`; the others do not wait for the file.  `distributed.checkpoint.save` lets each rank
+            write its parts.
 
     Raises:
-        TypeError: naming the place of a value that cannot be saved; no file is touched.
+        TypeError: for a value that cannot be saved; the message has its keys, and no file is touched.
         RuntimeError: if a graph has not been built, or trains.
-        FileExistsError: if a graph is to be saved where there is something else than a saved graph.
-        ValueError: if a list or dict contains itself, or there is a global tensor and nothing says which rank writes.
-        ImportError: if the package safetensors is not installed and the file is none for numpy.
-        OSError: if the file cannot be written; a file that was there stays.
+        FileExistsError: if `obj` is a graph and `f` exists and is no folder of a saved graph.
+        ValueError: if a list or dict contains itself, or `obj` has a global tensor and `global_dst_rank` is None.
+        ImportError: if the package safetensors is not installed and the file is no npz file.
+        OSError: if the file cannot be written; a former file is kept.
 
     Example:
         >>> import io
@@ -107,7 +109,7 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
         if isinstance(f, TextIOBase):
             raise TypeError("save: the file is open for text; open it in binary mode, 'wb'")
         described, arrays = _encoded(obj, True, global_dst_rank)
-        content = BytesIO()  # so that a value that cannot be saved leaves the file as it was
+        content = BytesIO()  # a buffer, so that an error while saving leaves the open file unchanged
         if _writes(global_dst_rank):
             _put_npz(content, arrays, described)
             f.write(content.getbuffer())
@@ -126,10 +128,10 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
 
 
 def _writes(rank: int | None) -> bool:
-    """Whether this rank writes, if this one is to."""
+    """Whether this process writes the file: always if `rank` is None, else if it is that rank."""
     if rank is None:
         return True
-    from .distributed.collectives import check_rank  # which few programs need
+    from .distributed.collectives import check_rank  # imported here, as few programs need it
     from .distributed.process import get_rank
 
     check_rank(rank)
@@ -137,7 +139,7 @@ def _writes(rank: int | None) -> bool:
 
 
 def _encoded(obj: Any, npz: bool, rank: int | None) -> tuple[str, dict[str, Array]]:
-    """The JSON, and the arrays by name, whose values are waited for."""
+    """The JSON that describes `obj`, and the arrays to store by name; waits for the tensors' values."""
     writing = _Writing(npz, rank is not None)
     root = writing.encode(obj, (), ())
     described = json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))
@@ -154,32 +156,33 @@ def load(
 ) -> Any:
     """Read a file that `save` has written; or any safetensors or npz file, as a dict of tensors by name.
 
-    Or a file of PyTorch's, ``.pt`` or ``.pth``, in either of the formats of ``torch.save``: tensors and parameters,
-    which share memory as they did, and numbers, strings, bytes, None, dicts, lists, tuples, sets, sizes, dtypes and
-    devices.  The pickle in it is read by a reader that runs nothing; any other object in it is an error.
+    It also reads PyTorch's files, ``.pt`` or ``.pth``, in both formats of ``torch.save``: tensors and parameters,
+    which share memory as when they were saved, and numbers, strings, bytes, None, dicts, lists, tuples, sets, sizes,
+    dtypes and devices.  Their pickle is read by a reader that runs no code; any other object in it is an error.
 
         model.load_state_dict(flow.load("model.pt"))
 
     Args:
-        f: the path of the file, or a binary file open for reading, which is read from where it stands to its end.  Its
-            first bytes tell of which kind it is.
-        map_location: the device that the tensors are put on, by default the CPU.  Or a dict, from the names of devices
-            that tensors were saved on to those that they are put on, the CPU for the others; or a function of a storage
-            on the CPU and the name of such a device, to a device, to the storage or its copy on another, or to None for
-            the CPU.  Only PyTorch's files know such names; to others it is "cpu".
+        f: the path of the file, or a binary file open for reading, which is read from its current position to its end.
+            The first bytes of the file tell its format.
+        map_location: the device that the tensors are put on, by default the CPU.  Or a dict from the names of devices
+            that tensors were saved on to the devices that they are put on, the CPU for missing names.  Or a function of
+            a storage on the CPU and the name of the device that it was saved on; it returns a device, the storage or
+            its copy on another device, or None for the CPU.  Only PyTorch's files have such names; for other files the
+            name is "cpu".
         weights_only: must be True or None.  Files hold data alone, and loading them is safe.
         mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only the parts in use
-            are read; its checksums are not compared then.  Writes to a tensor stay in memory.
-        global_src_rank: the rank that reads the file for all ranks, which all call it; the tensors are global ones,
-            broadcast over all ranks.
+            are read; checksums are not compared then.  Writes to a tensor stay in memory.
+        global_src_rank: the rank that reads the file for all ranks, each of which calls `load`; the tensors are global
+            ones, broadcast over all ranks.
 
     Raises:
-        ValueError: if the file is damaged, is no file of that kind, or holds a dtype that vmflow does not have; if the
-            arrays of a compressed file are many times as large as the file; if the pickle in it asks for more than
-            tensors and plain data; if `mmap` is asked for a file that cannot be mapped.
-        TypeError: if `f` or `map_location` is nothing of the kind.
-        DeviceUnavailable: if the device is not here.
-        OSError: if it cannot be read.
+        ValueError: if the file is damaged, has another format, or holds a dtype that vmflow does not have; if the
+            arrays of a compressed file are many times as large as the file; if the file's pickle asks for more than
+            tensors and plain data; if `mmap` is True for a file that cannot be mapped.
+        TypeError: if `f` or `map_location` is of another type.
+        DeviceUnavailable: if the device cannot be used here.
+        OSError: if the file cannot be read.
         ImportError: if the package safetensors is not installed.
 
     Example:
@@ -196,7 +199,7 @@ def load(
             "vmflow never loads; without it, tensors and plain data are loaded, also from PyTorch's files"
         )
     if global_src_rank is not None:
-        from .distributed.loading import load_for_all  # which few programs need
+        from .distributed.loading import load_for_all  # imported here, as few programs need it
 
         return load_for_all(f, global_src_rank)
     if isinstance(f, (str, os.PathLike)):
@@ -234,10 +237,10 @@ def _decoded(arrays: dict[str, Array], described: str | None, path: str, place: 
     return reading.decode_file(described)
 
 
-# A file in the folder of a graph, see `graph_mode.saving`.
+# The name of a file by which the folder of a saved graph is recognized, see `graph_mode.saving`.
 _GRAPH: Final = "job_0.json"
 
-# How many bytes of a file tell of which kind it is.
+# The number of bytes at the beginning of a file that tell its format.
 _BEGINNING: Final = 16
 
 
@@ -247,7 +250,7 @@ def _is_pickled(begin: bytes) -> bool:
 
 
 def _is_pytorch_zip(source: str | IO[bytes]) -> bool:
-    from .pytorch_files import is_pytorch_zip  # which needs much more than files of vmflow's do
+    from .pytorch_files import is_pytorch_zip  # imported here, as vmflow's own files need none of it
 
     try:
         with zipfile.ZipFile(source) as archive:
@@ -257,7 +260,7 @@ def _is_pytorch_zip(source: str | IO[bytes]) -> bool:
 
 
 def _load_pytorch(source: str | IO[bytes], content: bytes, path: str, place: Placing, mmap: bool = False) -> Any:
-    """The object in a file of PyTorch's: a zip archive, or else of this content."""
+    """Load the object in a PyTorch file: from `content` if it is a pickle, else from the zip archive `source`."""
     from .pytorch_files import MAGIC, load_old, load_zip
 
     if not _is_pickled(content):
@@ -270,17 +273,17 @@ def _load_pytorch(source: str | IO[bytes], content: bytes, path: str, place: Pla
     return load_old(content, path, place)
 
 
-# From the memory of a tensor that is loaded, on the host, and the name of the device that it was saved on, to the
-# device that it is put on.
+# A function that chooses the device of a loaded tensor from its memory on the host and the name of the device that it
+# was saved on.
 Placing: TypeAlias = Callable[[Tensor, str], Device]
 
 
 def _placing(map_location: Any) -> Placing:
-    """The choice of devices that an argument `map_location` asks for.
+    """Make the function that chooses each loaded tensor's device from the argument `map_location` of `load`.
 
     Raises:
-        TypeError: if that names no device.
-        DeviceUnavailable: if a device is not here.
+        TypeError: if `map_location` names no device.
+        DeviceUnavailable: if a device cannot be used here.
     """
     if isinstance(map_location, dict):
         devices = {_name_of(name): location("load", device) for name, device in map_location.items()}
@@ -309,11 +312,11 @@ def _name_of(given: Any) -> str:
 
 
 def location(name: str, map_location: Any) -> Device | None:
-    """The device that an argument `map_location` asks for, if it does.
+    """Convert an argument `map_location`, a device or its name, to a device; None stays None.  Errors name `name`.
 
     Raises:
-        TypeError: if that names no device.
-        DeviceUnavailable: if the device is not here.
+        TypeError: if `map_location` names no device.
+        DeviceUnavailable: if the device cannot be used here.
     """
     if map_location is None:
         return None
@@ -344,14 +347,14 @@ def _library() -> Any:
 
 
 class _Writing:
-    """Turns an object into JSON, and collects the tensors in it.
+    """Turns an object into the JSON that describes it, and collects the tensors in the object.
 
     Args:
-        npz: whether for an npz file.
-        whole: whether global tensors are put together; else there may be none.
+        npz: whether the file is an npz file instead of a safetensors file.
+        whole: whether global tensors are gathered to whole ones; otherwise a global tensor is an error.
 
     Attributes:
-        entries: for each name, a function that gives the array to store.
+        entries: by the name of each tensor in the file, a function that returns the array to store.
     """
 
     def __init__(self, npz: bool, whole: bool) -> None:
@@ -361,7 +364,7 @@ class _Writing:
         self._names: dict[Any, str] = {}
 
     def encode(self, value: Any, path: tuple[Any, ...], around: tuple[int, ...]) -> Any:
-        """The JSON of `value`, which is at `path`, inside the containers with these ids."""
+        """Turn `value`, at the keys `path` of the saved object and inside containers of ids `around`, into JSON."""
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
@@ -403,9 +406,9 @@ class _Writing:
         return {"tensor": [name, tensor.dtype.name] if other else name}
 
     def _unused_name(self, wanted: str) -> str:
-        # Joined by dots, different paths may give one name; and the format keeps one name for itself.
+        # Different paths may give the same name when joined by dots, and the file format reserves one name.
         if self._npz:
-            # The name of a zip file's entry would end at a null.
+            # zipfile would cut an entry's name at a null character.
             wanted = wanted.replace("\0", "?").encode(errors="replace").decode()
         name, number = wanted, 1
         while name in self.entries or name == (_KEY if self._npz else "__metadata__"):
@@ -415,7 +418,7 @@ class _Writing:
 
 
 def _stored(tensor: Tensor, npz: bool) -> Array:
-    """The values as an array that the format can hold."""
+    """A tensor's values as an array that the file format can hold: bfloat16 as uint16, complex as pairs of floats."""
     array = np.ascontiguousarray(tensor.detach()._array()).reshape(tuple(tensor.shape))
     if npz:
         return array.view(np.uint16) if tensor.dtype is dtypes.bfloat16 else array
@@ -455,7 +458,7 @@ def _put_safetensors(path: str, arrays: dict[str, Array], described: str) -> Non
 
 
 def _put_npz(path: str | IO[bytes], arrays: dict[str, Array], described: str) -> None:
-    # As numpy.savez, which cannot be given every name.
+    # Does the same as numpy.savez, whose keyword arguments do not allow every name.
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, array in [*arrays.items(), (_KEY, np.array(described))]:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -463,10 +466,10 @@ def _put_npz(path: str | IO[bytes], arrays: dict[str, Array], described: str) ->
 
 
 def _write(path: str, put: Callable[[str], None]) -> None:
-    """Write under another name in the same folder, and put it in place when it is on the disk."""
+    """Write a file atomically: `put` writes a temporary file in the same folder, which is flushed and renamed."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
-    # Made here, so that the permissions are the usual ones; the library may make its own file in place of this one.
+    # The file is created here to learn the usual permissions, since safetensors may replace it by a file with others.
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     mode = os.fstat(descriptor).st_mode & 0o777
     os.close(descriptor)
@@ -485,7 +488,7 @@ def _write(path: str, put: Callable[[str], None]) -> None:
 
 
 def flush(path: str) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -497,7 +500,7 @@ def flush(path: str) -> None:
 
 
 def _read(path: str) -> tuple[dict[str, Array], str | None]:
-    """The arrays by name, and the JSON that `save` has written about them."""
+    """Read a safetensors file: its arrays by name, and the JSON of `save` in its metadata (None if there is none)."""
     safetensors = _library()
     arrays: dict[str, Array] = {}
     try:
@@ -519,10 +522,10 @@ def _read(path: str) -> tuple[dict[str, Array], str | None]:
 
 
 def _read_opened(content: bytes, path: str) -> tuple[dict[str, Array], str | None]:
-    """As `_read`, of the content of a file of either kind; `path` is for messages."""
+    """Read arrays and JSON from the content of a safetensors or npz file; `path` is for messages."""
     if content.startswith(b"PK"):
         return _read_npz(BytesIO(content), path)
-    with tempfile.TemporaryDirectory() as folder:  # the library reads metadata of files only
+    with tempfile.TemporaryDirectory() as folder:  # safetensors reads metadata from paths only
         copy = os.path.join(folder, "content.safetensors")
         with open(copy, "wb") as file:
             file.write(content)
@@ -530,7 +533,7 @@ def _read_opened(content: bytes, path: str) -> tuple[dict[str, Array], str | Non
 
 
 def _read_npz(source: str | IO[bytes], path: str) -> tuple[dict[str, Array], str | None]:
-    """As `_read`, of an npz file; `path` is for messages."""
+    """Read an npz file: its arrays by name, and the JSON of `save` (None if there is none); `path` is for messages."""
     found: dict[str, Array] = {}
     try:
         with zipfile.ZipFile(source) as archive:
@@ -562,23 +565,24 @@ def _read_npz(source: str | IO[bytes], path: str) -> tuple[dict[str, Array], str
     return {name: np.require(array, array.dtype.newbyteorder("="), ["C", "W"]) for name, array in found.items()}, text
 
 
-# The most bytes that the arrays of an npz file may have together: this number, or this many times the file's size.
+# The most bytes that the arrays of an npz file may have together: the larger of `_MOST_UNPACKED` and `_MOST_GROWTH`
+# times the file's size, so that a small file cannot take all memory.
 _MOST_UNPACKED: Final = 1 << 30
 _MOST_GROWTH: Final = 100
 
-# The most bytes that an array may have, counting sizes of 0 as 1; and the most dimensions.
+# The most bytes that an array in a file may have (counting sizes of 0 as 1), and the most dimensions.
 _MOST_BYTES: Final = 1 << 62
 _MOST_DIMENSIONS: Final = 32
 
 # The widest type of elements that a tensor can have.
 _WIDEST: Final = np.dtype(np.complex128)
 
-# Bytes that are read at a time.
+# The number of bytes that are read from a file entry at a time.
 _CHUNK: Final = 1 << 20
 
 
 def _check_growth(archive: zipfile.ZipFile) -> None:
-    """Raise ValueError if the entries of an archive could not be in it, or are many times as large as it is."""
+    """Raise ValueError if a zip archive's entries claim more bytes than it has, or unpack to many times its size."""
     assert archive.fp is not None
     begin = archive.fp.tell()
     size = archive.fp.seek(0, os.SEEK_END)
@@ -596,7 +600,7 @@ def _check_growth(archive: zipfile.ZipFile) -> None:
 
 
 def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
-    """An array, which gets memory only if the entry has just as many bytes as its header says."""
+    """Read an array from an npz file's entry; memory is allocated only if the entry's size matches its header."""
     with archive.open(entry) as content:
         version = np.lib.format.read_magic(content)
         if version not in ((1, 0), (2, 0)):
@@ -619,15 +623,15 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
                 raise EOFError(f"{entry.filename!r} ends after {done} bytes of {nbytes}")
             view[done : done + len(part)] = part
             done += len(part)
-        content.read(1)  # at its end its checksum is compared
+        content.read(1)  # zipfile compares the checksum when it reads at the end
         return np.ndarray(shape, dtype, memory, order="F" if fortran else "C")
 
 
 def _declared_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """How many bytes an array takes.
+    """The number of bytes of an array that a file declares as having `shape` and `dtype`; errors name the entry `name`.
 
     Raises:
-        ValueError: if there are no such arrays, or if it holds Python objects, which would be pickled.
+        ValueError: if no array can have the shape, or if it holds Python objects, which would be pickled.
     """
     if dtype.hasobject:
         raise ValueError(f"{name!r} holds Python objects, which are never unpickled")
@@ -652,7 +656,7 @@ class _Reading:
         self._tensors: dict[tuple[str, str], Tensor] = {}
 
     def decode_file(self, described: str) -> Any:
-        """The object; `described` is the JSON."""
+        """Decode the whole saved object from `described`, the JSON text in the file."""
         try:
             content = json.loads(described, parse_constant=self._refuse_constant)
             if not isinstance(content, dict) or content.keys() != {"format", "root"}:
@@ -669,7 +673,7 @@ class _Reading:
             raise self._damaged("its description is nested too deeply") from None
 
     def decode(self, value: Any) -> Any:
-        """The object that a piece of JSON describes."""
+        """Decode the object that a part of the parsed JSON describes, with the objects inside it."""
         if isinstance(value, list):
             return [self.decode(item) for item in value]
         if not isinstance(value, dict):
@@ -715,7 +719,7 @@ class _Reading:
         raise self._damaged(f"{str(content)[:80]} names no tensor")
 
     def tensor(self, name: str, seen_as: str = "") -> Tensor:
-        """The tensor of an entry, perhaps with its last dimension seen as complex numbers."""
+        """Make the tensor of the entry `name`, its array read as the dtype `seen_as` (complex or bfloat16) if given."""
         key = (name, seen_as)
         found = self._tensors.get(key)
         if found is not None:

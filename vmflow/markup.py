@@ -1,6 +1,6 @@
-"""HTML and SVG for notebooks: tables, trees and drawings of layers, from plain data.  All text is escaped.
+"""HTML and SVG for notebooks: tables, folding trees and layered graph drawings, from plain data.  All text is escaped.
 
-The methods ``_repr_html_`` call it.  It is imported with the first of these calls.
+The methods ``_repr_html_`` call this module, which is imported at the first such call.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ class Tree(NamedTuple):
     """A node of a tree that can be folded.
 
     Attributes:
-        name: shown first, in monospace.
-        note: shown behind the name, in grey.
-        children: below it.
+        name: the node's text, shown in monospace.
+        note: shown after the name, in grey.
+        children: the nodes below this node.
     """
 
     name: str
@@ -26,12 +26,12 @@ class Tree(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A box of a drawing.
+    """A box of a graph drawing.
 
     Attributes:
-        name: unique in the drawing.
-        label: its lines.
-        round: whether its ends are round.
+        name: unique in the drawing; edges refer to it.
+        label: the lines of text in the box.
+        round: whether the box has round ends.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An arrow of a drawing.
+    """An arrow of a graph drawing.
 
     Attributes:
         source, target: names of nodes.
@@ -58,7 +58,7 @@ class Edge(NamedTuple):
 
 
 def stacked(*parts: str) -> str:
-    """Parts of HTML, one below the other."""
+    """Put parts of HTML one below the other."""
     return "<div>" + "".join(parts) + "</div>"
 
 
@@ -73,7 +73,7 @@ def preformatted(text: str) -> str:
 
 
 def scrolling(inner: str) -> str:
-    """HTML that is wider than the page, with a scroll bar."""
+    """Wrap HTML that may be wider than the page in a box with a scroll bar."""
     return f'<div style="overflow-x:auto">{inner}</div>'
 
 
@@ -91,7 +91,7 @@ def table(rows: Iterable[Iterable[object]], headings: Sequence[str] = (), captio
 
 
 def folding(tree: Tree, depth: int = 2) -> str:
-    """A tree whose nodes can be folded; those above `depth` are open."""
+    """The HTML of a tree whose nodes can be folded; nodes of fewer than `depth` levels below the root are open."""
     text = f'<code>{escape(tree.name)}</code> <span style="opacity:0.6">{escape(tree.note)}</span>'
     if not tree.children:
         return f'<div style="margin-left:1.2em">{text}</div>'
@@ -109,15 +109,16 @@ _LINE: Final = 15
 _PADDING: Final = 8
 _GAP: Final = 18
 _BETWEEN_LAYERS: Final = 34
-# Characters of a line of a label; all of it is in the tooltip.
+# The most characters of a label's line that are drawn; the tooltip has the whole label.
 _LONGEST: Final = 56
-# An edge that passes a layer has a place there, unless there would be more of these places than this.
+# An edge over several layers gets a place in each layer between its ends, which keeps it clear of boxes.  If all
+# edges together would need more places than this, they are drawn straight.
 _MOST_PLACES: Final = 20_000
 _SWEEPS: Final = 4
 
 
 class _Place:
-    """A node's place in a layer, or an edge's on its way through a layer."""
+    """The rectangle in a layer of a drawing that a node takes, or, for `node` None, an edge that crosses the layer."""
 
     __slots__ = ("above", "below", "height", "node", "width", "x", "y")
 
@@ -141,9 +142,9 @@ def drawing(title: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> str:
     Edges that would close a circle point up, at the side, and are dashed.
 
     Args:
-        title: of the image.
-        nodes: in an order in which most edges point forward.
-        edges: between these nodes.
+        title: the image's title.
+        nodes: the boxes, in an order in which most edges point forward.
+        edges: the arrows between the nodes.
     """
     levels, forward = _levels(nodes, edges)
     places = {node.name: _Place(node) for node in nodes}
@@ -174,7 +175,7 @@ def drawing(title: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> str:
 
 
 def _levels(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[dict[str, int], list[Edge]]:
-    """The layer of each node, and the edges that point down; those to nodes above close a circle."""
+    """Assign a layer to each node; return the layers by node name, and the edges that point down."""
     leaving: dict[str, list[Edge]] = {node.name: [] for node in nodes}
     waits = dict.fromkeys(leaving, 0)
     for edge in edges:
@@ -186,7 +187,7 @@ def _levels(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[dict[str, int
     ready = [node.name for node in nodes if not waits[node.name]]
     rest = iter([node.name for node in nodes])
     while len(levels) < len(nodes):
-        # Where every node waits for another there is a circle, which is cut above the earliest node.
+        # If every remaining node has an edge from another one, there is a cycle; it is cut above the earliest node.
         name = ready.pop(0) if ready else next(name for name in rest if name not in levels)
         levels[name] = lowest[name]
         for edge in leaving[name]:
@@ -207,7 +208,7 @@ def _levels(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[dict[str, int
 def _route(
     edge: Edge, levels: dict[str, int], places: dict[str, _Place], layers: list[list[_Place]], passing: bool
 ) -> list[_Place]:
-    """The places from the source to the target of an edge, with one in each layer between, if it is `passing` them."""
+    """The places from an edge's source to its target; if `passing`, with a new place in each layer between them."""
     route = [places[edge.source]]
     if passing:
         for level in range(levels[edge.source] + 1, levels[edge.target]):
@@ -222,7 +223,7 @@ def _route(
 
 
 def _order(layers: list[list[_Place]], downwards: bool) -> None:
-    """Sort each layer by the mean positions of its neighbours in the layer before."""
+    """Sort each layer by its nodes' mean neighbour position in the layer above (or below, if not `downwards`)."""
     position = {id(place): index for layer in layers for index, place in enumerate(layer)}
     for layer in layers if downwards else reversed(layers):
         means = {
@@ -240,7 +241,7 @@ def _mean(numbers: Sequence[float], default: float) -> float:
 
 
 def _coordinates(layers: list[list[_Place]]) -> tuple[float, float]:
-    """Set the centres of all places; returns width and height of the whole."""
+    """Set the x and y of all places' centres; return the drawing's width and height."""
     y = float(_GAP)
     for layer in layers:
         height = max([place.height for place in layer])
@@ -265,7 +266,7 @@ def _coordinates(layers: list[list[_Place]]) -> tuple[float, float]:
 
 
 def _spread(layer: list[_Place], wanted: list[float]) -> None:
-    """Place a layer near the wanted centres, in its order, without overlap."""
+    """Set the x of a layer's places near the centres `wanted`, in the layer's order and without overlap."""
     edge = float("-inf")
     for place, x in zip(layer, wanted, strict=True):
         place.x = max(x, edge + _GAP + place.width / 2)

@@ -1,6 +1,6 @@
 """PyTorch's functions about the memory of devices and its use, for every device.
 
-On the CPU only results above 64 KiB come from vmflow's allocator; smaller ones are numpy's, and are not counted.
+On the CPU only results above 64 KiB come from vmflow's allocator; numpy allocates smaller ones, which are not counted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
     """Counters of the device's allocators, summed over all virtual machines, under PyTorch's names.
 
     Among them ``allocated_bytes.all.current`` (in tensors), ``allocated_bytes.all.peak``,
-    ``reserved_bytes.all.current`` (taken from the device, in tensors or kept for reuse), ``num_alloc_retries`` (memory
-    was short, and enough came back) and ``num_ooms`` (it was short for good).  Peaks of several machines are added up
-    too, although they need not have happened together.
+    ``reserved_bytes.all.current`` (allocated on the device, in tensors or cached for reuse), ``num_alloc_retries``
+    (allocations that failed at first and then succeeded) and ``num_ooms`` (those that failed for good).  Peaks of
+    several machines are added up too, although they need not have happened at the same time.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -39,7 +39,7 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Device | str | None = None) -> int:
-    """Bytes in tensors.
+    """The number of bytes in tensors on a device.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -52,7 +52,7 @@ def memory_allocated(device: Device | str | None = None) -> int:
 
 
 def max_memory_allocated(device: Device | str | None = None) -> int:
-    """The most bytes in tensors since the program began, or since `reset_peak_memory_stats`.
+    """The most bytes in tensors on a device since the program began, or since `reset_peak_memory_stats`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -65,7 +65,7 @@ def max_memory_allocated(device: Device | str | None = None) -> int:
 
 
 def memory_reserved(device: Device | str | None = None) -> int:
-    """Bytes taken from the device, in tensors or kept for reuse.
+    """The number of bytes that vmflow has allocated on a device, in tensors or cached for reuse.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -78,7 +78,7 @@ def memory_reserved(device: Device | str | None = None) -> int:
 
 
 def reset_peak_memory_stats(device: Device | str | None = None) -> None:
-    """Let the peaks begin anew at the current values.
+    """Reset the peak values of a device's memory counters to their current values.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -94,9 +94,9 @@ def reset_peak_memory_stats(device: Device | str | None = None) -> None:
 
 
 def set_memory_limit(limit: int | None, device: Device | str | None = None) -> None:
-    """Refuse allocations that would raise the reserved bytes above `limit`; None for no limit.
+    """Limit the bytes that vmflow reserves on a device to `limit`; None for no limit.
 
-    They fail with `OutOfMemory`, after everything else was tried.
+    Allocations beyond the limit fail with `OutOfMemory`, after cached memory was freed and running ops were awaited.
 
     Raises:
         ValueError: for a negative limit.
@@ -109,10 +109,10 @@ def set_memory_limit(limit: int | None, device: Device | str | None = None) -> N
 
 
 def empty_cache(device: Device | str | None = None) -> None:
-    """Give memory kept for reuse back to the device, as far as it can be.
+    """Free a device's cached memory, as far as it is unused.
 
-    In plain code it waits for the current machine's work first.  On an event loop it does not wait, and takes memory
-    from idle machines only: ``await vmflow.synchronize()`` first.
+    In plain code this waits for the current virtual machine's work first.  On an event loop it does not wait, and frees
+    memory of idle machines only: ``await vmflow.synchronize()`` first.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.

@@ -1,7 +1,7 @@
 """Memory formats: in which order the elements of a tensor lie in memory.
 
-A tensor in ``channels_last`` is a permuted view of one whose channels come last: every op takes it, and sees the same
-shape.  Results of ops lie in order (``contiguous_format``), for any formats of the operands.
+A tensor in ``channels_last`` is a permuted view of a tensor whose channels come last: every op takes it, and sees its
+usual shape.  Results of ops are in ``contiguous_format``, for any formats of the operands.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Final
 
 
 class memory_format:
-    """An order of elements in memory: one of four objects, as in PyTorch.  Programs make none; raises no errors.
+    """An order of a tensor's elements in memory: one of four objects, as in PyTorch.
+
+    Programs use these objects and make none; raises no errors.
 
     Example:
         >>> flow.zeros(2, 3, 4, 4).to(memory_format=flow.channels_last).stride()
@@ -27,7 +29,7 @@ class memory_format:
         return f"vmflow.{self._name}"
 
     def __reduce__(self) -> str:
-        return self._name  # so that copies and unpickled ones are the same object
+        return self._name  # the name of a module attribute, so that copying and unpickling give the same object
 
 
 contiguous_format: Final = memory_format("contiguous_format")
@@ -35,22 +37,25 @@ channels_last: Final = memory_format("channels_last")
 channels_last_3d: Final = memory_format("channels_last_3d")
 preserve_format: Final = memory_format("preserve_format")
 
-# The dimensions from the one with the largest stride to that with the smallest.
+# For each format, a tensor's dimensions in memory order: from the largest stride to the smallest.
 _ORDERS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 
 def fits_rank(wanted: memory_format, rank: int) -> bool:
-    """Whether tensors of so many dimensions can have this format."""
+    """Whether a tensor of `rank` dimensions can have the memory format `wanted`."""
     order = _ORDERS.get(wanted)
     return order is None or len(order) == rank
 
 
 def order_of(name: str, rank: int, wanted: memory_format) -> tuple[int, ...] | None:
-    """The dimensions of a tensor of this format, from the slowest to the fastest; None if they are in order.
+    """The dimensions of a tensor in the format `wanted`, from the largest stride to the smallest.
+
+    Returns:
+        None if that is the order of the dimensions themselves.
 
     Raises:
         TypeError: if `wanted` is no memory format.
-        ValueError: for `preserve_format`, which is no order, or if tensors of this format have other dimensions.
+        ValueError: for `preserve_format`, which is no order, or if `wanted` is for another number of dimensions.
     """
     if not isinstance(wanted, memory_format):
         raise TypeError(f"{name}: memory_format must be one such as vmflow.channels_last, not {wanted!r}")
@@ -63,7 +68,10 @@ def order_of(name: str, rank: int, wanted: memory_format) -> tuple[int, ...] | N
 
 
 def preserved_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """The order of a tensor's dimensions in memory; None if they are in order, or there are gaps or overlaps."""
+    """The dimensions sorted from the largest stride to the smallest.
+
+    None if that is the order of the dimensions themselves, or if elements have gaps between them or overlap.
+    """
     order = tuple(sorted(range(len(shape)), key=lambda axis: (-strides[axis], -shape[axis])))
     if order == tuple(range(len(shape))) or not lies_in(order, shape, strides):
         return None
@@ -71,7 +79,10 @@ def preserved_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, 
 
 
 def lies_in(order: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements lie without gaps, with dimensions in this order; dimensions of one element may be anywhere."""
+    """Whether elements are in memory without gaps, with `order` from the slowest to the fastest dimension.
+
+    Dimensions of size 1 may be anywhere in the order.
+    """
     expected = 1
     for axis in reversed(order):
         if shape[axis] != 1:
@@ -82,5 +93,5 @@ def lies_in(order: Sequence[int], shape: Sequence[int], strides: Sequence[int]) 
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes this one."""
+    """The inverse of the permutation `order`."""
     return tuple(sorted(range(len(order)), key=lambda place: order[place]))

@@ -1,4 +1,4 @@
-"""Let a function carry a part of the mode with it: through awaits and yields, and not into its caller."""
+"""Set a part of the mode while a function runs: also after its awaits and yields, and not in its caller or consumer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-# Sets a part of the mode and returns its former value.
+# A function that sets a part of the mode, such as its scope, and returns the former value.
 Switch: TypeAlias = Callable[[Any], Any]
 
-# Called with the value that was set, and the exception that ended the call.
+# A function that is called with the value that was set, if an exception ends the wrapped call.
 LeftBy: TypeAlias = Callable[[Any, BaseException], None]
 
 
 def _nothing(value: Any, error: BaseException) -> None:
-    """It does not matter how a call ends."""
+    """The default of `left_by`: do nothing when an exception ends a call."""
 
 
 def carried(
@@ -26,12 +26,13 @@ def carried(
     make_value: Callable[[], Any],
     left_by: LeftBy = _nothing,
 ) -> Callable[Parameters, Result]:
-    """`function` (plain, coroutine, generator or async generator) with a part of the mode set while it runs.
+    """Wrap `function` (plain, coroutine, generator or async generator) to set a part of the mode while it runs.
 
     Args:
-        switch: see `Switch`.
-        make_value: makes the value to set, at each call.
-        left_by: called with the exception, if a call ends by one.
+        function: the function to wrap.
+        switch: sets the part of the mode and returns its former value.
+        make_value: called at each call of the function for the value to set.
+        left_by: called with that value and the exception, if an exception ends the call.
     """
     import inspect  # numpy has imported it already
 
@@ -83,7 +84,7 @@ def carried(
 
 
 class _Stepwise:
-    """Awaits a coroutine in a mode."""
+    """An awaitable that runs a coroutine with a part of the mode set, restored whenever the coroutine is suspended."""
 
     def __init__(self, coroutine: Any, switch: Switch, value: Any) -> None:
         self._coroutine = coroutine
@@ -95,7 +96,7 @@ class _Stepwise:
 
 
 def _step(inner: Generator[Any, Any, Any], switch: Switch, value: Any) -> Generator[Any, Any, Any]:
-    """Run a generator with the mode set while it runs, and the consumer's whenever it is suspended."""
+    """Run a generator with a part of the mode set to `value`, and restore the consumer's mode at each suspension."""
     advance: Callable[[], Any] = functools.partial(next, inner)
     try:
         while True:
@@ -125,7 +126,7 @@ def _step(inner: Generator[Any, Any, Any], switch: Switch, value: Any) -> Genera
 async def _step_async(
     inner: AsyncGenerator[Any, Any], switch: Switch, value: Any, left_by: LeftBy
 ) -> AsyncGenerator[Any, Any]:
-    """The same for an async generator."""
+    """Run an async generator with a part of the mode set to `value`; `_step` does this for plain generators."""
     step: Any = inner.__anext__()
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Changing many tensors by one instruction."""
+"""In-place updates of many tensors by one instruction, for optimizers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A change of many tensors of any shapes in place; see `MultiTensorUpdate`.  Raises no errors.
+    """An in-place update of many tensors of any shapes; see `MultiTensorUpdate`.  Raises no errors.
 
     Attributes:
         name: shown in errors.
-        kernel: called with the arrays of both.
-        inputs: read only.
-        outputs: read and written, at least one.
-        cost: estimated nanoseconds.
-        overwrites: whether the old values are not read; they may be missing.
+        kernel: called with the arrays of `inputs` and those of `outputs`.
+        inputs: tensors that are only read.
+        outputs: tensors that are read and written, at least one.
+        cost: the estimated nanoseconds of the update.
+        overwrites: whether the kernel ignores the old values of `outputs`, which then need not have been computed.
 
     Example:
         >>> from vmflow.multi_tensor import Update
@@ -44,13 +44,13 @@ class Update:
 
 
 def issue_together(updates: Sequence[Update], skip: Tensor | None = None) -> None:
-    """Run all updates in one instruction, in order, so that they happen together or not at all.
+    """Run all updates in one instruction, so that all of them happen or none.
 
-    If tensors are on several devices, there is one instruction for each.
+    If tensors are on several devices, there is one instruction for each device.
 
     Args:
-        updates: in their order.
-        skip: a tensor of one number; if it is not zero once the instruction runs, nothing is done.
+        updates: the updates, in the order in which they run.
+        skip: a tensor of one number; if it is not zero when the instruction runs, no update is done.
     """
     devices = dict.fromkeys([update.outputs[0].device for update in updates])
     for device in devices:
@@ -104,8 +104,8 @@ def issue_update(update: Update) -> None:
     try:
         issue_policy(policy, read, written, update.cost, mode)
     finally:
-        # The values that autograd has saved are overwritten now; also if Ctrl-C was raised after the instruction was
-        # accepted.
+        # The new version tells the backward pass that saved values are overwritten; also if Ctrl-C was raised after
+        # the instruction was accepted.
         for blob in written:
             blob.storage.version += 1
         for tensor in update.outputs:
@@ -114,17 +114,17 @@ def issue_update(update: Update) -> None:
 
 
 def _blob_of(update: Update, tensor: Tensor) -> Blob:
-    """The memory to update: for a global tensor, this rank's part."""
+    """The blob of a tensor to read or update: for a global tensor, that of this rank's part."""
     blob = tensor._blob
     if blob.meta.spread is None:
         return blob
-    from .distributed.global_tensors import updated_part  # which few programs need
+    from .distributed.global_tensors import updated_part  # imported here, as few programs need it
 
     return updated_part(update.name, tensor)._blob
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
-    """Forget the gradients of these tensors, or set them to zero by one instruction."""
+    """Set the `grad` of tensors to None, or all their gradients to zero by one instruction."""
     gradients: list[Tensor] = []
     for tensor in tensors:
         if tensor.grad is None:

@@ -1,4 +1,4 @@
-"""Declarations for the compiler of the core, and support for interpreted classes that derive from compiled ones."""
+"""Declarations for mypyc, which compiles the core, and support for interpreted classes with compiled bases."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ else:
     Class = TypeVar("Class", bound=type)
 
     def mypyc_attr(**about: object) -> Callable[[Class], Class]:
-        """A stand-in where nothing is compiled, since the compiler's package need not be installed then."""
+        """A stand-in for mypyc's decorator at run time, so that mypy_extensions need not be installed; does nothing."""
         return lambda given: given
 
 
 def caused_by(error: Raised, cause: BaseException | None) -> Raised:
-    """An exception to be raised, with its cause: compiled code ignores the ``from`` of a ``raise``."""
+    """Set an exception's cause and return it, for ``raise``: code compiled by mypyc ignores ``raise ... from``."""
     error.__cause__ = cause
     return error
 
 
 def keep_fields(derived: type) -> None:
-    """Put the values that `derived` gives to its bases' attributes where compiled code reads them.
+    """Copy class attributes of `derived` that redefine fields of a compiled base into the fields of each new object.
 
-    A compiled class has fields, and compiled code reads those, not the body of an interpreted class that derives from
-    it. So each of its objects gets these values in its fields.  Does nothing if no base is compiled.
+    Compiled code reads the fields of an object, and not attributes in the body of an interpreted class that derives
+    from the compiled one.  Does nothing if no base is compiled.
     """
     fields: dict[str, GetSetDescriptorType] = {}
     for base in reversed(derived.__mro__[1:]):
@@ -38,7 +38,7 @@ def keep_fields(derived: type) -> None:
     values: dict[GetSetDescriptorType, object] = {}
     for name in fields.keys() & vars(derived).keys():
         value = vars(derived)[name]
-        # Behind a slot or a value of the same name, the field could not be reached.
+        # A slot or class attribute of the same name in the derived class would hide the base's field.
         delattr(derived, name)
         if not isinstance(value, MemberDescriptorType):
             values[fields[name]] = value
@@ -56,7 +56,7 @@ def keep_fields(derived: type) -> None:
 
 
 def _fields(of: type) -> dict[str, GetSetDescriptorType]:
-    """The fields that a compiled class adds or redefines, by name."""
+    """The fields that the class `of` itself defines if it is compiled, by name; without those of its bases."""
     return {
         name: field
         for name, field in vars(of).items()

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def described(given: Any) -> str:
-    """The type, and of an array also dtype and shape: ``ndarray float64[2, 3]``."""
+    """An operand's type for error messages, for an array with dtype and shape: ``ndarray float64[2, 3]``."""
     kind = type(given)
     if isinstance(given, np.ndarray):
         return f"{kind.__name__} {given.dtype}{list(given.shape)}"
-    # Another library's tensor would otherwise be called as ours are.
+    # Another library's class Tensor gets its package's name, to tell it from vmflow's.
     package = kind.__module__.partition(".")[0]
     return f"{package}.{kind.__name__}" if kind.__name__ == "Tensor" and package != "vmflow" else kind.__name__
 
 
 def advice(given: Sequence[Any]) -> str:
-    """A hint for the end of the error message; empty if there is none."""
+    """A hint for the end of an error message, on how to make tensors of the operands; empty if there is none."""
     if any([isinstance(operand, np.ndarray) for operand in given]):
         return (
             "; make a tensor of the array: vmflow.from_numpy(array) shares its memory, vmflow.tensor(array) copies it"
@@ -36,19 +36,19 @@ def advice(given: Sequence[Any]) -> str:
 
 
 def not_tensors(name: str, given: Sequence[Any]) -> TypeError:
-    """The error of an op that takes tensors, and was given these."""
+    """Make the TypeError for the operands `given` to the op `name`, which takes tensors only."""
     return TypeError(
         f"{name}: expected tensors, got {', '.join([described(operand) for operand in given])}{advice(given)}"
     )
 
 
 def no_number(name: str, given: Any) -> TypeError:
-    """The error of an op that takes a tensor or a number, and was given this."""
+    """Make the TypeError for the operand `given` to the op `name`, which takes a tensor or a number."""
     return TypeError(f"{name}: expected a tensor or a number, got {described(given)}{advice((given,))}")
 
 
 def changed_leaf(name: str, shape: Sequence[int]) -> RuntimeError:
-    """The error of a change in place of a leaf that requires a gradient."""
+    """Make the RuntimeError for the in-place op `name` on a leaf of this shape that requires a gradient."""
     return RuntimeError(
         f"{name}: a leaf tensor that requires a gradient cannot be changed in place while autograd records, nor can "
         f"its views; this one has the shape {list(shape)}. Do it under vmflow.no_grad(), or change a copy, "
@@ -57,7 +57,7 @@ def changed_leaf(name: str, shape: Sequence[int]) -> RuntimeError:
 
 
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
-    """Raise RuntimeError unless such a result can be written into `target`."""
+    """Raise RuntimeError unless a result of op `name` with the shape and dtype of `result` fits into `target`."""
     strides = target._blob.strides
     if (
         strides is not None

@@ -1,4 +1,4 @@
-"""Page-locked memory, and memory that work of other libraries uses on a stream."""
+"""Tensor methods about page-locked memory, and about memory that other libraries' kernels use on a CUDA stream."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @method()
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
-    """A copy in page-locked memory, from which a CUDA device copies faster; `input` itself if it is there already.
+    """Copy a tensor into page-locked memory, from which a CUDA device copies faster; return `input` if it is pinned.
 
-    The host goes on during copies from and to other memory as well.
+    Transfers from and to other memory do not block the host either.
 
     Args:
         input: of any shape, on the CPU.
@@ -44,7 +44,7 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
 
 @method()
 def is_pinned(input: Tensor, device: Any = None) -> bool:
-    """Whether a tensor of any shape lies in page-locked memory, for all devices; waits for its value.
+    """Whether a tensor of any shape is in page-locked memory, which serves all devices; waits for its value.
 
     Raises:
         Exception: that of the op that failed to compute the value.
@@ -53,14 +53,14 @@ def is_pinned(input: Tensor, device: Any = None) -> bool:
         >>> flow.ones(2).is_pinned()
         False
     """
-    from .streams.cuda.pinned import lies_pinned  # which programs without such a device do without
+    from .streams.cuda.pinned import lies_pinned  # imported here, as programs without CUDA do not need it
 
     return input.device.type == "cpu" and lies_pinned(input._array())
 
 
 @method()
 def record_stream(input: Tensor, stream: Stream) -> None:
-    """Keep the memory of a tensor of any shape until the present work of `stream`, of `vmflow.cuda`, has ended.
+    """Keep the memory of a tensor of any shape from reuse until the present work of a `vmflow.cuda.Stream` has ended.
 
     Ops of vmflow need no such call: it is for kernels of other libraries that were launched on the stream.
 

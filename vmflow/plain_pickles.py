@@ -1,11 +1,11 @@
-"""A reader of pickles that runs nothing: it knows plain data, and asks its caller about every name in them.
+"""A reader of pickles that runs no code: it builds plain data, and asks its caller for the meaning of every name.
 
-A pickle is a program for a machine with a stack; pickletools documents its instructions.  Python's own machine imports
-and calls the names in a pickle.  This one imports nothing: it looks names up in the caller's table, and lacks the
+A pickle is a program for a stack machine; pickletools documents its instructions.  Python's unpickler imports and calls
+the names in a pickle.  The reader here imports nothing: it looks names up in the caller's table, and lacks the
 instructions that make objects of classes.
 
-It takes no more time and memory than a few times the bytes of the pickle.  The copies that its instructions make may
-not be larger, all together, than the pickle; an honest pickle never needs more.
+It takes no more time and memory than a few times the bytes of the pickle: the copies that a pickle's instructions make
+may not be larger, all together, than the pickle, and an honest pickle never needs more.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Any, Final, NoReturn
 
 import attrs
 
-# The most bytes of a number in the pickle, and the most bits of an integer as a key of a dict: an attacker can choose
-# larger ones that all have the same hash.
+# The most bytes of an integer in a pickle, and the most bits of an integer as a key of a dict: an attacker could choose
+# larger keys that all have the same hash, which makes dicts slow.
 _MOST_DIGITS: Final = 64
 _MOST_KEY_BITS: Final = 64
 
-# How deeply containers may lie in each other.
+# The most levels of nested lists, dicts and other containers.
 _MOST_DEPTH: Final = 200
 
 
 class Damaged(ValueError):
-    """A file of another kind, or with something that is not allowed; in the message, "it" is the file."""
+    """A file is damaged, of another format, or holds something that is not allowed; the message calls the file "it"."""
 
 
 @attrs.frozen(eq=False)
 class Known:
-    """The meaning of a name in a pickle, if it can be called.
+    """The meaning of a name in a pickle that stands for a class or function.
 
     Attributes:
-        name: for messages.
-        call: checks the arguments and makes a value of them; None if the name is never called.
+        name: the full name, for messages.
+        call: checks a tuple of arguments and makes a value of them; None if a pickle may not call the name.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Reader:
     """Reads pickles of the protocols 2 to 5.
 
     Args:
-        content: the bytes.
-        find: from the module and the name in a pickle to its meaning; raises `Damaged` for an unknown name.
-        stored: from a persistent id, which stands for something outside of the pickle, to that.
-        hashable: the types of such things that may be keys of dicts, beside those of plain data.
+        content: the bytes, which may hold several pickles.
+        find: maps the module and name of a global in a pickle to its meaning; raises `Damaged` for an unknown name.
+        stored: maps a persistent id, which stands for an object outside of the pickle, to that object.
+        hashable: the types of objects of `find` and `stored` that may be keys of dicts, besides plain data.
 
     Attributes:
-        position: where the next pickle begins.
+        position: the offset in `content` at which the next pickle begins.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Reader:
     def _instructions(self) -> dict[bytes, Callable[[], None]]:
         return {
             b"\x80": self._begin,
-            b"\x95": lambda: self._skip(8),  # how long the next part is, for readers of streams
+            b"\x95": lambda: self._skip(8),  # FRAME: the next frame's length, for readers of byte streams
             b"(": lambda: self._marks.append(len(self._stack)),
             b"0": self._discard,
             b"1": self._discard_marked,
@@ -131,10 +131,10 @@ class Reader:
         self._memo: dict[int, Any] = {}
 
     def read(self) -> Any:
-        """The object of the pickle at the position.
+        """Read the pickle at `position` and return its object.
 
         Raises:
-            Damaged: if it is damaged, or contains something that is not allowed.
+            Damaged: if the pickle is damaged, or contains something that is not allowed.
         """
         self._reset(self.position)
         steps = self._instructions()
@@ -148,10 +148,10 @@ class Reader:
             step()
 
     def pay(self, price: int) -> None:
-        """Take the price of a copy from the account.
+        """Count `price` bytes or elements that a pickle's instruction copies, against the size of the content.
 
         Raises:
-            Damaged: if that is empty.
+            Damaged: if the copies are larger than the content, all together.
         """
         self._account -= price
         if self._account < 0:
@@ -168,7 +168,7 @@ class Reader:
         return found
 
     def _counted(self, size: int) -> bytes:
-        """Bytes behind their number, an integer of `size` bytes."""
+        """Read a count, an unsigned integer of `size` bytes, and then that many bytes."""
         return self._bytes(int.from_bytes(self._bytes(size), "little"))
 
     def _line(self) -> str:
@@ -212,7 +212,7 @@ class Reader:
         self._push(int.from_bytes(content, "little", signed=True))
 
     def _key(self, value: Any) -> Any:
-        """The value, as a key of a dict or an element of a set."""
+        """Return `value` after checking that it may be a key of a dict or an element of a set."""
         left = [(value, 0)]
         while left:
             part, depth = left.pop()
@@ -226,7 +226,7 @@ class Reader:
         return value
 
     def keys(self, values: Any) -> Any:
-        """The elements of a list or tuple, or keys of a dict, that are to be put into a set, or into another dict."""
+        """Return `values`, a list, tuple or dict, after checking that its elements or keys can be keys."""
         self.pay(len(values))
         for value in values:
             self._key(value)
@@ -289,7 +289,7 @@ class Reader:
 
     def _build(self) -> None:
         state, target = self._pop(), self._top()
-        # A state dict carries the versions of its modules so.
+        # Only a module's state dict has attributes: `_metadata`, with the versions of its submodules.
         if type(target) is not OrderedDict or type(state) is not dict or not state.keys() <= {"_metadata"}:
             raise Damaged(f"its pickle gives attributes to a {type(target).__name__}")
         vars(target).update(state)
@@ -319,14 +319,15 @@ def _unsigned(content: bytes) -> int:
     return int.from_bytes(content, "little")
 
 
-# Calls that make plain data.  The first argument of each returns the reader, which counts copies and checks keys.
+# Functions for the calls in pickles that make plain data.  Most get a function that returns the reader, which counts
+# copies and checks keys.
 
 _GetReader = Callable[[], Reader]
 _Arguments = tuple[Any, ...]
 
 
 def plain_names(reader: _GetReader) -> dict[tuple[str, str], Known]:
-    """Python's own names that plain data needs, by module and name.
+    """The table of names of Python's library that pickles of plain data contain, by module and name.
 
     Args:
         reader: returns the reader of the pickle, which counts the copies that calls make.
@@ -349,7 +350,7 @@ def plain_names(reader: _GetReader) -> dict[tuple[str, str], Known]:
     }
 
 
-# Types that pickles call without arguments only: `dict()`.
+# Types that pickles of plain data call only without arguments, as in ``dict()``.
 _EMPTY: Final = (bool, bytes, dict, float, int, list, str, tuple)
 
 
@@ -373,7 +374,7 @@ def _set(kind: type, reader: _GetReader, arguments: _Arguments) -> Any:
 
 
 def _bytes_of_text(reader: _GetReader, arguments: _Arguments) -> bytes:
-    """Bytes, which protocol 2 writes as text in latin1."""
+    """Make bytes for ``_codecs.encode(text, "latin1")``, by which pickles of protocol 2 write bytes."""
     if [type(argument) for argument in arguments] != [str, str] or arguments[1] not in ("latin1", "latin-1"):
         _refuse("bytes of anything but text in latin1")
     reader().pay(len(arguments[0]))
@@ -423,10 +424,14 @@ def _refuse(wanted: str) -> NoReturn:
 
 
 def check_result(value: Any, allowed: tuple[type, ...]) -> None:
-    """Check that the object is plain data, without circles, and not nested too deeply.
+    """Check that an object is plain data, does not contain itself, and is not nested too deeply.
+
+    Args:
+        value: the object that was read.
+        allowed: the types of other objects that it may contain.
 
     Raises:
-        Damaged: if it is not so.
+        Damaged: if a check fails.
     """
     heights: dict[int, int] = {}
     left: list[tuple[Any, bool]] = [(value, False)]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @method()
 def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
-    """For numpy, whose functions take tensors and give arrays: the memory itself where possible.
+    """Convert a tensor to a numpy array, by numpy's protocol: on the memory of the tensor if possible.
 
-    Waits for the value.  Shared memory is ordered with ops issued before, and not with those issued later; see
-    `vmflow.exchange`.  `numpy` gives a copy.
+    Waits for the value.  Uses of shared memory are ordered after ops issued before, and not with ops issued later; see
+    `vmflow.exchange`.  `Tensor.numpy` returns a copy.
 
     Args:
-        dtype: of numpy, of the array; None for the tensor's.
-        copy: True to copy in any case, False never to copy, None as necessary.
+        dtype: the numpy dtype of the array; None for the tensor's.
+        copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.
@@ -36,10 +36,10 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Arra
 
 @attribute("__array_interface__")
 def __array_interface__(self: Tensor) -> dict[str, Any]:
-    """The memory for numpy, on the CPU; waits as `__array__` does.
+    """The memory of a tensor on the CPU, by numpy's array interface protocol; waits for the value.
 
     Raises:
-        AttributeError: on another device, and for bfloat16.
+        AttributeError: for a tensor on another device, and for bfloat16.
         RuntimeError: if the tensor requires a gradient.
     """
     from .exchange import array_interface
@@ -49,7 +49,7 @@ def __array_interface__(self: Tensor) -> dict[str, Any]:
 
 @method()
 def __array_function__(self: Tensor, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-    """numpy's functions on tensors give arrays, as its ufuncs do; see `__array__`."""
+    """Run a function of numpy on tensors by converting them to arrays, of which its result is one; see `__array__`."""
     from .exchange import call_numpy
 
     return call_numpy(func, args, kwargs)
@@ -57,13 +57,13 @@ def __array_function__(self: Tensor, func: Callable[..., Any], types: Any, args:
 
 @attribute("__cuda_array_interface__")
 def __cuda_array_interface__(self: Tensor) -> dict[str, Any]:
-    """The memory of a tensor on a CUDA device, and the stream behind whose work a borrower's has to run.
+    """The memory of a tensor on a CUDA device, and the stream after whose work a borrower must use the memory.
 
-    Ops issued later are not ordered with the borrower, nor is the memory's next use once the tensor is gone: issue them
-    to a stream that waits for the borrower's.
+    Ops issued later are not ordered with the borrower's work, nor is the next use of the memory once the tensor is
+    gone: issue them to a stream that waits for the borrower's stream.
 
     Raises:
-        AttributeError: on any other device, and for bfloat16.
+        AttributeError: for a tensor on another device, and for bfloat16.
         RuntimeError: if the tensor requires a gradient.
     """
     if self.device.type != "cuda":
@@ -82,18 +82,18 @@ def __dlpack__(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """A DLPack capsule over the memory, for one consumer; on the CPU it waits as `__array__` does.
+    """Make a DLPack capsule of the tensor's memory, for one consumer; on the CPU this waits for the value.
 
     Args:
-        stream: None on the CPU, where the tensor is complete when this returns.  For memory of a CUDA device, the
-            address of the consumer's stream, whose later work runs behind all that was issued here; 1 or None for
-            CUDA's default stream, 2 for that of the thread, -1 for no order.
-        max_version: the newest version of DLPack that the consumer understands; None for one before versions.
-        dl_device: ``(1, 0)`` for the CPU, to which tensors on other devices are copied; None for where it is.
-        copy: True to copy in any case, False never to copy, None as necessary.
+        stream: None on the CPU, where the value is computed when this returns.  For memory of a CUDA device, the
+            address of the consumer's stream, whose later work runs after all work issued here; 1 or None for CUDA's
+            default stream, 2 for the thread's default stream, -1 for no order.
+        max_version: the newest version of DLPack that the consumer understands; None for a version before 1.0.
+        dl_device: ``(1, 0)`` for the CPU, to which tensors on other devices are copied; None for the tensor's device.
+        copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        BufferError: if the tensor requires a gradient, or cannot be exported so.
+        BufferError: if the tensor requires a gradient, or cannot be exported in the requested way.
     """
     from .exchange import to_capsule
 
@@ -102,7 +102,7 @@ def __dlpack__(
 
 @method()
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:
-    """DLPack's numbers for the device: ``(1, 0)`` on the CPU, ``(2, index)`` on CUDA devices."""
+    """The tensor's device in DLPack's numbers: ``(1, 0)`` for the CPU, ``(2, index)`` for CUDA devices."""
     from .exchange import dlpack_device
 
     return dlpack_device(self)
@@ -110,10 +110,10 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:
 
 @method()
 def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:
-    """`vmflow.array_api`, for libraries that follow the Python array API standard.
+    """The module `vmflow.array_api`, for libraries that follow the Python array API standard.
 
     Args:
-        api_version: None or one that is implemented, "2021.12" to "2024.12".
+        api_version: None or an implemented version, "2021.12" to "2024.12".
 
     Raises:
         ValueError: for another version.
@@ -134,7 +134,7 @@ def __repr__(self: Tensor) -> str:
 
 @method()
 def _repr_html_(self: Tensor) -> str:
-    """For notebooks; never waits."""
+    """The tensor as HTML for notebooks; never waits for the value."""
     from .representation import represent_in_html
 
     return represent_in_html(self)
@@ -152,7 +152,7 @@ def __reduce__(self: Tensor) -> tuple[Any, ...]:
 
 @attribute("is_global")
 def is_global(self: Tensor) -> bool:
-    """Whether it is spread over ranks, so that this process has only some of its elements.
+    """Whether the tensor is global: spread over ranks, so that this process may have only some of its elements.
 
     Example:
         >>> flow.ones(2).is_global
@@ -166,7 +166,7 @@ def placement(self: Tensor) -> Any:
     """The ranks that a global tensor of any shape is spread over.
 
     Raises:
-        AttributeError: if it is local.
+        AttributeError: if the tensor is local.
 
     Example:
         >>> x = flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.split(0))
@@ -178,10 +178,10 @@ def placement(self: Tensor) -> Any:
 
 @attribute("sbp")
 def sbp(self: Tensor) -> Any:
-    """How a global tensor of any shape is spread, for each axis of its placement.
+    """How a global tensor of any shape is spread (split, broadcast or partial), for each axis of its placement.
 
     Raises:
-        AttributeError: if it is local.
+        AttributeError: if the tensor is local.
 
     Example:
         >>> flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.split(0)).sbp
@@ -199,19 +199,20 @@ def _spread_of(tensor: Tensor, name: str) -> Any:
 
 @method()
 def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None) -> Tensor:
-    """A global tensor: of the parts that ranks have, or the same one spread in another way.
+    """Make a global tensor of the local tensors of several ranks, or spread a global tensor in another way.
 
-    All ranks of the placement call it with their parts, whose shapes add up along the split dimension; where it is
-    broadcast, the first rank's counts.  A global tensor is boxed by all ranks of both placements.
+    For local tensors, all ranks of the placement call it with their parts, whose sizes add up along a split dimension;
+    for a broadcast, the first rank's tensor counts.  A global tensor is redistributed: all ranks of the old and the new
+    placement call it.
 
     Args:
-        placement: over which ranks; may be left out of a global tensor.
-        sbp: how, see `vmflow.sbp`; one for each axis of the placement.
-        grad_sbp: how the gradient is spread that comes back; of a global tensor only.
+        placement: the ranks to spread over; may be left out for a global tensor.
+        sbp: how to spread, see `vmflow.sbp`; one for each axis of the placement.
+        grad_sbp: how the gradient of a global tensor is spread in the backward pass; for global tensors only.
 
     Raises:
-        ValueError: if the parts do not make a whole, or something is missing.
-        TypeError: for an sbp that is none.
+        ValueError: if the parts do not make a whole, or an argument is missing.
+        TypeError: if `sbp` is no sbp.
 
     Example:
         >>> x = flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.broadcast)
@@ -225,7 +226,7 @@ def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp:
 
 @method()
 def to_local(self: Tensor) -> Tensor:
-    """This rank's part of a global tensor of any shape, which shares its memory.
+    """This rank's part of a global tensor of any shape: a local tensor on the same memory.
 
     Raises:
         ValueError: if the tensor is local.
@@ -254,7 +255,7 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 
 @method()
 def storage(self: Tensor) -> TypedStorage:
-    """The memory that it shares with its views, as elements of its dtype.  Raises no errors.
+    """The memory that a tensor of any shape shares with its views, as elements of its dtype.  Raises no errors.
 
     Example:
         >>> flow.tensor([1, 2, 3])[1:].storage().tolist()

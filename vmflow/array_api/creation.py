@@ -21,12 +21,12 @@ def _sizes(shape: Shape) -> tuple[int, ...]:
 
 
 def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, copy: bool | None = None) -> Tensor:
-    """A tensor of a tensor, an array, numbers, nested sequences of numbers, or an object with ``__dlpack__``.
+    """Make a tensor of `obj`: a tensor, an array, a number, nested sequences, or an object with ``__dlpack__``.
 
     Args:
         obj: the data, of any shape.
-        dtype: None for that of the data.
-        device: None for that of the data.
+        dtype: of the tensor; None for the dtype of `obj`.
+        device: of the tensor; None for the device of `obj`.
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
@@ -42,7 +42,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
             obj = exchange.from_dlpack(obj, copy=copy)
         except BufferError as error:
             raise ValueError(f"asarray: {error}") from None
-        copy = False if copy is False else None  # from_dlpack has made the copy if there had to be one
+        copy = False if copy is False else None  # from_dlpack has made any copy that was needed
     tensor = obj.to(device=device, dtype=dtype) if isinstance(obj, Tensor) else flow.as_tensor(obj, dtype, device)
     shared = tensor._blob.storage is obj._blob.storage if isinstance(obj, Tensor) else _shares_memory(tensor, obj)
     if copy is False and not shared:
@@ -51,7 +51,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
 
 
 def _shares_memory(tensor: Tensor, obj: Any) -> bool:
-    """Whether a tensor made of `obj` shares its memory."""
+    """Whether `tensor`, made of the numpy array `obj`, uses the array's memory; False for an `obj` of another type."""
     if not isinstance(obj, np.ndarray) or tensor.device.type != "cpu":
         return False
     return np.shares_memory(tensor._array(), obj) or (obj.size == 0 and tensor.dtype.numpy == obj.dtype)
@@ -62,7 +62,7 @@ def arange(
 ) -> Tensor:
     """The vector ``start, start + step, ...`` up to but without `stop`.
 
-    Unlike that of `vmflow.arange`, the result is empty if `step` leads away from `stop`.
+    The result is empty if `step` leads away from `stop`, where `vmflow.arange` raises an error.
 
     Raises:
         ValueError: if `step` is 0.
@@ -74,7 +74,7 @@ def arange(
     if stop is None:
         start, stop = 0, start
     if (stop - start) * step < 0:
-        stop = start = start + 0 * stop  # both of the type to which they promote
+        stop = start = start + 0 * stop  # equal, and of their common type, which gives the dtype
     return flow.arange(start, stop, step, dtype=dtype, device=device)
 
 
@@ -107,7 +107,7 @@ def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """A matrix with ones on its `k`-th diagonal; `vmflow.eye` has no `k`.
+    """A matrix with ones on its `k`-th diagonal and zeros elsewhere; `vmflow.eye` has no `k`.
 
     Raises:
         TypeError: if a size is no integer.
@@ -231,7 +231,7 @@ def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None)
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Each matrix with zeros above its `k`-th diagonal.
+    """A copy of each matrix in `x` with zeros above its `k`-th diagonal.
 
     Raises:
         TypeError: if `k` is no integer.
@@ -246,7 +246,7 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Each matrix with zeros below its `k`-th diagonal.
+    """A copy of each matrix in `x` with zeros below its `k`-th diagonal.
 
     Raises:
         TypeError: if `k` is no integer.

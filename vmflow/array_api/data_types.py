@@ -44,7 +44,7 @@ class IntegerInfo(NamedTuple):
 
 
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | str | None = None) -> Tensor:
-    """`x` as another dtype, of the same shape; a copy even of the same dtype, unless `copy` is False.
+    """Convert `x` to `dtype`; copy it even if it has that dtype already, unless `copy` is False.
 
     Raises:
         TypeError: if `dtype` is no dtype.
@@ -57,7 +57,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | st
 
 
 def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
-    """Whether `from_`, a dtype or a tensor of any shape, and the dtype `to` promote to `to`.
+    """Whether type promotion of `from_` (a dtype or a tensor of any shape) and the dtype `to` gives `to`.
 
     Raises:
         AttributeError: if an argument is neither a dtype nor a tensor.
@@ -106,7 +106,7 @@ def iinfo(type: DType | Tensor, /) -> IntegerInfo:
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
-    """Whether `dtype` is, or belongs to, one of these kinds.
+    """Whether `dtype` equals a dtype, or belongs to a kind of dtypes, that `kind` lists.
 
     Args:
         dtype: the dtype.
@@ -156,7 +156,7 @@ def _dtype_of(owner: DType | Tensor) -> DType:
 
 
 def together(name: str, *operands: Any) -> list[Tensor]:
-    """Tensors and Python numbers as tensors of the dtype to which they promote.
+    """Convert tensors and Python numbers to tensors of their common dtype; errors name the function `name`.
 
     Raises:
         TypeError: if no operand is a tensor, or one is neither a tensor nor a number.

@@ -18,7 +18,7 @@ from .data_types import together
 Unary = Callable[[Tensor], Tensor]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Operand = Tensor | bool | int | float | complex
-Example = tuple[str, str]  # the arguments of a call, and the text that Python prints for its result
+Example = tuple[str, str]  # for docstrings: a call's arguments, and the text that Python prints for its result
 
 
 def _unary(name: str, function: Callable[..., Tensor], summary: str, example: Example) -> Unary:
@@ -272,13 +272,13 @@ def sign(x: Tensor, /) -> Tensor:
         return flow.where(flow.isnan(x), x, flow.sign(x))
     if not x.is_complex():
         return flow.sign(x)
-    # If only one part is infinite, it alone determines the direction.
+    # If only the real or only the imaginary part is infinite, that part alone determines the direction.
     real_infinite, imag_infinite = flow.isinf(x.real), flow.isinf(x.imag)
     either, zero = real_infinite ^ imag_infinite, flow.zeros_like(x.real)
     real = flow.where(either, flow.where(real_infinite, flow.sign(x.real), zero), x.real)
     imag = flow.where(either, flow.where(imag_infinite, flow.sign(x.imag), zero), x.imag)
     size = flow.hypot(real, imag)
-    direction = flow.complex(real / size, imag / size)  # a quotient of complex numbers would lose the signs of zeros
+    direction = flow.complex(real / size, imag / size)  # complex division would lose the signs of zeros
     return flow.where(size == 0, flow.zeros_like(x), direction)
 
 
@@ -321,7 +321,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
-    """`x1` where the bool `condition` holds, else `x2`.  The shapes broadcast.
+    """Elements of `x1` where the bool tensor `condition` is True, else elements of `x2`.  The shapes broadcast.
 
     Unlike in `vmflow.where`, 0-d tensors can widen the dtype.
 

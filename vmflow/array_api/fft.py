@@ -46,53 +46,53 @@ def rfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
 
 
 def irfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The real signal of `n` elements with this half spectrum."""
+    """The real signal of `n` elements whose spectrum has `x` as its first half."""
     return _fft.irfft(x, n, axis, norm)
 
 
 def rfftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """`rfft` over several dimensions, the last of which is halved."""
+    """The spectrum of a real signal over several dimensions; only the first half along the last of `axes`."""
     return _fft.rfftn(x, s, axes, norm)
 
 
 def irfftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """`irfft` over several dimensions, the last of which is completed."""
+    """The real signal over several dimensions of a spectrum that `rfftn` halved along the last of `axes`."""
     return _fft.irfftn(x, s, axes, norm)
 
 
 def hfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The real spectrum of `n` elements of a signal, from half of the signal."""
+    """The real spectrum (`n` elements) of a signal with Hermitian symmetry, whose first half is `x`."""
     return _fft.hfft(x, n, axis, norm)
 
 
 def ihfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The first half of the signal that has this real spectrum."""
+    """The first half of the Hermitian-symmetric signal whose spectrum is the real `x`; the inverse of `hfft`."""
     return _fft.ihfft(x, n, axis, norm)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: _DType | None = None, device: _Device | str | None = None) -> _Tensor:
-    """The frequencies of the elements of `fft`.
+    """The frequencies that the elements of a result of `fft` belong to, in cycles per unit of `d`.
 
     Args:
         n: the length of the signal.
         d: the distance between samples.
-        dtype: a real floating-point one; None for the default.
+        dtype: a real floating-point dtype; None for the default.
         device: None for the default.
     """
     return _fft.fftfreq(n, d, dtype=dtype, device=device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: _DType | None = None, device: _Device | str | None = None) -> _Tensor:
-    """The frequencies of the elements of `rfft`; see `fftfreq`."""
+    """The frequencies that the elements of a result of `rfft` belong to; see `fftfreq`."""
     return _fft.rfftfreq(n, d, dtype=dtype, device=device)
 
 
 def fftshift(x: _Tensor, /, *, axes: int | _Sequence[int] | None = None) -> _Tensor:
-    """The spectrum rolled so that frequency 0 is in the middle of these dimensions, of all if `axes` is None."""
+    """Roll a spectrum so that frequency 0 is in the middle of the dimensions `axes`, of all if `axes` is None."""
     return _fft.fftshift(x, axes)
 
 

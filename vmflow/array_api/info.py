@@ -33,7 +33,7 @@ class Information:
     """The result of `__array_namespace_info__`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Masks as indices and data-dependent shapes are supported; numpy limits tensors to 64 dimensions."""
+        """The supported features: bool masks as indices, data-dependent shapes, and up to numpy's 64 dimensions."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
@@ -54,10 +54,10 @@ class Information:
         return [Device("cpu"), Device("sim"), *[Device(f"cuda:{index}") for index in range(flow.cuda.device_count())]]
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
-        """The dtypes of the standard, by name; those of a kind if `kind` is given."""
+        """The standard's dtypes by name; only those that belong to `kind` if it is not None."""
         return {dtype.name: dtype for dtype in _STANDARD if kind is None or isdtype(dtype, kind)}
 
 
 def __array_namespace_info__() -> Information:
-    """The capabilities, devices and dtypes of the namespace."""
+    """An object whose methods tell the capabilities, devices and dtypes of the namespace."""
     return Information()

@@ -16,7 +16,7 @@ _linalg = _vmflow.linalg
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
-    """The triangular factors of positive definite matrices: lower ones, or upper ones if `upper`.
+    """The Cholesky factors of positive definite matrices: lower triangular ones, or upper ones if `upper`.
 
     Raises:
         TypeError, ValueError, LinAlgError: as `vmflow.linalg.cholesky`.
@@ -83,7 +83,7 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """The matrices to an integer power; for a negative one, that of their inverses.
+    """The `n`-th powers of square matrices; for a negative `n`, powers of their inverses.
 
     Raises:
         TypeError, ValueError, LinAlgError: as `vmflow.linalg.matrix_power`.
@@ -117,7 +117,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def _least(values: Tensor, rtol: Tensor) -> Tensor:
-    """The size up to which singular values count as 0."""
+    """The threshold for each matrix, `rtol` times its largest singular value: up to it, singular values count as 0."""
     largest = _vmflow.amax(values, -1, True) if values.shape[-1] else _vmflow.sum(values, -1, True)
     return largest * rtol.to(values.dtype).unsqueeze(-1)
 
@@ -142,7 +142,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
-    """Orthogonal matrices `Q` and upper triangular ones `R`, whose products are the matrices.
+    """The QR decomposition of matrices: orthogonal `Q` and upper triangular `R` with ``Q @ R = x``.
 
     Raises:
         TypeError, ValueError: as `vmflow.linalg.qr`.
@@ -155,7 +155,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
 
 
 def slogdet(x: Tensor, /) -> SignLogabsdet:
-    """The signs of determinants, and the logarithms of their absolute values.
+    """The signs of the determinants of square matrices, and the logarithms of their absolute values.
 
     Raises:
         TypeError, ValueError: as `vmflow.linalg.slogdet`.
@@ -168,7 +168,7 @@ def slogdet(x: Tensor, /) -> SignLogabsdet:
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The X with ``x1 @ X = x2``.
+    """Solve ``x1 @ X = x2`` for X.
 
     `x2` is a vector if it has one dimension, otherwise matrices; `vmflow.linalg.solve` takes batches of vectors as
     well.
@@ -181,13 +181,13 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
         tensor([1.0000, 0.5000])
     """
     left, right = together("solve", x1, x2)
-    if right.ndim > 1:  # with the rank of the left side, `x2` cannot count as a batch of vectors
+    if right.ndim > 1:  # with as many dimensions as `x1`, `x2` is not taken for a batch of vectors
         right = right.reshape((1,) * (left.ndim - right.ndim) + tuple(right.shape))
     return _linalg.solve(left, right)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
-    """Singular vectors `U` and `Vh` of matrices, and the singular values `S` in descending order.
+    """The singular value decomposition ``x = U @ diag(S) @ Vh`` of matrices, `S` in descending order.
 
     Raises:
         TypeError, ValueError, LinAlgError: as `vmflow.linalg.svd`.
@@ -245,7 +245,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """Products of elements, summed over paired dimensions; for `axes`, see `vmflow.tensordot`.
+    """Products of elements of `x1` and `x2`, summed over the paired dimensions `axes`; see `vmflow.tensordot`.
 
     Unlike `vmflow.tensordot`, this promotes two dtypes to their common one.
 
@@ -317,7 +317,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
 
     Args:
         x: the matrices.
-        keepdims: whether to keep their dimensions, with size 1.
+        keepdims: whether to keep the two matrix dimensions, with size 1.
         ord: "fro", "nuc", 1, -1, 2, -2, inf or -inf; None is "fro".
 
     Raises:
@@ -345,7 +345,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The products of each element of a vector with each element of another.
+    """The outer product of two vectors: element [i, j] is ``x1[i] * x2[j]``.
 
     Raises:
         TypeError: if no operand is a tensor.
@@ -375,7 +375,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
 def vector_norm(
     x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: int | float = 2
 ) -> Tensor:
-    """The norm of the elements along these dimensions; see `vmflow.linalg.vector_norm`.
+    """The norm of the elements along the dimensions `axis`; see `vmflow.linalg.vector_norm`.
 
     Raises:
         IndexError: if a dimension does not exist.

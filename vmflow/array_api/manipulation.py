@@ -76,7 +76,7 @@ def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
 
 
 def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
-    """`x` reversed along these dimensions; along all if `axis` is None.
+    """`x` reversed along the dimensions `axis`; along all if `axis` is None.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -89,7 +89,7 @@ def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
 
 
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
-    """`x` with dimensions `source` moved to `destination`; the others keep their order.
+    """`x` with dimensions `source` moved to positions `destination`; the other dimensions keep their order.
 
     Raises:
         ValueError: if `source` and `destination` differ in length.
@@ -117,11 +117,11 @@ def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated; `x` is flattened first if `axis` is None.  `vmflow.repeat_interleave`.
+    """Repeat each element along `axis`; flatten `x` first if `axis` is None.  The same as `vmflow.repeat_interleave`.
 
     Args:
         x: of any shape.
-        repeats: the number of repetitions, or a vector with a number for each position.
+        repeats: the number of repetitions, or a vector with a number for each position along `axis`.
         axis: the dimension.
 
     Raises:
@@ -140,7 +140,7 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -
 
     Args:
         x: the elements.
-        shape: the new sizes; -1 for one that follows from the others.
+        shape: the new sizes; -1 for a size that follows from the other sizes.
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
@@ -181,7 +181,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
-    """`x` without these dimensions of size 1.
+    """`x` without the dimensions `axis`, which have size 1.
 
     Raises:
         ValueError: if a dimension has another size; `vmflow.squeeze` keeps it.
@@ -216,7 +216,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """`x` repeated as a whole along its dimensions.
+    """`x` repeated as a whole, `repetitions[i]` times along dimension i.
 
     Raises:
         TypeError: if a repetition is no integer.
@@ -230,7 +230,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The parts of `x` along a dimension, without it; `vmflow.unbind`.
+    """Split `x` along the dimension `axis` into slices without that dimension; the same as `vmflow.unbind`.
 
     Raises:
         IndexError: if there is no dimension `axis`.

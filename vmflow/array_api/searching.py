@@ -11,10 +11,10 @@ from vmflow.tensors import Tensor
 
 
 def only_axis(name: str, x: Tensor, axis: int | None) -> int:
-    """`axis`, or 0 if it is None and `x` is a vector.
+    """The dimension `axis`; 0 if `axis` is None and `x` is a vector.  Errors name the function `name`.
 
     Raises:
-        ValueError: if it is None and `x` is no vector.
+        ValueError: if `axis` is None and `x` is no vector.
     """
     if axis is not None:
         return axis
@@ -24,7 +24,7 @@ def only_axis(name: str, x: Tensor, axis: int | None) -> int:
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The elements at these indices of a dimension; `vmflow.index_select`.
+    """The slices of `x` at `indices` of the dimension `axis`; the same as `vmflow.index_select`.
 
     Args:
         x: of any shape.
@@ -44,7 +44,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """For each position the element of `x` at the index that `indices` has there; `vmflow.take_along_dim`.
+    """The elements of `x` at `indices` along `axis`, as `vmflow.take_along_dim`: ``x[i, indices[i, j]]`` for matrices.
 
     Raises:
         ValueError: if the numbers of dimensions differ.
@@ -59,7 +59,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The index of the largest element; in the flattened tensor if `axis` is None.
+    """The index of the largest element along `axis`; in the flattened tensor if `axis` is None.
 
     Raises:
         TypeError: if `x` is complex.
@@ -73,7 +73,7 @@ def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The index of the smallest element; in the flattened tensor if `axis` is None.
+    """The index of the smallest element along `axis`; in the flattened tensor if `axis` is None.
 
     Raises:
         TypeError: if `x` is complex.
@@ -87,7 +87,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 
 def count_nonzero(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
-    """The number of non-zero elements along these dimensions; of all elements if `axis` is None.
+    """The number of non-zero elements along the dimensions `axis`; of all elements if `axis` is None.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -116,7 +116,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """The index in the sorted vector `x1` at which each element of `x2` keeps the order.
+    """The index in the sorted vector `x1` at which each element of `x2` could be inserted in order.
 
     Args:
         x1: a vector in ascending order.
@@ -137,7 +137,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The indices that sort a dimension; stable by default, unlike `vmflow.argsort`.
+    """The indices that sort the dimension `axis`; stable by default, unlike `vmflow.argsort`.
 
     Raises:
         TypeError: if `x` is complex.
@@ -192,7 +192,7 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The distinct elements of `x`, their first indices, the index of each element among them, and their counts.
+    """The distinct elements of `x`, their first indices in `x`, each element's index among them, and their counts.
 
     Raises:
         AttributeError: if `x` is no tensor.

@@ -16,12 +16,12 @@ Axes = int | tuple[int, ...] | None
 
 
 def summed(x: Tensor, dtype: DType | None) -> DType | None:
-    """The dtype of sums and products: uint64 for unsigned integers, which `vmflow` sums as int64, else `dtype`."""
+    """The dtype for sums of `x`: `dtype`, or, if None, uint64 for unsigned integers, which `vmflow` sums as int64."""
     return flow.uint64 if dtype is None and isdtype(x.dtype, "unsigned integer") else dtype
 
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether all elements along these dimensions are non-zero.
+    """Whether all elements along the dimensions `axis` are non-zero.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -34,7 +34,7 @@ def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether some element along these dimensions is non-zero.
+    """Whether some element along the dimensions `axis` is non-zero.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -47,12 +47,12 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def _along(reduce: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    """Reduce these dimensions; each element alone for (), by which `vmflow` means all dimensions."""
+    """Reduce the dimensions `axis` of `x`; with `axis` () reduce each element alone (`vmflow` would reduce all)."""
     return reduce(x.unsqueeze(-1), -1) if axis == () else reduce(x, axis, keepdim=keepdims)
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element along these dimensions.
+    """The largest element along the dimensions `axis`.
 
     With `axis` () each element is reduced alone, unlike in `vmflow.amax`, which reduces all dimensions.
 
@@ -68,7 +68,7 @@ def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean of the elements along these dimensions.
+    """The arithmetic mean of the elements along the dimensions `axis`.
 
     With `axis` () each element is reduced alone, unlike in `vmflow.mean`, which reduces all dimensions.
 
@@ -84,7 +84,7 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element along these dimensions.
+    """The smallest element along the dimensions `axis`.
 
     With `axis` () each element is reduced alone, unlike in `vmflow.amin`, which reduces all dimensions.
 
@@ -100,7 +100,7 @@ def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The product of the elements along these dimensions.
+    """The product of the elements along the dimensions `axis`.
 
     Without a `dtype`, unsigned integers give uint64, unlike in `vmflow.prod`; signed ones and bools give int64.
 
@@ -116,7 +116,7 @@ def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdim
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The standard deviation of the elements along these dimensions.
+    """The standard deviation of the elements along the dimensions `axis`.
 
     The divisor is the number of elements minus `correction`, whose default is 0; that of `vmflow.std` is 1.
 
@@ -132,7 +132,7 @@ def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The sum of the elements along these dimensions.
+    """The sum of the elements along the dimensions `axis`.
 
     Without a `dtype`, unsigned integers give uint64, unlike in `vmflow.sum`; signed ones and bools give int64.
 
@@ -148,7 +148,7 @@ def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance of the elements along these dimensions.
+    """The variance of the elements along the dimensions `axis`.
 
     The divisor is the number of elements minus `correction`, whose default is 0; that of `vmflow.var` is 1.
 

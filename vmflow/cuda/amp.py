@@ -1,4 +1,4 @@
-"""``vmflow.cuda.amp``: the older names of `vmflow.amp`, which mean CUDA devices alone; on others they do nothing."""
+"""``vmflow.cuda.amp``: the older names of `vmflow.amp`, which affect CUDA devices alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .properties import is_available
 
 
 def autocast(enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> _autocast:
-    """``vmflow.autocast("cuda", ...)``; tensors on the CPU are left alone."""
+    """The same as ``vmflow.autocast("cuda", ...)``: ops on the CPU are not cast."""
     return _autocast("cuda", dtype, enabled, cache_enabled)
 
 
@@ -25,6 +25,6 @@ def GradScaler(
     growth_interval: int = 2000,
     enabled: bool = True,
 ) -> _GradScaler:
-    """A scaler for CUDA devices: without one it scales nothing, and takes the steps."""
+    """A loss scaler for CUDA devices; on a machine without one, it scales nothing and `step` runs the optimizer."""
     on = enabled and is_available()
     return _GradScaler("cuda", init_scale, growth_factor, backoff_factor, growth_interval, on)

@@ -1,7 +1,7 @@
 """Finds out whether CUDA devices can be used here; if not, one sentence names the missing part and the way out.
 
-The parts are looked at from the bottom: the setting, the driver, its GPUs, cupy as a package, and the import
-of cupy, which is tried last.  Where anything before it is missing, cupy is not imported.
+The parts are looked at in this order: the variable ``VMFLOW_CUDA``, the driver, its GPUs, the installed package of
+cupy, and the import of cupy.  If an earlier part is missing, cupy is not imported.
 
 The answer is remembered: it does not change while a process lives, even if ``VMFLOW_CUDA`` does.
 """
@@ -21,7 +21,7 @@ from vmflow.streams.cuda.setting import DEVICES_VARIABLE, VARIABLE, Setting, emu
 
 from . import libcuda
 
-# The first version of cupy that is known to work, and the first that is not.
+# The oldest version of cupy that is known to work, and the first newer one that is not.
 OLDEST_CUPY: Final = (14, 0, 1)
 NEXT_CUPY: Final = (15,)
 
@@ -33,7 +33,7 @@ CUPY_PACKAGES: Final[dict[str, int | None]] = {
     "cupy": None,
 }
 
-# By the CUDA that it is for: the extra that installs cupy, and the first driver that runs it on Linux.
+# By the major version of CUDA: vmflow's extra that installs a cupy for it, and the first Linux driver that runs it.
 _EXTRAS: Final = {13: "cuda13", 12: "cuda12"}
 _DRIVERS: Final = {13: 580, 12: 525}
 
@@ -41,7 +41,7 @@ _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
 def find_nvrtc() -> Path | None:
-    """The library that compiles CUDA C++; None if there is none."""
+    """The path of NVRTC, the library that compiles CUDA C++; None if it is not installed."""
     return nvrtc.find()
 
 
@@ -57,14 +57,14 @@ def installed_cupy() -> dict[str, str]:
 
 
 class Probes(NamedTuple):
-    """The functions that look at the machine; tests replace them.
+    """The functions by which `find` looks for the parts of CUDA on this machine; tests replace them.
 
     Attributes:
         environment: the environment variables.
         load_driver: returns the driver's library, or raises OSError.
         installed_cupy: returns the packages that contain cupy, with their versions.
         import_cupy: imports cupy.
-        find_nvrtc: returns where NVRTC is, or None.
+        find_nvrtc: returns the path of NVRTC, or None.
     """
 
     environment: Mapping[str, str] = os.environ
@@ -75,11 +75,11 @@ class Probes(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """The devices that can be used, or the reason why none can.
+    """The CUDA devices that can be used, or the reason why none can.
 
     Attributes:
-        setting: of VMFLOW_CUDA.
-        devices: the names of the devices by index; none if they cannot be used.
+        setting: the parsed value of VMFLOW_CUDA.
+        devices: the names of the devices by index; empty if they cannot be used.
         reason: one sentence that names the missing part and the way out; None if the devices can be used.
     """
 
@@ -89,10 +89,10 @@ class Findings(NamedTuple):
 
 
 def find(probes: Probes | None = None) -> Findings:
-    """Look at the machine anew.
+    """Find out whether CUDA devices can be used, without the remembered answer; see `findings`.
 
     Args:
-        probes: by default those of the machine that this process runs on.
+        probes: the functions that look at the machine; None for the real ones, others in tests.
 
     Raises:
         ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
@@ -125,7 +125,7 @@ def _find_emulated(setting: Setting, probes: Probes) -> Findings:
     return Findings(setting, ("emulated on the CPU",) * count)
 
 
-# The parts that can be missing
+# Sentences about missing parts: the driver, its GPUs, a suitable cupy
 
 
 def _no_driver(error: OSError) -> str:
@@ -157,7 +157,7 @@ def _refused_by_driver(driver: libcuda.Driver, visible: str | None) -> str | Non
 
 
 def _unsuitable_package(packages: dict[str, str], driver: libcuda.Driver) -> str | None:
-    """The mistake in the installed cupy, seen from the driver; None if there is none."""
+    """A sentence that says why the installed cupy does not suit vmflow or the driver; None if it suits."""
     if not packages:
         return f"cupy is not installed; {_install(driver)}"
     if len(packages) > 1:
@@ -194,7 +194,7 @@ def _failed_import(packages: dict[str, str], import_cupy: Callable[[], object]) 
 
 
 def _root(error: BaseException) -> BaseException:
-    """Where an error began: cupy wraps it in a page of advice."""
+    """The first cause of an exception: cupy wraps an import error in another one with a page of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -205,7 +205,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with."""
+    """The leading numbers of a version, so that versions compare: "14.0.1rc1" gives (14, 0, 1)."""
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", version)[0]))
 
 
@@ -217,7 +217,7 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _extras(driver: libcuda.Driver) -> list[str]:
-    """The extras that install a cupy which the driver can run, the best first."""
+    """vmflow's extras, such as "vmflow[cuda12]", whose cupy the driver can run; the newest CUDA first."""
     return [f"'vmflow[{extra}]'" for major, extra in _EXTRAS.items() if major <= driver.cuda[0]]
 
 
@@ -243,7 +243,7 @@ _remembered: list[Findings] = []
 
 
 def findings() -> Findings:
-    """The findings about this machine; the first call finds them out.
+    """The remembered result of `find` on this machine; the first call computes it.
 
     Raises:
         ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
@@ -255,12 +255,12 @@ def findings() -> Findings:
 
 
 def forget() -> None:
-    """Let the next question look at the machine and the environment anew."""
+    """Forget the result of `findings`, so that its next call looks at the machine and the environment again."""
     with _lock:
         _remembered.clear()
 
 
-# The driver does not work in a forked child if it had been started before.
+# A forked child must ask again: the driver does not work in it if the parent had started the driver.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget)
 
@@ -268,7 +268,7 @@ if hasattr(os, "register_at_fork"):
 def why_not() -> str | None:
     """The reason why no CUDA device can be used, and a remedy.
 
-    The first call finds the answer, and later ones remember it.  If all else is right, the first call imports cupy.
+    The first call finds the answer, which later calls return.  If everything else is there, it imports cupy.
 
     Returns:
         One sentence, or None if CUDA devices can be used.
@@ -293,7 +293,7 @@ def device_count() -> int:
 
 
 def why_not_device(index: int) -> str | None:
-    """Why the CUDA device of that index cannot be used; None if it can.
+    """A sentence that says why the CUDA device number `index` cannot be used; None if it can.
 
     Raises:
         ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
@@ -318,10 +318,10 @@ def _why_not_device(index: int, found: Findings, environment: Mapping[str, str])
 def describe(probes: Probes | None = None) -> dict[str, Any]:
     """The part of `vmflow.info` about CUDA, as strings, lists and dicts; None for anything that is not known.
 
-    The driver is not asked where VMFLOW_CUDA turns CUDA off, nor cupy imported unless all else is right.
+    The driver is not asked if VMFLOW_CUDA turns CUDA off, and cupy is imported only if everything else is there.
 
     Args:
-        probes: by default those of the machine that this process runs on.
+        probes: the functions that look at the machine; None for the real ones, others in tests.
     """
     asked = probes or Probes()
     off = False

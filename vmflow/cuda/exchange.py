@@ -1,9 +1,9 @@
-"""Memory of CUDA devices shared with other libraries, with the order of the work on both sides.
+"""Memory of CUDA devices shared with other libraries, with the work of both libraries ordered on streams.
 
-A value may still be computed when its memory changes hands.  So a hand-over names a stream: work of the borrower on
-that stream runs behind all that the lender has issued.  The host waits for nothing that has been launched.
+A value may still be computed when its memory is lent.  So the borrower names a stream: its work on that stream runs
+after all work that the lender has issued.  The host does not wait for work that has been launched.
 
-numpy makes and reads the capsules of DLPack, on arrays whose addresses lie on a device.  It never looks at an element.
+numpy makes and reads the capsules of DLPack, for arrays with addresses on a device.  It never reads an element.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from vmflow.vm.virtual_machine import current_machine
 
 from .streams import event_of, policy_of
 
-# The address that stands for CUDA's default stream.
+# The number that stands for CUDA's (legacy) default stream in DLPack and among stream addresses.
 DEFAULT_STREAM: Final = 1
 
-# In DLPack, the stream of a borrower that keeps order by itself.
+# DLPack's stream number by which a borrower asks for no ordering, since it orders its work itself.
 _UNORDERED: Final = -1
 
 
@@ -41,13 +41,15 @@ _UNORDERED: Final = -1
 
 
 class _Lender:
-    """The base of an array that stands for lent memory: holds the memory.
+    """The base object of a numpy array that describes lent device memory: keeps the memory alive.
+
+    When the borrower drops the array, vmflow's stream `home` is ordered after the borrower's stream.
 
     Args:
-        alias: of the tensor, which keeps the memory from being reused.
-        array: the memory.
-        home: the stream in whose order the memory is handed out.
-        borrower: the stream on which it is used elsewhere; None if that is not known.
+        alias: a tensor on the lent memory, which keeps it from being reused.
+        array: the device array of that memory.
+        home: vmflow's stream that reuses the memory once it is released.
+        borrower: the stream on which the other library uses the memory; None if it is not known.
     """
 
     __slots__ = ("__array_interface__", "_alias", "_borrower", "_home")
@@ -56,7 +58,7 @@ class _Lender:
         self._alias = alias
         self._home = home
         self._borrower = borrower
-        # numpy's interfaces have no word for bfloat16.
+        # __array_interface__ has no type code for bfloat16, so its bits pass as 16-bit integers.
         typestr = "<u2" if alias.dtype is dtypes.bfloat16 else array.dtype.str
         self.__array_interface__ = {**array.__cuda_array_interface__, "typestr": typestr}
 
@@ -66,11 +68,11 @@ class _Lender:
 
 
 def lend(tensor: Tensor, stream: int | None) -> Array:
-    """An array that stands for the memory of a tensor on a CUDA device; only its layout and address may be used.
+    """Describe the memory of a tensor on a CUDA device by a numpy array, of which only layout and address may be used.
 
     Args:
-        tensor: whose memory is lent.
-        stream: the address of the stream that the borrower is going to use it on, or a number of DLPack: -1 for no
+        tensor: the tensor whose memory is lent.
+        stream: the address of the stream on which the borrower will use the memory, or a number of DLPack: -1 for no
             order, None for CUDA's default stream.
 
     Raises:
@@ -104,7 +106,7 @@ def address_of(tensor: Tensor) -> int:
 
 
 def _launched(tensor: Tensor) -> tuple[DeviceArray, CudaEvent]:
-    """The memory of a tensor, and an event of the current stream behind all uses of it that were issued so far."""
+    """Launch all ops issued on a tensor's memory; return its device array and an event recorded after these ops."""
     machine = current_machine()
     stream = machine.stream(tensor.device)
     storage = tensor._blob.storage
@@ -125,30 +127,31 @@ def _launched(tensor: Tensor) -> tuple[DeviceArray, CudaEvent]:
 
 
 def device_at(address: int) -> Device:
-    """The CUDA device whose memory has this address.
+    """The CUDA device whose memory contains `address`.
 
     Raises:
         DeviceUnavailable: if no CUDA device can be used here.
-        ValueError: if it is the memory of none.
+        ValueError: if no CUDA device has memory at the address.
     """
     Device("cuda", 0).require()
     return Device("cuda", device_of(0).driver.device_at(address))
 
 
 def stream_address(device: Device) -> int:
-    """The address of the stream of a device on which memory is borrowed: the current one."""
+    """The address of the current stream of `device`, on which tensors made of borrowed memory are ordered."""
     policy = policy_of(current_machine().stream(device))
     return policy.device.driver.stream_address(policy.handle)
 
 
 def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Tensor:
-    """A tensor that uses the memory of another library on the current stream.
+    """Make a tensor on device memory of another library, to be used on the current stream.
 
     Args:
-        array: stands for the memory, which it keeps, as that of `lend`.
+        array: a numpy array that describes the memory and keeps it alive, like the result of `lend`.
         dtype: of the elements.
-        device: whose memory it is.
-        lender: the address of the stream whose work computes it; None if the current stream is behind it already.
+        device: the CUDA device that has the memory.
+        lender: the address of the lender's stream whose work computes the value; None if the current stream is ordered
+            after that work already.
 
     Raises:
         BufferError: if the memory cannot be used without a copy.
@@ -167,6 +170,6 @@ def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Te
     storage = Storage(None, memory.reshape(array.shape) if whole else memory)
     storage.shared = True
     blob = Blob(storage, meta(array.shape, dtype, device), None if whole else strides, offset)
-    # Other streams have to wait for this one, which is behind the lender's.
+    # This orders other streams' uses of the memory after the current stream, which waits for the lender's stream.
     physical_run(machine, lambda builder: builder.touch(stream, (blob,)))
     return new_tensor(blob, Lease(storage))

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 LIBRARY: Final = "libcuda.so.1"
 
-# Errors of the driver's interface, which have the same numbers in every version.
+# Error numbers of the CUDA driver API, which are the same in every version.
 NOT_INITIALIZED: Final = 3
 NO_DEVICE: Final = 100
 
-# Bytes for the name of a GPU and the zero at its end.
+# The size of the buffer for a GPU's name and the zero byte at its end.
 _NAME_BYTES: Final = 256
 
 
@@ -22,7 +22,7 @@ class DriverError(RuntimeError):
     """A function of the driver has failed.
 
     Attributes:
-        number: of the error.
+        number: the error number that the function returned.
     """
 
     def __init__(self, function: str, name: str, number: int) -> None:
@@ -31,12 +31,12 @@ class DriverError(RuntimeError):
 
 
 class Driver(NamedTuple):
-    """The answers of the driver.
+    """The NVIDIA driver's version and GPUs, as the driver tells them.
 
     Attributes:
-        cuda: major and minor number of the newest CUDA that it can run.
+        cuda: major and minor number of the newest CUDA that the driver can run.
         devices: the names of the GPUs that this process can see, by index.
-        error: why it does not start; None if it has started.
+        error: the error by which the driver did not start; None if it has started.
     """
 
     cuda: tuple[int, int]
@@ -45,10 +45,10 @@ class Driver(NamedTuple):
 
 
 def load() -> Any:
-    """The driver's library.
+    """Load the driver's library, ``libcuda.so.1``.
 
     Raises:
-        OSError: if it cannot be loaded, as where there is no driver.
+        OSError: if it cannot be loaded, as on a machine without a driver.
     """
     return ctypes.CDLL(LIBRARY)
 
@@ -69,7 +69,7 @@ def ask(library: Any) -> Driver:
 
 
 def _major_and_minor(version: int) -> tuple[int, int]:
-    """The version in a number: 12040 is 12.4."""
+    """Split the number of a CUDA version: 12040 gives (12, 4)."""
     return version // 1000, version % 1000 // 10
 
 

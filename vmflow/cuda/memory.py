@@ -25,7 +25,7 @@ def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Device | str | int | None = None) -> int:
-    """Bytes in tensors on a device; 0 where there is no CUDA device.
+    """The number of bytes in tensors on a device; 0 on a machine without a CUDA device.
 
     Raises:
         ValueError: if the device is no CUDA device.
@@ -38,7 +38,7 @@ def memory_allocated(device: Device | str | int | None = None) -> int:
 
 
 def max_memory_allocated(device: Device | str | int | None = None) -> int:
-    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 where there is no CUDA device.
+    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 on a machine without a CUDA device.
 
     Raises:
         ValueError: if the device is no CUDA device.
@@ -51,7 +51,7 @@ def max_memory_allocated(device: Device | str | int | None = None) -> int:
 
 
 def memory_reserved(device: Device | str | int | None = None) -> int:
-    """Bytes taken from a device, in tensors or kept for reuse; 0 where there is no CUDA device.
+    """Bytes allocated on a device, in tensors or cached for reuse; 0 on a machine without a CUDA device.
 
     Raises:
         ValueError: if the device is no CUDA device.
@@ -64,7 +64,7 @@ def memory_reserved(device: Device | str | int | None = None) -> int:
 
 
 def max_memory_reserved(device: Device | str | int | None = None) -> int:
-    """The most bytes taken from a device since `reset_peak_memory_stats`.
+    """The most bytes allocated on a device, in tensors or cached for reuse, since `reset_peak_memory_stats`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -90,7 +90,7 @@ def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
 
 
 def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
-    """How many bytes of a device are free, and how many it has.
+    """How many bytes of a device's memory are free, and how many there are in total.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -105,7 +105,7 @@ def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device | str | int | None = None) -> None:
-    """Let tensors take no more than this part of a device's memory.
+    """Limit this process's tensors on a device to `fraction` of the device's memory.
 
     Raises:
         ValueError: if the fraction is not from 0 to 1.
@@ -123,7 +123,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device | str | int 
 
 
 def empty_cache() -> None:
-    """Give memory kept for reuse back to the devices, and page-locked memory to the host; see `vmflow.empty_cache`.
+    """Free the cached memory of all CUDA devices, and cached page-locked host memory; see `vmflow.empty_cache`.
 
     Example:
         >>> flow.cuda.empty_cache()

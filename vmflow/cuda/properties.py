@@ -1,4 +1,4 @@
-"""Which CUDA devices there are, and the facts about them."""
+"""The number of CUDA devices, and their names, compute capabilities and other properties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Whether this process uses CUDA devices already; it must not fork any more then.
+    """Whether this process has used a CUDA device already; after that it must not fork any more.
 
     Example:
         >>> flow.cuda.is_initialized() <= flow.cuda.is_available()
@@ -31,7 +31,7 @@ def is_initialized() -> bool:
 
 
 def device_count() -> int:
-    """How many CUDA devices can be used.
+    """How many CUDA devices this process can use.
 
     Example:
         >>> flow.cuda.device_count() >= 0
@@ -41,7 +41,7 @@ def device_count() -> int:
 
 
 def get_device_properties(device: Device | str | int | None = None) -> DeviceProperties:
-    """The facts about a device.
+    """The name, memory size, compute capability and other properties of a CUDA device.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -56,7 +56,7 @@ def get_device_properties(device: Device | str | int | None = None) -> DevicePro
 
 
 def get_device_name(device: Device | str | int | None = None) -> str:
-    """The model of a device.
+    """The model name of a CUDA device.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -69,7 +69,7 @@ def get_device_name(device: Device | str | int | None = None) -> str:
 
 
 def get_device_capability(device: Device | str | int | None = None) -> tuple[int, int]:
-    """The compute capability of a device.
+    """The compute capability of a CUDA device: its major and minor number.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.

@@ -1,8 +1,8 @@
 """The random numbers of CUDA devices, which are the same as on the CPU.
 
-A generator counts the numbers that it has given away, and a number is a function of the seed and its index.  So all
-devices draw from the process-wide generator, and draw the same numbers: these functions are about that generator, for
-any device.
+A generator counts the random numbers drawn from it, and each number is a function of the seed and its index.  So all
+devices draw from the process-wide generator, and draw the same numbers.  The functions here seed, read and set that
+generator, for any device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def manual_seed(seed: int) -> None:
 
     Raises:
         TypeError: if the seed is no integer.
-        ValueError: if it does not fit into 64 bits.
+        ValueError: if the seed does not fit into 64 bits.
 
     Example:
         >>> flow.cuda.manual_seed(17)
@@ -33,7 +33,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """The same as `manual_seed`: there is one generator for all devices.
+    """Seed the process-wide generator, as `manual_seed` does: there is one generator for all devices.
 
     Raises:
         TypeError, ValueError: as `manual_seed`.
@@ -80,7 +80,7 @@ def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -
     """Put the process-wide generator into a state that `get_rng_state` has returned, a vector of bytes.
 
     Raises:
-        ValueError: if it is no state, or one of an earlier version.
+        ValueError: if `new_state` is no state, or a state of an earlier version.
 
     Example:
         >>> flow.cuda.set_rng_state(flow.cuda.get_rng_state())
@@ -99,10 +99,10 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Put the generator into the first of these states, vectors of bytes.
+    """Put the process-wide generator into the first state of `new_states`, a vector of bytes; ignore the others.
 
     Raises:
-        ValueError: if it is no state, or one of an earlier version.
+        ValueError: if the first element is no state, or a state of an earlier version.
 
     Example:
         >>> flow.cuda.set_rng_state_all(flow.cuda.get_rng_state_all())

@@ -1,4 +1,4 @@
-"""The current CUDA device of a task or thread, which "cuda" without an index means."""
+"""The current CUDA device of a task or thread: the device that "cuda" without an index means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vmflow.devices import CURRENT_CUDA, device as Device
 
 
 def chosen(device: Device | str | int | None) -> Device:
-    """The CUDA device of this name or index; the current one by default.
+    """Convert a name, an index or None (the current CUDA device) to a CUDA `device`.
 
     Raises:
         ValueError: if it is no CUDA device.
@@ -21,10 +21,10 @@ def chosen(device: Device | str | int | None) -> Device:
 
 
 def current_device() -> int:
-    """The index of the device that "cuda" means here.
+    """The index of the device that "cuda" means in this task or thread.
 
     Raises:
-        DeviceUnavailable: if there is none.
+        DeviceUnavailable: if that device cannot be used here.
 
     Example:
         >>> flow.cuda.current_device() if flow.cuda.is_available() else 0
@@ -36,10 +36,10 @@ def current_device() -> int:
 
 
 def set_device(device: Device | str | int) -> None:
-    """Let "cuda" mean this device from now on, in this task or thread; a negative index changes nothing.
+    """Let "cuda" mean `device` from now on, in this task or thread; a negative index changes nothing.
 
     Raises:
-        DeviceUnavailable: if it cannot be used here.
+        DeviceUnavailable: if the device cannot be used here.
 
     Example:
         >>> flow.cuda.set_device(-1)
@@ -52,10 +52,10 @@ def set_device(device: Device | str | int) -> None:
 
 
 class device:
-    """A block in which "cuda" means this device; a negative index, or None, changes nothing.
+    """A context manager in which "cuda" means the given device; a negative index, or None, changes nothing.
 
     Raises:
-        DeviceUnavailable: on entry, if it cannot be used here.
+        DeviceUnavailable: on entry, if the device cannot be used here.
 
     Example:
         >>> with flow.cuda.device(0 if flow.cuda.is_available() else None):

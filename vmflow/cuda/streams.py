@@ -1,8 +1,8 @@
 """Streams and events of CUDA devices, under PyTorch's names.
 
 The virtual machine orders ops by the memory they touch, on all streams.  So a program may put ops on several streams
-without waiting between them: no result is read before it is there, and no memory is reused too early.  `wait_stream`
-and events are for work whose order does not follow from tensors, and for timing.
+without waiting between them: no result is read before it is computed, and no memory is reused too early.
+`wait_stream` and events are for work whose order does not follow from tensors, and for timing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vmflow.vm.wakers import running_loop
 
 from .selection import chosen
 
-# The number of different streams of each device and priority; then the first is used again, as in PyTorch.
+# Each device has this many streams per priority; the 33rd `Stream` object is the first stream again, as in PyTorch.
 STREAMS: Final = 32
 
 _numbers: Final = itertools.count()
@@ -37,20 +37,20 @@ _numbers: Final = itertools.count()
 
 @final
 class Stream:
-    """A queue of work of a CUDA device, which runs in order and beside that of other streams.
+    """A CUDA stream: a queue of ops on a device that run in order, and concurrently with ops of other streams.
 
         side = flow.cuda.Stream()
         with flow.cuda.stream(side):
-            y = model(x)        # runs on `side`, behind the ops that compute x
-        z = y + 1               # runs on the usual stream, behind y
+            y = model(x)        # runs on `side`, after the ops that compute x
+        z = y + 1               # runs on the usual stream, after y
 
     Args:
         device: of the stream; the current one by default.
-        priority: -1 for a stream whose work is preferred, 0 for others.
+        priority: -1 for a stream whose work the device prefers, 0 for others.
 
     Attributes:
         device, priority: as given.
-        kind: of the stream on a virtual machine, see `VirtualMachine.stream`.
+        kind: the string by which a virtual machine knows the stream, see `VirtualMachine.stream`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -66,7 +66,7 @@ class Stream:
 
     @classmethod
     def of_kind(cls, device: Device, kind: str) -> Stream:
-        """The stream of a device that a virtual machine knows by this kind."""
+        """The stream of `device` that a virtual machine knows by the string `kind`, such as "compute"."""
         stream = cls.__new__(cls)
         cls._be(stream, device, kind)
         return stream
@@ -79,28 +79,28 @@ class Stream:
         self._before: list[Any] = []
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """The protocol by which other libraries take a stream: its version, and `cuda_stream`."""
+        """The CUDA stream protocol for other libraries: the protocol's version, and the stream's address."""
         return 0, self.cuda_stream
 
     @property
     def cuda_stream(self) -> int:
-        """The address of the ``cudaStream_t``, for other libraries.
+        """The address of the stream's ``cudaStream_t``, for other libraries.
 
-        Only ops that have been launched are on it: see `synchronize`.
+        The ``cudaStream_t`` has only ops that were launched already; `synchronize` launches and awaits all issued ones.
         """
         policy = policy_of(self.on(current_machine()))
         return policy.device.driver.stream_address(policy.handle)
 
     def wait_event(self, event: Event) -> None:
-        """Let work issued to this stream from now on run behind `event`, as it was recorded last."""
+        """Let work issued to this stream from now on run after the work before the last recording of `event`."""
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Let work issued to this stream from now on run behind all work issued to `stream` so far."""
+        """Let work issued to this stream from now on run after all work issued to `stream` so far."""
         self.wait_event(stream.record_event())
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Record an event, by default a new one, behind all work issued to this stream so far."""
+        """Record an event, by default a new one, after all work issued to this stream so far, and return it."""
         event = Event() if event is None else event
         event.record(self)
         return event
@@ -110,7 +110,7 @@ class Stream:
         return self.record_event().query()
 
     def synchronize(self) -> Synchronization:
-        """Wait for all work issued to this stream: await it, or in plain code let it block right here."""
+        """Wait for all work issued to this stream: await the result, or in plain code let this call block."""
         return self.record_event().synchronize()
 
     def __enter__(self) -> Stream:
@@ -125,7 +125,7 @@ class Stream:
         MODE.set(MODE.get().replace(streams=self._before.pop()))
 
     def on(self, machine: VirtualMachine) -> MachineStream:
-        """The stream of a virtual machine to which work issued to this one goes."""
+        """The stream of `machine` that runs the ops issued to this CUDA stream."""
         return machine.stream(self.device, self.kind)
 
     def __eq__(self, other: object) -> bool:
@@ -139,7 +139,7 @@ class Stream:
 
 
 def current_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device are issued to here.
+    """The stream that ops of a device are issued to in this task or thread.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -154,7 +154,7 @@ def current_stream(device: Device | str | int | None = None) -> Stream:
 
 
 def default_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device are issued to where no other was chosen.
+    """The stream that ops of a device are issued to if the program has chosen no other stream.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -167,15 +167,15 @@ def default_stream(device: Device | str | int | None = None) -> Stream:
 
 
 def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) -> Stream:
-    """A stream of another library, to issue ops to.
+    """Wrap a CUDA stream of another library, so that ops can be issued to it.
 
     Args:
-        stream_ptr: its ``cudaStream_t`` as a number, or an object with ``__cuda_stream__``.  Its owner must keep it for
+        stream_ptr: the ``cudaStream_t`` as a number, or an object with ``__cuda_stream__``.  Its owner must keep it for
             as long as ops are issued to it.
         device: of the stream; the current one by default.
 
     Raises:
-        ValueError: if it is no address.
+        ValueError: if `stream_ptr` is no address.
         DeviceUnavailable: if the device cannot be used here.
 
     Example:
@@ -191,7 +191,7 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
 
 
 def set_stream(stream: Stream) -> None:
-    """Issue ops of the stream's device to it from now on, in this task or thread.  Raises no errors.
+    """Issue ops on the device of `stream` to `stream` from now on, in this task or thread.  Raises no errors.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -202,7 +202,9 @@ def set_stream(stream: Stream) -> None:
 
 
 class stream:
-    """A block whose ops of the stream's device are issued to it; None changes nothing.  Raises no errors.
+    """A context manager in which ops on a stream's device are issued to that stream; None changes nothing.
+
+    Raises no errors.
 
     Example:
         >>> with flow.cuda.stream(flow.cuda.Stream() if flow.cuda.is_available() else None):
@@ -223,7 +225,7 @@ class stream:
 
 @final
 class Event:
-    """A point in the work of a stream, which others may wait for, and whose time can be taken.
+    """A CUDA event: a point in the work of a stream, which other streams and the host can wait for and time.
 
         start, end = (flow.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -234,8 +236,8 @@ class Event:
 
     Args:
         enable_timing: whether `elapsed_time` may be called.
-        blocking, interprocess: taken for programs that give them; waiting never burns a core, and events are of this
-            process.
+        blocking, interprocess: PyTorch's arguments.  Waiting never spins on a core whatever `blocking` is, and events
+            cannot be shared with other processes.
 
     Raises:
         ValueError: for ``interprocess=True``.
@@ -255,7 +257,7 @@ class Event:
         self._dependence: Dependence | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Put the event behind all work issued so far to `stream`, by default the current one."""
+        """Record the event after all work issued so far to `stream`, by default the current one."""
         stream = current_stream() if stream is None else stream
         machine = current_machine()
         source = stream.on(machine)
@@ -272,9 +274,9 @@ class Event:
         self._shared = shared
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Let work issued from now on to `stream`, by default the current one, run behind the event.
+        """Let work issued from now on to `stream`, by default the current one, run after the event is reached.
 
-        An event that was never recorded holds nothing back.
+        An event that was never recorded delays no work.
         """
         if self._shared is None:
             return
@@ -285,16 +287,16 @@ class Event:
             physical_run(machine, lambda builder: builder.wait_event(target, shared, dependence))
 
     def query(self) -> bool:
-        """Whether it has been reached; True for one that was never recorded."""
+        """Whether all work before the event has been done; True for an event that was never recorded."""
         if self._shared is None:
             return True
         machine, shared, _ = self._recorded_here()
         if shared.event is None and running_loop() is None:
-            machine.driver.drive()  # on a loop, its next turn does so
+            machine.driver.drive()  # on an event loop, its next iteration drives the machine
         return shared.event is not None and shared.event.query()
 
     def synchronize(self) -> Synchronization:
-        """Wait for it: await the result, or in plain code let this block right here."""
+        """Wait until the event is reached: await the result, or in plain code let this call block."""
         if self._instruction is None:
             self.record()
         machine, _, _ = self._recorded_here()
@@ -310,8 +312,8 @@ class Event:
         """Milliseconds from this event to `end_event`.
 
         Raises:
-            ValueError: if one of them has no timing.
-            RuntimeError: if one of them has not been recorded, or not been reached.
+            ValueError: if one of the events was made without timing.
+            RuntimeError: if one of the events has not been recorded, or not been reached.
         """
         if not (self._timing and end_event._timing):
             raise ValueError("elapsed_time needs two events made with enable_timing=True")
@@ -341,7 +343,7 @@ class Event:
 
 
 def event_of(shared: SharedEvent) -> CudaEvent:
-    """The event of a CUDA device that was recorded, also where races are watched for."""
+    """The `CudaEvent` that was recorded for `shared`, without the wrapper of a machine that watches for races."""
     found = shared.event
     if isinstance(found, WatchedEvent):
         found = found.event
@@ -350,10 +352,10 @@ def event_of(shared: SharedEvent) -> CudaEvent:
 
 
 def policy_of(stream: MachineStream) -> CudaStreamPolicy:
-    """The policy of a stream of a CUDA device, also where races are watched for.
+    """The policy of a machine's CUDA stream, without the wrapper of a machine that watches for races.
 
     Raises:
-        DeviceUnavailable: if it is no such stream.
+        DeviceUnavailable: if the stream belongs to no CUDA device.
     """
     policy = unwatched(stream.policy)
     if not isinstance(policy, CudaStreamPolicy):

@@ -10,10 +10,10 @@ from .selection import chosen
 
 
 def synchronize(device: Device | str | int | None = None) -> Synchronization:
-    """Wait for all work issued so far: await it, or in plain code let it block right here.
+    """Wait for all work issued so far on all devices: await the result, or in plain code let this call block.
 
     Args:
-        device: is checked; the work of other devices is waited for, too.
+        device: a CUDA device, only checked: the wait is for the work of all devices.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.

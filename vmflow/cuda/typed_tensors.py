@@ -1,4 +1,4 @@
-"""The kinds of tensors on CUDA devices: ``vmflow.cuda.FloatTensor([1, 2])``; see `vmflow.typed_tensors`."""
+"""PyTorch's old tensor types for CUDA devices: ``vmflow.cuda.FloatTensor([1, 2])``; see `vmflow.typed_tensors`."""
 
 from __future__ import annotations
 
