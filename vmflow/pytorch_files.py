@@ -1,10 +1,10 @@
-"""Files that ``torch.save`` has written, in both of its formats, read as tensors and plain data.
+"""Reads files that ``torch.save`` has written, in both of its formats, as tensors and plain data.
 
 Since PyTorch 1.6 such a file is a zip archive: a pickle, and the bytes of each storage in an entry of its own.  Before,
 and with ``_use_new_zipfile_serialization=False``, it is a row of pickles, and then the bytes.  Pickles are read by
-`plain_pickles`, which runs nothing.  The table of names here has those that tensors need, and no others.
+`plain_pickles`, which runs no code.  The table of names in this module has only names that tensors need.
 
-A tensor in the pickle names its storage and its place there.  So tensors that share memory share it again.
+A tensor in the pickle names its storage and its offset there.  So tensors that shared memory share it again.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from .plain_pickles import Damaged, Known, Reader, check_result, plain_names
 from .tensor_fields import blob_of, lease_of, new_tensor
 from .tensors import Tensor
 
-# From the memory on the host, as a tensor of one dimension, and the name of the device that it was saved on, to the
-# device that it is put on.
+# A function that chooses the device of a loaded storage from its memory on the host and the name of the device that it
+# was saved on.
 Placing: TypeAlias = Callable[[Tensor, str], Device]
 
-# The beginning of an old file, behind two bytes of the pickle: PyTorch's magic number.
+# The beginning of a file in the old format, after two bytes of the pickle: PyTorch's magic number.
 MAGIC: Final = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _VERSION: Final = 1001
 
 _MOST_BYTES: Final = 1 << 62
 _MOST_DIMENSIONS: Final = 32
 
-# PyTorch's names of storages, beside those that end with "Storage".
+# The dtypes of PyTorch's storage classes, by the class's name without "Storage".
 _STORAGES: Final = {
     "BFloat16": dtypes.bfloat16,
     "Bool": dtypes.bool_,
@@ -64,12 +64,12 @@ _STORAGES: Final = {
 
 
 def is_pytorch_zip(archive: zipfile.ZipFile) -> bool:
-    """Whether an archive is a file of PyTorch's."""
+    """Whether a zip archive was written by ``torch.save``: it has an entry ``data.pkl`` in a folder."""
     return _folder(archive) is not None
 
 
 def _folder(archive: zipfile.ZipFile) -> str | None:
-    """The folder within the archive that everything is in."""
+    """The folder inside a PyTorch archive that has all of its entries; None if the archive is not PyTorch's."""
     for name in archive.namelist():
         folder, slash, last = name.rpartition("/")
         if slash and last == "data.pkl" and "/" not in folder:
@@ -78,16 +78,16 @@ def _folder(archive: zipfile.ZipFile) -> str | None:
 
 
 def load_zip(source: str | IO[bytes], path: str, place: Placing, mmap: bool) -> Any:
-    """The object in an archive.
+    """Load the object in a zip archive that ``torch.save`` has written.
 
     Args:
-        source: the path, or the file, open.
-        path: for messages.
-        place: where storages go.
-        mmap: whether storages are mapped into memory and not read; `source` is a path.
+        source: the path of the archive, or the open file.
+        path: the path that messages show.
+        place: chooses the device of each storage.
+        mmap: whether storages are mapped into memory instead of read; then `source` must be a path.
 
     Raises:
-        ValueError: if it is damaged, or holds something else than tensors and plain data.
+        ValueError: if the archive is damaged, or holds something else than tensors and plain data.
     """
     try:
         with _opened(source) as archive:
@@ -98,7 +98,7 @@ def load_zip(source: str | IO[bytes], path: str, place: Placing, mmap: bool) -> 
 
 
 def load_old(content: bytes, path: str, place: Placing) -> Any:
-    """As `load_zip`, of the content of a file that begins with `MAGIC`."""
+    """Load the object in the content of a file in PyTorch's old format, which begins with `MAGIC`; see `load_zip`."""
     try:
         return _loaded_old(content, place)
     except Damaged as error:
@@ -107,7 +107,7 @@ def load_old(content: bytes, path: str, place: Placing) -> Any:
 
 @contextmanager
 def _opened(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """An archive; errors of reading it become `Damaged`."""
+    """Open a zip archive as a context manager; an error of opening it becomes `Damaged`."""
     with _reading():
         archive = zipfile.ZipFile(source)
     with archive:
@@ -132,20 +132,23 @@ def _reading() -> Iterator[None]:
 
 @attrs.frozen(eq=False)
 class _Kind:
-    """A class of storages in a pickle; without a dtype if it is of bytes.  Like storages, it is no plain data."""
+    """A storage class that a pickle names, such as ``torch.FloatStorage``; `dtype` is None for the untyped class.
+
+    Its own class, so that `check_result` rejects it in the loaded data, like `_Stored`.
+    """
 
     dtype: DType | None
 
 
 @attrs.frozen(eq=False)
 class _Stored:
-    """A storage in a pickle, or a part of one.
+    """A storage that a pickle refers to by a persistent id, or a range of its elements.
 
     Attributes:
-        key: names it in the file.
-        kind: of its elements.
-        begin, count: which of the elements.
-        location: the device that it was saved on, by PyTorch's name.
+        key: the name of the storage in the file.
+        kind: the storage class, which tells the dtype.
+        begin, count: the first element of the range and the number of elements.
+        location: PyTorch's name of the device that the storage was saved on.
     """
 
     key: str
@@ -156,7 +159,7 @@ class _Stored:
 
 
 def _stored(given: Any) -> _Stored:
-    """The storage that a persistent id describes."""
+    """Check a persistent id in a pickle, and turn it into the storage that it describes."""
     if type(given) is not tuple or len(given) not in (5, 6) or given[0] != "storage":
         raise Damaged("its pickle refers to something that is no storage")
     _, kind, key, location, count = given[:5]
@@ -178,7 +181,7 @@ def _is_size(value: Any) -> bool:
 
 
 class _Archive:
-    """The entries of an archive."""
+    """The entries of a zip archive of PyTorch's: its pickle, its byte order and its storages."""
 
     def __init__(self, archive: zipfile.ZipFile, mapped: str | None) -> None:
         folder = _folder(archive)
@@ -195,7 +198,10 @@ class _Archive:
         self.little = order == b"little"
 
     def _check(self) -> None:
-        """Raise `Damaged` if the entries cannot be in the file, so that reading them takes no more memory than it."""
+        """Raise `Damaged` if an entry is compressed or the entries claim more bytes than the file has.
+
+        So reading them takes no more memory than the file's size.
+        """
         file = self._archive.fp
         assert file is not None
         begin = file.tell()
@@ -224,11 +230,11 @@ class _Archive:
                     raise Damaged(f"{name!r} in it ends after {done} bytes of {len(memory)}")
                 view[done : done + len(part)] = part
                 done += len(part)
-            content.read(1)  # at its end its checksum is compared
+            content.read(1)  # zipfile compares the checksum when it reads at the end
         return memory
 
     def bytes_of(self, stored: _Stored) -> Array:
-        """The memory of a storage."""
+        """The bytes of a storage: read from its entry, or mapped from the file."""
         name = f"data/{stored.key}"
         if not self._has(name):
             raise Damaged(f"it has no storage {stored.key[:100]!r}")
@@ -238,15 +244,15 @@ class _Archive:
             raise Damaged(f"its storage {stored.key[:100]!r} has {entry.file_size} bytes, and {expected} are due")
         if self._mapped is None or entry.file_size == 0:
             return self._read(name)
-        # Written to, pages become this process's own, and the file stays as it is.
+        # Copy-on-write mode "c": writes to the tensor go to the process's own pages, and the file is not changed.
         begin = self._begin_of(entry)
         mapped = np.memmap(self._mapped, np.uint8, "c", begin, (entry.file_size,)).view(np.ndarray)
         aligned = mapped.__array_interface__["data"][0] % 16 == 0
         return mapped if aligned else mapped.copy()
 
     def _begin_of(self, entry: zipfile.ZipInfo) -> int:
-        """Where in the file the bytes of an entry lie: behind a header, whose name may have more bytes."""
-        with _reading(), self._archive.open(entry):  # which compares the header with the table at the end
+        """The offset in the file of an uncompressed entry's bytes, which follow a header of variable length."""
+        with _reading(), self._archive.open(entry):  # compares the local header with the archive's directory
             pass
         file = self._archive.fp
         assert file is not None
@@ -262,7 +268,8 @@ def _itemsize(kind: _Kind) -> int:
 
 
 def _loaded_old(content: bytes, place: Placing) -> Any:
-    # The storages come last: so the pickle that they are in is read twice, first to know how large they are.
+    # The storages' bytes follow the pickle that refers to them.  So the pickle is read twice: first to learn the dtypes
+    # of the storages, by which their bytes are found, and then to make the tensors.
     found: dict[str, _Stored] = {}
 
     def noted(given: Any) -> _Stored:
@@ -317,7 +324,7 @@ _PYTORCH: Final = int.from_bytes(MAGIC[2:-1], "little")
 
 
 class _Plain(Reader):
-    """Reads plain data from somewhere in the content."""
+    """Reads pickles of plain data, without any names, from `position` on in the content."""
 
     def __init__(self, content: bytes, position: int) -> None:
         super().__init__(content, self._find_nothing, _stored)
@@ -331,12 +338,12 @@ class _Plain(Reader):
 
 
 class _Tensors:
-    """Makes the tensors of a file.
+    """Reads a pickle of PyTorch's and makes its tensors.
 
     Args:
-        bytes_of: from a storage to its memory; None to check tensors and make none.
-        little: whether the lowest byte of a number comes first.
-        place: where storages go.
+        bytes_of: returns the bytes of a storage; None to check the pickle's tensors without making them.
+        little: whether the file's numbers are little-endian.
+        place: chooses the device of each storage.
     """
 
     def __init__(self, bytes_of: Callable[[_Stored], Array] | None, little: bool, place: Placing) -> None:
@@ -348,11 +355,15 @@ class _Tensors:
         self._names: dict[tuple[str, str], Any] = {}
 
     def read(self, content: bytes, position: int) -> Any:
-        """The object of the pickle that begins there."""
+        """Read the pickle that begins at `position` of `content`, and return its object."""
         return self.read_with(content, position, _stored)[0]
 
     def read_with(self, content: bytes, position: int, stored: Callable[[Any], _Stored]) -> tuple[Any, int]:
-        """The same with another meaning of persistent ids; and where the pickle ends."""
+        """Read a pickle as `read` does, with persistent ids turned into storages by `stored`.
+
+        Returns:
+            The pickle's object, and the position at which the pickle ends.
+        """
         self._reader = reader = Reader(content, self._find, stored, (DType, Device))
         reader.position = position
         self._names = self._table()
@@ -360,7 +371,7 @@ class _Tensors:
             with no_grad(), eagerly():
                 found = reader.read()
         finally:
-            # Both hold this object, and this object tensors: they would stay until cycles are collected.
+            # Both refer to this object, which refers to tensors: the cycle would keep the tensors until collected.
             self._names, self._reader = {}, None
         check_result(found, (Tensor, Parameter, DType, Device, Size))
         return found, reader.position
@@ -456,7 +467,10 @@ class _Tensors:
     def _made(
         self, stored: Any, dtype: DType | None, offset: Any, size: Any, stride: Any, requires_grad: Any
     ) -> Tensor:
-        """A tensor that sees a part of a storage."""
+        """Make a tensor on a storage, after checking its offset, size and strides against the storage.
+
+        Errors are `Damaged`.  `dtype` is None for the dtype of the storage.
+        """
         if type(stored) is not _Stored:
             raise Damaged("its pickle has a tensor without a storage")
         kind = dtype or stored.kind.dtype
@@ -492,8 +506,12 @@ class _Tensors:
     def _whole(
         self, stored: _Stored, kind: DType, offset: int, layout: tuple[tuple[int, ...], tuple[int, ...]], memory: Array
     ) -> Tensor:
-        """A storage, where it is to be; in the shape of the first tensor in it, if that is all of it, in order."""
-        # As bytes, if elements of this dtype do not cover it.
+        """Make the tensor of a whole storage's `memory`, on the device that `place` chooses.
+
+        It has the shape in `layout`, of the first tensor on the storage, if that fills the storage in order; else it is
+        a vector.
+        """
+        # The tensor has bytes as elements if the storage's size is no multiple of the dtype's.
         seen = kind if memory.nbytes % kind.itemsize == 0 else dtypes.uint8
         if self._swap and memory.size:
             memory = memory.view(f"u{kind.to_real().itemsize}").byteswap().view(np.uint8)
@@ -538,7 +556,7 @@ def _lengths(given: Any) -> tuple[int, ...]:
 
 
 def _check_extent(stored: _Stored, kind: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """Raise `Damaged` unless a tensor lies within its storage."""
+    """Raise `Damaged` unless a tensor of this offset, shape and strides fits into its storage."""
     if math.prod([max(size, 1) for size in shape]) * kind.itemsize > _MOST_BYTES:
         raise Damaged(f"its pickle has a tensor of the shape {list(shape)}, which is too large for any memory")
     end = offset
@@ -564,7 +582,7 @@ def _differentiable(kind: DType, requires_grad: bool) -> bool:
 
 
 def _with_bits(made: Tensor, bits: Any, requires_grad: Any) -> Tensor:
-    """A tensor that PyTorch conjugates or negates whenever it is read; here that is done now, in memory of its own."""
+    """Apply PyTorch's lazy conjugation and negation: compute the tensor that the flags in `bits` stand for."""
     if bits is None:
         return made
     if (
@@ -581,7 +599,7 @@ def _with_bits(made: Tensor, bits: Any, requires_grad: Any) -> Tensor:
 
 
 def _give(made: Parameter, state: Any) -> None:
-    """Attributes of a user's own."""
+    """Set the attributes that a user had given to a parameter, after checking their names and values."""
     if type(state) is not dict:
         raise Damaged("its pickle gives a parameter attributes that are none")
     for name, value in state.items():
@@ -607,7 +625,7 @@ def _device(kind: Any, index: Any = None) -> Device:
 
 
 def _unknown(module: str, name: str) -> Damaged:
-    """The error for a name that no tensor and no plain data needs."""
+    """Make the error for a name in a pickle that no tensor and no plain data needs, with a remedy."""
     full = f"{module}.{name}"
     shown = repr(full if len(full) <= 100 else full[:100] + "...").strip("'\"")
     remedy = "save the data as tensors, numbers, strings, and dicts, lists and tuples of these"

@@ -1,10 +1,10 @@
 """Random numbers: `Generator`, and the ops that draw from one.
 
 A generator is a seed and an offset into the sequence of that seed.  The sequence is a function: block number n has the
-four words that Philox 4x32-10 makes of seed and n (J. Salmon and others, Parallel random numbers: as easy as 1, 2, 3,
-2011).  An op takes as many blocks as it has elements when it is issued, and computes each element from the element's
-index.  So numbers depend on the seed and the order in which ops were issued, and on nothing else: not on the device, on
-the number of threads or ranks that share an op, on the order in which ops run, nor on draws from other generators.
+four 32-bit words that Philox 4x32-10 computes from seed and n (J. Salmon and others, Parallel random numbers: as easy
+as 1, 2, 3, 2011).  When an op is issued, it reserves as many blocks as it has elements; it computes each element from
+the block of the element's index.  So numbers depend only on the seed and the order in which ops were issued: not on the
+device, the number of threads or ranks that share an op, the order in which ops run, nor draws from other generators.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _MASK: Final = (1 << 64) - 1
 
-# The beginning of a saved state.  States of earlier versions begin with a seed of 16 bytes, of which the last 8 are 0.
+# The first bytes of a generator's saved state.  A state of an earlier version begins instead with a seed of 16 bytes,
+# of which the last 8 are 0.
 _TAG: Final = b"Philox4x32-10\0\0\0"
 _STATE_BYTES: Final = len(_TAG) + 16
 FROM_BEFORE: Final = (
@@ -49,10 +50,10 @@ FROM_BEFORE: Final = (
 
 
 class Generator:
-    """A source of random numbers.
+    """A source of random numbers, which serves all devices.
 
     Args:
-        device: where its numbers are used.
+        device: as in PyTorch; makes no difference to the numbers.
 
     Attributes:
         device: as given.
@@ -73,11 +74,11 @@ class Generator:
         self.seed()
 
     def manual_seed(self, seed: int) -> Generator:
-        """Begin the sequence that belongs to `seed`; negative seeds count down from 2**64.
+        """Begin the sequence of `seed` at offset 0; a negative seed s means ``2**64 + s``.  Return the generator.
 
         Raises:
             TypeError: if the seed is no integer.
-            ValueError: if it does not fit into 64 bits.
+            ValueError: if the seed does not fit into 64 bits.
         """
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise TypeError(f"manual_seed: the seed must be an integer, not {seed!r}")
@@ -89,26 +90,26 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Take a seed from the operating system, and return it."""
+        """Begin the sequence of a random seed from the operating system, and return the seed."""
         seed = int.from_bytes(os.urandom(8), "little")
         self.manual_seed(seed)
         return seed
 
     def initial_seed(self) -> int:
-        """The seed of the present sequence."""
+        """The seed of the generator's present sequence, as set by the last `manual_seed` or `seed`."""
         return self._seed
 
     def get_state(self) -> Tensor:
-        """Seed and offset, as 32 bytes in a uint8 tensor on the CPU."""
+        """The generator's seed and offset, as 32 bytes in a uint8 tensor on the CPU."""
         with self._lock:
             state = _TAG + self._seed.to_bytes(8, "little") + self._offset.to_bytes(8, "little")
         return tensor(np.frombuffer(state, np.uint8), device="cpu")
 
     def set_state(self, new_state: Tensor) -> Generator:
-        """Go on from the place where `get_state` was called.
+        """Set the seed and offset from a result of `get_state`, so that the numbers after that call are drawn again.
 
         Raises:
-            ValueError: if that is no state, or one of an earlier version.
+            ValueError: if `new_state` is no state, or a state of an earlier version.
         """
         if new_state.dtype is not dtypes.uint8 or new_state.shape != (_STATE_BYTES,):
             raise ValueError(f"set_state: expected the 32 bytes that get_state returned, got {new_state._blob.meta!r}")
@@ -121,9 +122,9 @@ class Generator:
         return self
 
     def take(self, elements: int) -> tuple[int, int]:
-        """The seed, and the offset of a range of `elements` blocks that no other op will get."""
+        """Reserve `elements` blocks of the sequence for an op; return the seed and the offset of the first block."""
         with self._lock:
-            # No call in between: the lock does not keep a signal handler of this very thread out.
+            # No call between the two lines: a signal handler of this thread could run there, and draw numbers, too.
             offset = self._offset
             self._offset = (offset + elements) & _MASK
             return self._seed, offset
@@ -144,15 +145,15 @@ def _generator_at(device: Device, seed: int, offset: int) -> Generator:
 
 
 def _rebuild_generator(device: Device, seed: int, position: int) -> Generator:
-    """The same of pickles of earlier versions."""
+    """Refuse pickles of generators from earlier versions, which name this function: raise ValueError."""
     raise ValueError(FROM_BEFORE)
 
 
 def seed_and_offset(state: bytes) -> tuple[int, int]:
-    """The seed and the offset in a saved state.
+    """The seed and the offset in a generator's saved state.
 
     Raises:
-        ValueError: if there are none, or if it is from an earlier version.
+        ValueError: if the bytes are no state, or a state of an earlier version.
 
     Example:
         >>> from vmflow.random import seed_and_offset
@@ -171,11 +172,11 @@ default_generator: Final = Generator()
 
 @function()
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generator of this context: the process's, or inside `fork_rng` its own.
+    """Seed the default generator of this context: the process's, or inside `fork_rng` the block's own.
 
     Raises:
         TypeError: if the seed is no integer.
-        ValueError: if it does not fit into 64 bits.
+        ValueError: if the seed does not fit into 64 bits.
 
     Example:
         >>> flow.manual_seed(17)
@@ -199,7 +200,7 @@ def initial_seed() -> int:
 
 @function()
 def seed() -> int:
-    """Seed the default generator of this context from the operating system; returns the seed.
+    """Seed the default generator of this context from the operating system, and return the seed.
 
     Example:
         >>> flow.seed() == flow.initial_seed()
@@ -224,13 +225,13 @@ def get_rng_state() -> Tensor:
 
 @function()
 def set_rng_state(new_state: Tensor) -> None:
-    """Put the default generator of this context at the place where `get_rng_state` was called.
+    """Set the default generator of this context to a state that `get_rng_state` has returned.
 
     Args:
         new_state: a vector of 32 bytes.
 
     Raises:
-        ValueError: if it is no state, or one of an earlier version.
+        ValueError: if `new_state` is no state, or a state of an earlier version.
 
     Example:
         >>> flow.set_rng_state(flow.Generator().manual_seed(17).get_state())
@@ -243,9 +244,9 @@ def set_rng_state(new_state: Tensor) -> None:
 @function()
 @contextmanager
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iterator[Generator]:
-    """Within the block, the default generator is one of this task's or thread's own.
+    """A context manager in which the default generator is a copy, used by this task or thread alone.
 
-    It begins at the place of the outer one, which stays there.  Raises no errors.
+    The copy begins with the seed and offset of the outer generator, which does not advance.  Raises no errors.
 
     Args:
         devices: makes no difference, since one generator serves all devices.
@@ -273,10 +274,10 @@ def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iter
 
 
 def chosen_generator(given: Generator | None) -> Generator:
-    """The generator that is given, else that of the scope or of the process.
+    """The generator `given`, or, if None, the default generator: that of `fork_rng`'s block or the process.
 
     Raises:
-        TypeError: if something else is given.
+        TypeError: if `given` is neither a generator nor None.
 
     Example:
         >>> from vmflow.random import chosen_generator
@@ -289,10 +290,14 @@ def chosen_generator(given: Generator | None) -> Generator:
 
 
 def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
-    """A range of a generator's blocks, by default the default one's, as the scalars of an op that draws numbers.
+    """Reserve `elements` blocks of a generator, by default of the default one, for an op that draws numbers.
+
+    Returns:
+        The seed and the first block's offset, which are the op's scalars; inside a graph that is built, symbols for
+        them.
 
     Raises:
-        TypeError: if `generator` is none.
+        TypeError: if `generator` is neither a generator nor None.
 
     Example:
         >>> from vmflow.random import take
@@ -302,7 +307,7 @@ def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
     mode = MODE.get()
     chosen = chosen_generator(generator)
     if mode.interpreter is not None:
-        # A graph takes another range at each launch.
+        # A graph reserves another range of blocks at each launch.
         default = generator is None and mode.generator is None
         taken: tuple[Any, Any] = mode.interpreter.draw(chosen, default, elements)
         return taken
@@ -310,19 +315,19 @@ def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
 
 
 def _output_and(parameters: tuple[Any, ...]) -> Any:
-    """The type of the attributes of a random op with these types of parameters."""
+    """The type of a random op's attributes: a tuple of a `TensorMeta` and the parameters, whose types are given."""
     together: Any = tuple
     return together.__class_getitem__((TensorMeta, *parameters))
 
 
 def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0, family: str = "random") -> OpExpr:
-    """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, offset)``.
+    """Declare an op that draws numbers, with attributes ``(output, *parameters)`` and scalars ``(seed, offset)``.
 
     Args:
         name: of the op.
-        parameters: their types.
-        inputs: how many tensors it takes.
-        family: the module of its kernel.
+        parameters: the types of the parameters.
+        inputs: how many tensors the op takes.
+        family: the module of the op's kernels.
 
     Raises:
         ValueError: if there is an op of this name.
@@ -359,10 +364,10 @@ _GAMMA = random_op("standard_gamma", inputs=1, family="rejection")
 
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:
-    """Issue a random op without inputs, for a result of the shape and dtype of `output`.
+    """Issue a random op without inputs, and return its result, of the shape, dtype and device of `output`.
 
     Raises:
-        TypeError: if `generator` is none.
+        TypeError: if `generator` is neither a generator nor None.
 
     Example:
         >>> from vmflow.random import draw
@@ -375,10 +380,10 @@ def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameter
 
 
 def draw_into(op: OpExpr, target: Tensor, generator: Generator | None, *parameters: Any) -> Tensor:
-    """Issue a random op that writes into `target`, of any shape.
+    """Issue a random op without inputs that writes into `target`, of any shape, and return `target`.
 
     Raises:
-        TypeError: if `generator` is none.
+        TypeError: if `generator` is neither a generator nor None.
 
     Example:
         >>> from vmflow.random import draw_into
@@ -408,7 +413,7 @@ def randn(
     out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
-    """Elements from the standard normal distribution, in a tensor of this shape; complex ones have a variance of 1.
+    """A tensor of the shape `size` with elements from the standard normal distribution; complex ones have variance 1.
 
     Raises:
         TypeError: for an integer dtype.
@@ -433,7 +438,7 @@ def rand(
     out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
-    """Elements evenly distributed over [0, 1), in a tensor of this shape.
+    """A tensor of the shape `size` with elements evenly distributed over [0, 1).
 
     Raises:
         TypeError: for an integer dtype.
@@ -457,7 +462,7 @@ def randn_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """As `randn`, of the shape, dtype and device of `input`.
+    """A tensor of the shape, dtype and device of `input` with elements from the standard normal distribution.
 
     Raises:
         TypeError: for an integer dtype.
@@ -482,7 +487,7 @@ def rand_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """As `rand`, of the shape, dtype and device of `input`.
+    """A tensor of the shape, dtype and device of `input` with elements evenly distributed over [0, 1).
 
     Raises:
         TypeError: for an integer dtype.
@@ -512,13 +517,13 @@ def randint(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Integers, evenly distributed, from `low` up to but without `high`.
+    """A tensor of the shape `size` with integers evenly distributed from `low` up to but without `high`.
 
     ``randint(low, high, size)``, or ``randint(high, size)`` from 0 up; int64 unless `dtype` says otherwise.
 
     Raises:
         TypeError: if a limit is no integer.
-        ValueError: if there is no integer between, or the dtype does not hold them.
+        ValueError: if there is no integer between the limits, or the dtype does not hold the integers.
 
     Example:
         >>> flow.randint(3, 4, (2,))
@@ -549,7 +554,7 @@ def randint_like(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """As `randint`, of the shape, dtype and device of `input`: from `low` up to but without `high`, or from 0 to `low`.
+    """`randint` with the shape, dtype and device of `input`: from `low` up to but without `high`, or from 0 to `low`.
 
     Raises:
         TypeError, ValueError: as `randint`.
@@ -564,7 +569,7 @@ def randint_like(
 
 
 def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> TensorMeta:
-    """The meta, if it holds the integers from `low` up to but without `high`."""
+    """Return `output`, after checking that its dtype holds the integers from `low` up to but without `high`."""
     if not all([isinstance(limit, (int, np.integer)) for limit in (low, high)]):
         raise TypeError(f"{name}: expected integers, as in {name}(low, high, size) or {name}(high, size)")
     if low >= high:
@@ -594,7 +599,7 @@ def randperm(
 
     Raises:
         TypeError: for the dtype bool.
-        ValueError: if `n` is negative, or the dtype does not hold the numbers.
+        ValueError: if `n` is negative, or the dtype does not hold the integers.
 
     Example:
         >>> flow.randperm(4).sort()[0]
@@ -621,14 +626,14 @@ def normal(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Elements from normal distributions.
+    """A tensor whose elements are drawn from normal distributions.
 
     Args:
-        mean: of all, or a tensor with the mean of each.
-        std: the standard deviation of all, or a tensor with that of each; the two shapes broadcast.
-        size: of the result, if both are numbers.
-        generator: the source.
-        dtype, device: of the result, if both are numbers.
+        mean: the mean of all elements, or a tensor with the mean of each.
+        std: the standard deviation of all elements, or a tensor with that of each; the two shapes broadcast.
+        size: the shape of the result, if `mean` and `std` are numbers.
+        generator: the source of random numbers.
+        dtype, device: of the result, if `mean` and `std` are numbers.
 
     Raises:
         TypeError: if `size` is missing, or superfluous.
@@ -659,7 +664,7 @@ def normal(
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """One with the probability that `input` holds (or with `p`, if given), else zero, in its shape and dtype.
+    """Draw 1 with probability `p`, or with each element of `input` if `p` is None, else 0; shape and dtype of `input`.
 
     Raises:
         TypeError: for integers without `p`.
@@ -688,20 +693,20 @@ def multinomial(
     generator: Generator | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Indices, int64, drawn with probabilities proportional to the weights in each row.
+    """Draw int64 indices from each row of `input`, with probabilities proportional to the weights in the row.
 
     Args:
         input: (n,) or (rows, n), floating-point, not negative; rows need not add up to one.
-        num_samples: how many to draw from each row.
+        num_samples: how many indices to draw from each row.
         replacement: whether an index may be drawn again.
-        generator: the source.
+        generator: the source of random numbers.
 
     Returns:
         A tensor of shape (num_samples,) or (rows, num_samples).
 
     Raises:
         TypeError: for integers.
-        ValueError: for another number of dimensions, or if there are not enough to draw; for weights that are negative,
+        ValueError: for another number of dimensions, or if a row has too few weights; for weights that are negative,
             not finite or all zero, when the result is read.
 
     Example:
@@ -725,7 +730,7 @@ def multinomial(
 
 @function()
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Counts of events, in the shape and dtype of `input`, which holds the rate of each.
+    """Draw from Poisson distributions, in the shape and dtype of `input`, which holds the rate of each element.
 
     Raises:
         TypeError: unless `input` is floating-point.
@@ -739,7 +744,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 
 
 def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Numbers from gamma distributions of rate 1, in the shape and dtype of `input`, which holds the concentrations.
+    """Draw from gamma distributions of rate 1, in the shape and dtype of `input`, which holds the concentrations.
 
     Raises:
         TypeError: unless `input` is floating-point.
@@ -762,7 +767,7 @@ def _drawn_like(name: str, op: OpExpr, input: Tensor, generator: Generator | Non
 
 @method()
 def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the exponential distribution of the rate `lambd`.
+    """Fill `input`, of any shape, with numbers from the exponential distribution of the rate `lambd`.
 
     Raises:
         TypeError: unless `input` is floating-point.
@@ -782,7 +787,7 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
 
 @method()
 def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the normal distribution.
+    """Fill `input`, of any shape, with numbers from the normal distribution of this mean and standard deviation.
 
     Raises:
         TypeError: for integers, or if the mean is no number.
@@ -805,7 +810,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
 
 @method()
 def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers evenly distributed over [from_, to).
+    """Fill `input`, of any shape, with numbers evenly distributed over [from_, to).
 
     Raises:
         TypeError: for integers.
@@ -826,14 +831,14 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
 
 @method()
 def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
-    """Fill with integers, evenly distributed, from `from_` up to but without `to`; ``random_(to)`` begins at 0.
+    """Fill `input` with integers evenly distributed from `from_` up to but without `to`; ``random_(to)`` begins at 0.
 
-    Without limits, up to the largest integer that elements of the dtype can have; for a floating-point dtype, up to the
-    largest below which it holds every integer.
+    Without limits, from 0 up to the largest value of an integer dtype; for a floating-point dtype, up to the largest
+    integer below which the dtype holds every integer.
 
     Raises:
         TypeError: for complex tensors.
-        ValueError: if there is no integer between, or the dtype does not hold them.
+        ValueError: if there is no integer between the limits, or the dtype does not hold the integers.
 
     Example:
         >>> flow.zeros(3).random_(2, 3)
@@ -854,7 +859,7 @@ def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: 
 
 @method()
 def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the Cauchy distribution.
+    """Fill `input` with numbers from the Cauchy distribution of this median and scale `sigma`.
 
     Raises:
         TypeError: unless `input` is floating-point.
@@ -872,7 +877,7 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Ge
 
 @method()
 def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers whose logarithms have the normal distribution of this mean and standard deviation.
+    """Fill `input` with numbers whose logarithms have the normal distribution of this mean and standard deviation.
 
     Raises:
         TypeError: unless `input` is floating-point.
@@ -891,7 +896,7 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Ge
 
 @method()
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Fill with the numbers of trials up to the first that succeeds, each of which does so with the probability `p`.
+    """Fill `input` from the geometric distribution: trials up to the first success, each of probability `p`.
 
     Raises:
         ValueError: unless `p` is between 0 and 1.
@@ -907,7 +912,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
 
 
 def _uniform_like(name: str, input: Tensor, generator: Generator | None) -> Tensor:
-    """Numbers in [0, 1) of at least single precision."""
+    """Draw numbers in [0, 1) in the shape of `input`, of at least single precision; errors name the op `name`."""
     if not input.dtype.is_floating_point:
         raise TypeError(f"{name}: expected a floating-point tensor, got {input.dtype.name}")
     wide = dtypes.promote_types(input.dtype, dtypes.float32)
@@ -916,7 +921,7 @@ def _uniform_like(name: str, input: Tensor, generator: Generator | None) -> Tens
 
 @method()
 def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with one, with probability `p`, or zero.
+    """Fill `input`, of any shape, with ones with probability `p`, and zeros elsewhere.
 
     Raises:
         ValueError: if `p` is not within [0, 1].

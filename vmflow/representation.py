@@ -1,4 +1,4 @@
-"""How a tensor is shown."""
+"""The text and the HTML that show a tensor: `represent` for ``repr``, and `represent_in_html` for notebooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Options(NamedTuple):
-    """How numbers are written; see `set_printoptions`."""
+    """The options by which tensors' elements are written as text; see `set_printoptions`."""
 
     precision: int = 4
     threshold: float = 1000
@@ -45,14 +45,14 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Choose how tensors are shown, in the whole process.  Options that are left out stay, except `sci_mode`.
+    """Choose how tensors are printed, in the whole process.  Options that are left out stay, except `sci_mode`.
 
     Args:
-        precision: how many decimals.
+        precision: the number of decimals.
         threshold: how many elements are shown without leaving out the middle; `math.inf` for any number.
         edgeitems: how many elements are shown at each end of a dimension whose middle is left out.
         linewidth: characters per line.
-        profile: "default", "short" or "full": start from these.
+        profile: "default", "short" or "full": the options to which the other arguments are changes.
         sci_mode: whether floats are written with an exponent; None to decide by their sizes.
 
     Raises:
@@ -113,9 +113,9 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 
 def represent(tensor: Tensor) -> str:
-    """As PyTorch does.
+    """The text of ``repr(tensor)``, in PyTorch's format.
 
-    Waits for the value, except on a running loop.  There the cell of a notebook waits, too, and nothing else.
+    Waits for the value, except on a running event loop; a cell of a notebook, which runs on a loop, waits, too.
     """
     name = type(tensor).__name__
     heading = f"{name} containing:\n" if name != "Tensor" else ""
@@ -140,7 +140,7 @@ def represent(tensor: Tensor) -> str:
 
 
 def represent_in_html(tensor: Tensor) -> str:
-    """For notebooks: shape, dtype and device, and a table of the values if they are there; never waits."""
+    """The HTML of a tensor for notebooks: shape, dtype, device, and its values if they are computed; never waits."""
     from .markup import line, preformatted, scrolling, stacked, table
 
     facts = [repr(tensor.dtype).removeprefix("vmflow."), str(list(tensor.shape)), f"on {tensor.device}"]
@@ -165,14 +165,14 @@ def represent_in_html(tensor: Tensor) -> str:
 
 
 def _cells(matrix: Array) -> list[list[str]]:
-    """The elements as text, with dots in place of the middle of long rows and columns."""
+    """The elements of a matrix as texts, with dots in place of the middle of long rows and columns."""
     rows, columns = _kept(matrix.shape[0]), _kept(matrix.shape[1])
     write, _ = _formatter(matrix[np.ix_(*[[index for index in kept if index >= 0] for kept in (rows, columns)])])
     return [["..." if min(row, column) < 0 else write(matrix[row, column]) for column in columns] for row in rows]
 
 
 def _kept(size: int) -> list[int]:
-    """The indices that are shown of a row or column of a table; -1 for dots."""
+    """The indices of a dimension of `size` elements that a table shows; -1 stands for dots."""
     border = _chosen.edgeitems
     if size <= max(_MOST_CELLS, 2 * border):
         return list(range(size))
@@ -180,7 +180,7 @@ def _kept(size: int) -> list[int]:
 
 
 def _why_without_values(tensor: Tensor) -> str:
-    """Why the values cannot be shown without waiting; "" if they can."""
+    """A text that says why a tensor's values cannot be shown without waiting or copying; "" if they can."""
     if tensor.is_lazy:
         return "an operand of a graph that is being built"
     if tensor.is_global:
@@ -195,9 +195,9 @@ def _why_without_values(tensor: Tensor) -> str:
 
 
 def _is_called_by_cell() -> bool:
-    """Whether a cell of IPython is running on this stack: the loop waits for the cell anyway.
+    """Whether code of an IPython cell is on the call stack: then waiting blocks nothing that the cell does not block.
 
-    Jupyter runs every cell on a running loop.  The tasks that a cell has started are not called by it.
+    Jupyter runs every cell on a running loop.  Tasks that a cell has started do not have the cell on their stack.
     """
     shell = sys.modules.get("IPython.core.interactiveshell")
     if shell is None:
@@ -210,12 +210,12 @@ def _is_called_by_cell() -> bool:
 
 
 _INDENT: Final = len("tensor(")
-# Elements of the longest row or column that a table in HTML shows whole.
+# The length of the longest row or column that an HTML table shows without dots.
 _MOST_CELLS: Final = 10
 
 
 def _joined(text: str, more: list[str]) -> str:
-    """The values and the parts behind them, which get lines of their own where they do not fit."""
+    """Join the text of the values and further parts (size, dtype ...) by commas; break lines before parts too long."""
     length = len(text) - text.rfind("\n") + 1
     for part in more:
         if length + len(part) + 2 > _chosen.linewidth:
@@ -228,7 +228,15 @@ def _joined(text: str, more: list[str]) -> str:
 
 
 def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, shortened: bool) -> str:
-    """The elements in brackets, which begin at column `indent`."""
+    """The elements of an array in nested brackets, of which the first begins at column `indent`.
+
+    Args:
+        array: the elements.
+        indent: the column.
+        write: turns an element into text.
+        width: the characters of an element.
+        shortened: whether dots stand for the middle of long dimensions.
+    """
     if array.ndim == 0:
         return write(array[()])
     border = _chosen.edgeitems
@@ -243,14 +251,14 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
     parts = [write(element) for element in shown]
     if leaves_out:
         parts.insert(border, " ...")
-    # As many in each line as fit, as if the dots were as wide as a number.
+    # Each line has as many elements as fit; dots count as an element.
     per_line = max(1, (_chosen.linewidth - indent) // (width + 2))
     lines = [", ".join(parts[start : start + per_line]) for start in range(0, len(parts), per_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
 def _more(tensor: Tensor) -> list[str]:
-    """The parts shown behind the values: device, dtype, history."""
+    """The parts of a tensor's text after the values: device, dtype, and grad_fn or requires_grad, if not the usual."""
     parts: list[str] = []
     if tensor.device.type != "cpu":
         parts.append(f"device='{tensor.device}'")
@@ -267,7 +275,7 @@ def _more(tensor: Tensor) -> list[str]:
 
 
 def _borders(array: Array) -> Array:
-    """The elements that will be shown."""
+    """The elements of an array that will be shown: all, or those at the ends of long dimensions."""
     border = _chosen.edgeitems
     if array.size > _chosen.threshold:
         for axis, size in enumerate(array.shape):
@@ -277,7 +285,7 @@ def _borders(array: Array) -> Array:
 
 
 def _formatter(array: Array) -> tuple[Callable[[Any], str], int]:
-    """How each of these is written, so that they line up, and how wide that is."""
+    """A function that writes elements of `array` as text of equal width, so that they line up; and that width."""
     if array.dtype.kind == "c":
         real, imaginary = _number_format(array.real), _number_format(array.imag)
         width = _width(real, array.real)
@@ -296,13 +304,13 @@ def _signed(text: str) -> str:
 
 def _width(write: Callable[[Any], str], array: Array) -> int:
     if array.dtype.kind == "f":
-        # A single nan must not push the others apart.
+        # nan and inf do not count, so that a single nan does not widen all columns.
         array = array[np.isfinite(array) & (array != 0)]
     return max([len(write(element)) for element in array.reshape(-1)], default=0)
 
 
 def _number_format(array: Array) -> Callable[[Any], str]:
-    """With an exponent where the sizes are far apart, without decimals where there are none."""
+    """A function that writes floats: with exponents if magnitudes differ much, without decimals if all are whole."""
     decimals, sci_mode = _chosen.precision, _chosen.sci_mode
     sizes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
     if not sizes.size:

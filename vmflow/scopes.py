@@ -1,4 +1,4 @@
-"""`scope`: a deadline, a priority and a name for the work issued within a block, which can be cancelled."""
+"""`scope`: a deadline, a priority and a name for the ops issued within a block, which can be cancelled together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class scope:
-    """A block, or a decorated function, whose instructions share a deadline and a priority and can be cancelled.
+    """A context manager, or decorator, whose instructions share a deadline and a priority and can be cancelled.
 
         async with flow.scope(timeout=0.05, priority=1, name="request 7") as request:
             y = await model(x)
@@ -26,24 +26,25 @@ class scope:
     `DeadlineExceeded` or `Cancelled` when read, its memory is freed, and tasks that await its results are woken
     immediately.  Work that has begun runs to its end.
 
-    An optimizer's step is one instruction: it happens whole or, if it was dropped or one of its gradients was, not at
-    all, and parameters and state keep their values; the same goes for the running statistics of batch norm.  Any other
-    op in place that is dropped leaves its target without a value, as if computing it had failed.
+    An optimizer's step is one instruction: it happens whole or, if the step or one of its gradients was dropped, not at
+    all, and parameters and state keep their values; so do the running statistics of batch norm.  Any other in-place op
+    that is dropped leaves its target without a value, as if computing the value had failed.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
-    cancels its scope; left otherwise, work issued in it goes on, and the deadline holds for it.
+    cancels its scope.  After another exit, work issued in the block continues, and the deadline still holds for it.
 
     ``with`` and ``async with`` do the same.  Scopes belong to the task or thread that enters them and are inherited by
-    the tasks it starts.  Inside a generator use the decorator: a block open across a ``yield`` lasts for the consumer
-    too.
+    the tasks they start.  Inside a generator use the decorator: a block open across a ``yield`` would include the
+    consumer's ops.
 
     Args:
-        deadline: on the clock of `time.monotonic`, in seconds.
-        timeout: seconds from the moment the block is entered; the earlier of the two holds.
+        deadline: in seconds on the clock of `time.monotonic`.
+        timeout: seconds from the moment the block is entered; the earlier of `deadline` and `timeout` holds.
         priority: ready work of a higher priority goes first on its stream; work of a lower one is not starved, but gets
-            a smaller share.  By default that of the outer scope, 0 without one.
-        name: for error messages, snapshots and traces.
-        shield: whether work issued within goes on when an outer scope is cancelled; its own deadline holds.
+            a smaller share.  By default the priority of the outer scope, 0 without an outer scope.
+        name: shown in error messages, snapshots and traces.
+        shield: whether work issued in the block continues when an outer scope is cancelled; the scope's own deadline
+            still holds.
 
     Raises:
         TypeError: if `priority` is no integer, or `deadline` or `timeout` no number.
@@ -97,9 +98,9 @@ class scope:
             made.cancel()
 
     def _innermost(self) -> Scope:
-        """The innermost open scope that was entered here; if it is the current one, the outer scope is restored.
+        """Find the scope that this task or thread entered last by this object; if current, restore its outer scope.
 
-        Several tasks may have entered this object.  One that was entered elsewhere has changed nothing here.
+        Several tasks may have entered this object; a scope that another task entered is not the current one here.
         """
         current = scope = MODE.get().scope
         while scope is not None:
@@ -132,7 +133,7 @@ class scope:
 
 
 def current_scope() -> Scope | None:
-    """The innermost scope of this task or thread.
+    """The innermost scope that is open in this task or thread; None if there is none.
 
     Example:
         >>> with flow.scope() as scope:
@@ -143,15 +144,16 @@ def current_scope() -> Scope | None:
 
 
 def _abandon(scope: Scope, error: BaseException) -> None:
-    """The decorated function was left by `error`."""
+    """Cancel the scope of a decorated function that `error` has ended, unless that is an ordinary `Exception`."""
     if not isinstance(error, Exception):
         scope.cancel()
 
 
 def _switch(scope: Any) -> Any:
-    """Set the scope of the mode; returns the former one.
+    """Set the scope of the current mode, and return the former scope.
 
-    Never by a context variable's token: leaving may happen in another task than entering, where a token is not valid.
+    A context variable's token is not used: a block may be left in another task than it was entered in, where the token
+    is not valid.
     """
     mode = MODE.get()
     if mode.scope is not scope:

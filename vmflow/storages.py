@@ -1,6 +1,6 @@
-"""Storages: the memory of tensors, for programs that want to know which tensors share it.
+"""Storages: objects for the memory of tensors, as in PyTorch, which tell which tensors share memory.
 
-vmflow's ops never take them.  A storage refers to a tensor, which keeps the memory.
+vmflow's ops do not take storages.  A storage refers to a tensor, which keeps the memory alive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tensors import Tensor, settle
 class UntypedStorage:
     """The memory of a tensor of any shape and of all its views, as bytes; see `Tensor.untyped_storage`.
 
-    Two of them are equal if they are the same memory.  Making one raises no errors.
+    Two storages are equal if they are the same memory.  Making one raises no errors.
 
     Example:
         >>> x = flow.zeros(2, 3)
@@ -46,15 +46,15 @@ class UntypedStorage:
         return self._tensor.is_cuda
 
     def data_ptr(self) -> int:
-        """The address of the first byte; waits until the memory is there.  0 if the tensor has no elements."""
+        """The address of the memory's first byte, 0 if the tensor has no elements; waits until memory is allocated."""
         address = self._tensor.data_ptr()
         return address and address - self._tensor.storage_offset() * self._tensor.itemsize
 
     def nbytes(self) -> int:
-        """How many bytes it has; of the storage of a view, waits until the memory is there.
+        """The number of bytes of the memory; for a view's storage, this waits until the value is computed.
 
         Raises:
-            RuntimeError: if the tensor is one of a graph that is being built.
+            RuntimeError: if the tensor belongs to a graph that is being built.
             Exception: that of the op that failed to compute the value.
         """
         if self._tensor.is_lazy:
@@ -82,16 +82,16 @@ class UntypedStorage:
         return found
 
     def cpu(self) -> UntypedStorage:
-        """The same, if it is on the CPU; else a copy there."""
+        """A storage on the CPU: the same memory if it is there already, else a copy."""
         return type(self)(self._whole().to("cpu"))
 
     def cuda(self, device: int | str | Device | None = None) -> UntypedStorage:
-        """The same, if it is on that CUDA device; else a copy there."""
+        """A storage on a CUDA device: the same memory if it is there already, else a copy."""
         target = Device("cuda", device) if isinstance(device, int) else Device(device or "cuda")
         return type(self)(self._whole().to(target))
 
     def _whole(self) -> Tensor:
-        """All of the memory, as a tensor of one dimension."""
+        """The storage's whole memory as a tensor of one dimension, of the storage's dtype, which shares the memory."""
         seen = meta((self.size(),), self.dtype, self.device)
         whole: Tensor = new_tensor(Blob(self._storage(), seen, (1,), 0), lease_of(self._tensor))
         return whole
@@ -140,7 +140,7 @@ class TypedStorage(UntypedStorage):
 
 
 def is_storage(obj: object) -> bool:
-    """Whether it is a storage, as `Tensor.storage` and `Tensor.untyped_storage` give.  Raises no errors.
+    """Whether `obj` is a storage, as `Tensor.storage` and `Tensor.untyped_storage` return.  Raises no errors.
 
     Example:
         >>> flow.is_storage(flow.ones(2)), flow.is_storage(flow.ones(2).storage())

@@ -1,7 +1,7 @@
-"""`TensorFields`: the fields of tensors, in a class of their own, so that it can be compiled.
+"""`TensorFields`: the private fields of tensors, in a base class that mypyc can compile.
 
-Compiled code reaches the fields without a lookup.  Other code asks for the fields by the functions at the end, because
-users are not to see them as attributes.
+Compiled code reads the fields of a compiled class without an attribute lookup.  Other modules call the functions at the
+end of this one, since the fields are no attributes for users.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from .ops.table import Attributes, ViewExpr
     from .tensors import Tensor
 
-# `Tensor`, as soon as there is one, and the function that makes an empty one.
+# Lists of one element, filled when their modules are imported: the class `Tensor`, and a function that makes an object
+# of it without calling ``__init__``.
 CLASS: Final[list[Any]] = []
 NEW: Final[list[Callable[[Any], Any]]] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TensorFields:
-    """The base of `TensorOperators`, from which `Tensor` alone derives.
+    """The compiled base class of tensors, with their fields; `Tensor` derives from it by way of `TensorOperators`.
 
     Attributes:
-        _blob: where the values are.
-        _lease: releases the memory when the last tensor that has it is gone; None without one.
-        _autograd: the place in the graph of autograd; None without one.
-        _base: the tensor that it is a view of, for autograd; see `vmflow.autograd.views`.
+        _blob: describes the values: storage, shape, dtype, device and strides.
+        _lease: releases the memory when the last tensor on it is gone; None for small tensors, which need no lease.
+        _autograd: requires_grad, grad and the node in the autograd graph; None for a tensor that needs none of them.
+        _base: the tensor that this one is a view of, for autograd; see `vmflow.autograd.views`.
     """
 
     __slots__ = ("_autograd", "_base", "_blob", "_lease")
@@ -43,7 +44,7 @@ class TensorFields:
 
 
 def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
-    """A tensor of this blob, without autograd history."""
+    """Make a tensor of a blob and a lease, without autograd history."""
     tensor: Tensor = NEW[0](CLASS[0])
     fields: TensorFields = tensor
     fields._blob = blob
@@ -54,7 +55,7 @@ def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
 
 
 def new_alias(tensor: TensorFields) -> Tensor:
-    """Another tensor object with the same memory and the same history."""
+    """Make another tensor object with the same memory and the same autograd history."""
     alias = new_tensor(tensor._blob, tensor._lease)
     fields: TensorFields = alias
     fields._autograd = tensor._autograd
@@ -63,7 +64,7 @@ def new_alias(tensor: TensorFields) -> Tensor:
 
 
 def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) -> Blob:
-    """The blob of a view of `blob`, seen in `storage`."""
+    """Make the blob in `storage` of the view of `blob` that `op` and its attributes describe."""
     old = blob.meta
     strides = old.strides if blob.strides is None else blob.strides
     dtype = old.dtype if op.dtype is None else op.dtype(old.dtype)
@@ -71,7 +72,7 @@ def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) 
     return Blob(storage, meta(shape, dtype, old.device), strides, offset)
 
 
-# The fields, for others to read
+# Functions by which other modules read the fields of tensors
 
 
 def blob_of(tensor: TensorFields) -> Blob:
@@ -85,12 +86,12 @@ def blobs_of(tensors: Iterable[TensorFields]) -> tuple[Blob, ...]:
 
 
 def meta_of(tensor: TensorFields) -> TensorMeta:
-    """Shape, dtype and device of a tensor."""
+    """A tensor's meta: the object with its shape, dtype and device."""
     return tensor._blob.meta
 
 
 def metas_of(tensors: Iterable[TensorFields]) -> tuple[TensorMeta, ...]:
-    """The metas of several tensors."""
+    """The metas (shape, dtype and device) of several tensors."""
     return tuple([tensor._blob.meta for tensor in tensors])
 
 
@@ -115,7 +116,7 @@ def blobs_if(operands: Sequence[Any], metas: tuple[TensorMeta, ...]) -> tuple[Bl
 
 
 def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
-    """Whether each tensor has the blob beside it, and ``tensor.data`` was given no other memory."""
+    """Whether each tensor still has the blob of its pair, so that no ``tensor.data`` was assigned other memory."""
     for tensor, blob in held:  # noqa: SIM110 (runs at every call of a graph)
         if tensor._blob is not blob:
             return False
@@ -123,10 +124,10 @@ def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
 
 
 def lease_of(tensor: TensorFields) -> Lease | None:
-    """The lease that releases a tensor's memory when its last holder goes; a tensor that shares the memory needs it."""
+    """The lease that releases a tensor's memory once no tensor holds the lease; all tensors on the memory must."""
     return tensor._lease
 
 
 def autograd_of(tensor: TensorFields) -> AutogradMeta | None:
-    """The place of a tensor in the graph of autograd; None without one."""
+    """A tensor's autograd data: requires_grad, grad and its node in the autograd graph; None if it has none."""
     return tensor._autograd

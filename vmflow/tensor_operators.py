@@ -1,6 +1,6 @@
-"""`TensorOperators`: the commonest operators of tensors, apart from their class to be compiled.
+"""`TensorOperators`: the commonest operators of tensors, in a base class that mypyc can compile.
 
-So an operator is no function of Python's.
+So ``a + b`` calls compiled code instead of a Python function.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Operator:
-    """The functions that an operator calls; set by the module that declares the op.
+    """The functions that an operator of tensors such as ``+`` calls; set by the module that declares the op.
 
     Attributes:
         tensors: the op on two tensors.
-        otherwise: the function for a tensor and any other object, in either order.
-        in_place: the function that changes a tensor, for any other operand.
+        otherwise: the function for a tensor and an object that is no tensor, in either order.
+        in_place: the function that changes the tensor on the left, for any operand on the right.
     """
 
     __slots__ = ("in_place", "otherwise", "tensors")
@@ -42,15 +42,15 @@ DIV: Final = Operator()
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TensorOperators(TensorFields):
-    """The base of `Tensor`, which alone derives from it."""
+    """The compiled base class of `Tensor` with its operators ``+ - * /`` and `item`; no other class derives from it."""
 
     __slots__ = ()
 
     def item(self) -> Any:
-        """The one element, as a Python number.
+        """The element of a tensor of one element, as a Python number; waits for the value.
 
         Raises:
-            ValueError: if there is not exactly one.
+            ValueError: if the tensor has another number of elements.
 
         Example:
             >>> flow.tensor([3.0]).item()
@@ -61,10 +61,10 @@ class TensorOperators(TensorFields):
         return self._item_in_time() if array is None or meta.dtype is bfloat16 else array.item()
 
     def _item_in_time(self) -> Any:
-        """The same, if the value has to be waited for, copied or converted."""
+        """`item` of a tensor whose value must be waited for, copied to the host or converted from bfloat16."""
         raise NotImplementedError
 
-    # Written out for speed: every other op of a program is one of these.
+    # The operators are written out one by one for speed: about half of a program's ops are calls of them.
 
     def __add__(self, other: Any) -> Tensor:
         if isinstance(other, TensorFields):
@@ -115,10 +115,10 @@ NEW.append(TensorOperators.__new__)
 
 
 def _changed(operator: Operator, target: Any, other: Any) -> Tensor:
-    """`target`, changed in place."""
+    """Apply an operator such as ``+=`` to `target` in place, and return `target`."""
     op = operator.tensors
     operands: Any = (target, other)
-    # Where the gradient needs the old value of the target, that has to be kept.
+    # If the gradient needs the target's old value, `in_place` is called, which keeps that value.
     if isinstance(other, TensorFields) and not (op.saves_inputs and _interpreter.any_requires_grad(operands)):
         return _interpreter.dispatch_into(op, target, operands)
     return operator.in_place(target, other)

@@ -1,6 +1,6 @@
-"""`Tensor`: a value that is being computed, its storage, and its place in the autograd graph.
+"""`Tensor`: a value that may still be computed, its storage, and its node in the autograd graph.
 
-The methods that need ops are declared beside these, see `vmflow.ops.declaration`, and given to the class later.
+The methods that need ops are declared next to the ops, see `vmflow.ops.declaration`, and added to the class later.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from .autograd.node import Hook, Node
     from .tensor_methods import TensorMethods
 else:
-    TensorMethods = TensorOperators  # the methods of ops are given to the class later
+    TensorMethods = TensorOperators  # at run time, methods that need ops are added to the class later
 
-# Within the class these names are methods.
+# Inside the class, the names bool, int and float are methods, so that annotations need other names for the types.
 _bool = bool
 _int = int
 _float = float
 
 
 class Tensor(TensorMethods):
-    """An n-dimensional array of one dtype on one device, perhaps still being computed.
+    """An n-dimensional array of one dtype on one device, whose value may still be computed.
 
-    Ops return before their results are computed.  ``await tensor`` suspends until the value is there and returns the
-    tensor; `numpy`, `item` and `tolist` block until it is.  If the op that should have computed it failed, each of
-    these raises the op's exception.
+    Ops return before their results are computed.  ``await tensor`` suspends until the value is computed and returns the
+    tensor; `numpy`, `item` and `tolist` block until then.  If the op that should have computed the value failed, all of
+    them raise the op's exception.
 
-    Made by functions such as `vmflow.tensor` and `vmflow.zeros`.  Calling the class is PyTorch's older way:
+    Functions such as `vmflow.tensor` and `vmflow.zeros` make tensors.  Calling the class is PyTorch's older way:
     ``Tensor(2, 3)`` for uninitialised values of that shape, ``Tensor(data)`` for data, both of the default dtype.
 
     Raises:
@@ -62,7 +62,7 @@ class Tensor(TensorMethods):
 
     _base: Tensor | None
 
-    # numpy must leave ``array + tensor`` to Tensor.__radd__.
+    # A priority above ndarray's makes numpy leave ``array + tensor`` to Tensor.__radd__.
     __array_priority__ = 1000
 
     # Shape, dtype, device and memory
@@ -199,7 +199,7 @@ class Tensor(TensorMethods):
         return size
 
     def stride(self, dim: _int | None = None) -> Any:
-        """The distances in memory, in elements, between neighbours along each dimension, or along one.
+        """The distances in memory, in elements, between neighbours along each dimension, or along `dim` if given.
 
         Raises:
             IndexError: if there is no such dimension.
@@ -214,9 +214,10 @@ class Tensor(TensorMethods):
         return strides if dim is None else strides[dim]
 
     def data_ptr(self) -> _int:
-        """The address of the first element; waits until the memory is there.  0 if it has no elements.
+        """The address of the tensor's first element, 0 if there are no elements; on the CPU this waits for the value.
 
-        On a CUDA device, the value may still be computed by work on the current stream, see `cuda.Stream.cuda_stream`.
+        On a CUDA device, it waits until the work that computes the value was launched, ordered on the current stream;
+        see `cuda.Stream.cuda_stream`.
 
         Raises:
             RuntimeError: for tensors on devices without addresses, and those of a graph that is being built.
@@ -231,14 +232,14 @@ class Tensor(TensorMethods):
         if self.is_lazy:
             raise RuntimeError("data_ptr: a tensor of a graph that is being built has no memory yet")
         if self.device.type == "cuda":
-            from .cuda.exchange import address_of  # which needs the kernels of CUDA devices
+            from .cuda.exchange import address_of  # imported here, as it imports the code of CUDA devices
 
             return address_of(self)
         array = self._array()
         return 0 if self.numel() == 0 else array.__array_interface__["data"][0]
 
     def storage_offset(self) -> _int:
-        """The place of the first element in the storage, in elements.  Raises no errors.
+        """The offset of the tensor's first element in its storage, in elements.  Raises no errors.
 
         Example:
             >>> flow.zeros(2, 3)[1].storage_offset()
@@ -247,10 +248,10 @@ class Tensor(TensorMethods):
         return self._blob.offset
 
     def is_contiguous(self, memory_format: memory_format = contiguous_format) -> _bool:
-        """Whether the elements lie without gaps in the order of a memory format, by default that of the dimensions.
+        """Whether the elements are in memory without gaps, in the order of a memory format, by default row-major.
 
         Raises:
-            TypeError: if `memory_format` is none.
+            TypeError: if `memory_format` is no memory format.
 
         Example:
             >>> flow.zeros(2, 3).t().is_contiguous()
@@ -286,7 +287,7 @@ class Tensor(TensorMethods):
 
     @property
     def is_lazy(self) -> _bool:
-        """Whether it stands for a value in a graph that is being built.
+        """Whether the tensor is a symbol for a value in a graph that is being built, and has no value itself.
 
         Example:
             >>> flow.zeros(2).is_lazy
@@ -297,7 +298,7 @@ class Tensor(TensorMethods):
 
     @property
     def is_local(self) -> _bool:
-        """Whether it lives on this rank alone.
+        """Whether the tensor belongs to this rank alone, which is True unless it is a global tensor.
 
         Example:
             >>> flow.zeros(2).is_local
@@ -308,9 +309,10 @@ class Tensor(TensorMethods):
     # Waiting for the value
 
     def is_ready(self) -> _bool:
-        """Whether the value, or the error instead of it, is there, so that reading does not block.
+        """Whether the value has been computed, or has failed, so that reading does not block.
 
-        For a global tensor, this rank's part counts: reading the whole waits for others' as well.  Raises no errors.
+        For a global tensor, this is about this rank's part: reading the whole tensor waits for the other ranks' parts
+        as well.  Raises no errors.
 
         Example:
             >>> x = flow.ones(2) + 1
@@ -323,10 +325,10 @@ class Tensor(TensorMethods):
         return part._blob.storage.settled()
 
     def __await__(self) -> Generator[Any, None, Tensor]:
-        """Suspend until the value is there.
+        """Suspend the coroutine until the value is computed, and return the tensor.
 
         Raises:
-            Exception: that of the op that failed to compute it.
+            Exception: that of the op that failed to compute the value.
         """
         storage = self._blob.storage
         if not storage.settled():
@@ -342,24 +344,24 @@ class Tensor(TensorMethods):
         return self
 
     def _array(self) -> Array:
-        """The values, sharing memory with the storage; blocks until they are there.
+        """The values as an array, after blocking until they are computed.
 
-        For a tensor on an accelerator they are a copy.
+        The array shares memory with the storage; for a tensor on an accelerator or a global tensor it is a copy.
         """
         found = _interpreter.settled_array(self)
         if found is not None:
             return found
         if self._blob.meta.spread is not None:
-            from .distributed.global_tensors import whole  # which few programs need
+            from .distributed.global_tensors import whole  # imported here, as few programs need it
 
-            # A copy: writes to one rank's array must not change its part of the tensor.
+            # The array is a copy, since writes to it must not change this rank's part of the tensor.
             return whole(self).numpy()
         if not self._blob.storage.settled() and running_loop() is not None:
             _warn_of_blocking()
         tensor = self
         if self.device.type != "cpu":
-            # Once the value is there, this takes no longer than reading it would.
-            with _interpreter.eagerly():  # which may be asked for while a graph is built
+            # The copy is issued now and runs once the value is computed; a wait before it would gain nothing.
+            with _interpreter.eagerly():  # since a graph may be being built
                 tensor = self.detach().to("cpu")
         storage = tensor._blob.storage
         if not storage.settled():
@@ -375,13 +377,13 @@ class Tensor(TensorMethods):
         return tensor._blob.array()
 
     def numpy(self, *, force: _bool = False) -> Array:
-        """A copy as a numpy array, on the host and without history.
+        """Copy the values to a numpy array on the host; blocks until they are computed.
 
-        A copy and no view, since the memory may be written or reused by instructions still to run.  So a tensor that
-        requires a gradient is taken as well.
+        It is a copy and no view, since instructions still to run may write or reuse the memory.  So a tensor that
+        requires a gradient is allowed, too.
 
         Args:
-            force: makes no difference; for programs that give it.
+            force: PyTorch's argument; makes no difference.
 
         Raises:
             Exception: that of the op that failed to compute the value.
@@ -397,11 +399,11 @@ class Tensor(TensorMethods):
             raise ValueError(f"item: the tensor of shape {list(self.shape)} has {self.numel()} elements, not one")
         array = self._array()
         value = array.item()
-        # ml_dtypes' scalars are not Python's.
+        # A bfloat16 element is a scalar of ml_dtypes', and not a Python float.
         return float(value) if self.dtype is dtypes.bfloat16 else value
 
     def tolist(self) -> Any:
-        """Nested lists of Python numbers.
+        """The values as nested lists of Python numbers; blocks until they are computed.
 
         Raises:
             Exception: that of the op that failed to compute the value.
@@ -460,7 +462,7 @@ class Tensor(TensorMethods):
 
     @property
     def requires_grad(self) -> _bool:
-        """Whether gradients flow into it.
+        """Whether gradients are computed for the tensor.
 
         Example:
             >>> (flow.ones(2, requires_grad=True) * 2).requires_grad
@@ -475,7 +477,7 @@ class Tensor(TensorMethods):
         self.requires_grad_(wanted)
 
     def requires_grad_(self, requires_grad: _bool = True) -> Tensor:
-        """Set whether gradients flow into this leaf.
+        """Set whether gradients are computed for this leaf, in place, and return it.
 
         Raises:
             TypeError: if `requires_grad` is not True or False.
@@ -492,7 +494,7 @@ class Tensor(TensorMethods):
         if not requires_grad and not self.is_leaf:
             raise RuntimeError("requires_grad can be turned off on leaves only; use .detach()")
         if requires_grad != self.requires_grad:
-            if self._autograd is not None:  # a tensor that is just being made can be part of no graph yet
+            if self._autograd is not None:  # a new tensor needs no count: no graph can use it yet
                 changed()
             self._autograd_meta().requires_grad = requires_grad
         return self
@@ -531,7 +533,7 @@ class Tensor(TensorMethods):
 
     @property
     def grad_fn(self) -> Node | None:
-        """The node that made it, None for a leaf.
+        """The autograd node of the op that made the tensor; None for a leaf.
 
         Example:
             >>> flow.ones(2, requires_grad=True).exp().grad_fn
@@ -543,7 +545,7 @@ class Tensor(TensorMethods):
 
     @property
     def is_leaf(self) -> _bool:
-        """Whether no recorded op made it.
+        """Whether the tensor is a leaf of the autograd graph: no op recorded by autograd has made it.
 
         Example:
             >>> flow.ones(2, requires_grad=True).exp().is_leaf
@@ -552,7 +554,7 @@ class Tensor(TensorMethods):
         return self.grad_fn is None
 
     def retain_grad(self) -> None:
-        """Keep the gradient of this non-leaf in `grad`.
+        """Let backward passes store the gradient of this non-leaf in `grad`, too.
 
         Raises:
             RuntimeError: if the tensor does not require a gradient.
@@ -571,7 +573,7 @@ class Tensor(TensorMethods):
             autograd.retain()
 
     def register_hook(self, hook: Hook) -> Handle:
-        """Call `hook` with the gradient whenever it is computed; a tensor it returns replaces the gradient.
+        """Call `hook` with this tensor's gradient whenever it is computed; a returned tensor replaces the gradient.
 
         Raises:
             RuntimeError: if the tensor does not require a gradient.
@@ -611,7 +613,7 @@ class Tensor(TensorMethods):
         return Handle(autograd.after, lambda: hook(self))
 
     def detach(self) -> Tensor:
-        """A tensor of the same shape and memory, without history.  Raises no errors.
+        """A tensor of the same shape on the same memory, without autograd history.  Raises no errors.
 
         Example:
             >>> flow.ones(2, requires_grad=True).detach()
@@ -620,7 +622,7 @@ class Tensor(TensorMethods):
         return new_tensor(self._blob, self._lease)
 
     def detach_(self) -> Tensor:
-        """Forget the history; a gradient in `grad` stays."""
+        """Forget this tensor's autograd history, in place, and return it; its `grad` is kept."""
         before = self._autograd
         self._autograd = self._base = None
         if before is not None and before.grad is not None:
@@ -629,7 +631,9 @@ class Tensor(TensorMethods):
 
     @property
     def data(self) -> Tensor:
-        """A tensor of the same shape and memory, without history; assigning gives this tensor another memory.
+        """A tensor of the same shape on the same memory, without autograd history.
+
+        Assigning another tensor gives this tensor the memory of that one.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
@@ -647,7 +651,7 @@ class Tensor(TensorMethods):
         self._blob, self._lease, self._base = other._blob, other._lease, None
 
     def __copy__(self) -> Tensor:
-        """A leaf that shares the memory, of the same class and with the same attributes; without gradient."""
+        """Make a leaf on the same memory, of the same class and with the same attributes, without its gradient."""
         made: Tensor = TensorOperators.__new__(type(self))
         made._blob, made._lease, made._autograd, made._base = self._blob, self._lease, None, None
         if hasattr(self, "__dict__"):
@@ -655,7 +659,7 @@ class Tensor(TensorMethods):
         return made.requires_grad_(self.requires_grad)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
-        """A leaf with memory of its own; that of the result of an op is detached and requires no gradient."""
+        """Copy a tensor into new memory, a leaf with its gradient; the copy of a non-leaf requires no gradient."""
         copy = self.detach().clone()
         if self.is_leaf:
             copy.requires_grad_(self.requires_grad)
@@ -676,12 +680,12 @@ CLASS.append(Tensor)
 
 
 def settle(tensor: Tensor) -> None:
-    """Block until the value is there, as reading it does."""
+    """Block until a tensor's value is computed; raise its op's exception if that has failed."""
     tensor._array()
 
 
 def watch_requires_grad(tensor: Tensor) -> None:
-    """Have every change of its `requires_grad` counted; see `changes.changed`."""
+    """Let every change of a tensor's `requires_grad` be counted by `changes.changed`, for graphs that depend on it."""
     tensor._autograd_meta()
 
 
@@ -699,7 +703,7 @@ _warned: set[tuple[str, int]] = set()
 
 
 def _warn_of_blocking() -> None:
-    """Warn once for each line that blocks a running loop; not in notebooks, where every cell runs on one."""
+    """Warn once for each line that blocks a running event loop; never in notebooks, whose cells all run on a loop."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         return
     place = origin.describe(*origin.capture())

@@ -1,4 +1,4 @@
-"""Copies between the host and another device."""
+"""Copies of tensors between the host and another device, into page-locked memory, and to ranks of global tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
-    """Copy between the host and another device, on the accelerator's own stream for that direction."""
+    """Copy `source` to `device`, on the accelerator's stream for copies in that direction; let autograd record `op`."""
     mode = MODE.get()
     if mode.interpreter is None:
         result = _transfer(op, source, device, mode.machine or default_machine())
@@ -34,14 +34,14 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
 def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachine) -> Tensor:
     blob = source._blob
     accelerator = device if device.type != "cpu" else blob.meta.device
-    # Between two accelerators, the one that is copied to does it.
+    # A copy between two accelerators runs on a stream of the target.
     upwards = accelerator is device
     stream = machine.stream(accelerator, "host_to_device" if upwards else "device_to_host")
     home = machine.stream(device)
     copy = Blob(Storage(machine, None, home), meta(blob.meta.shape, blob.meta.dtype, device))
     if upwards:
         physical_run(machine, lambda builder: builder.allocate_tensor(copy))
-    # If there was no memory for the copy, it holds that failure, which is to be handed on: hence it is an operand.
+    # The copy is an operand, too: if its allocation failed, its storage holds that failure, which the op passes on.
     operands = (blob, copy) if upwards else (blob,)
     physical_run(
         machine,
@@ -53,7 +53,7 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
 
 
 def pin(source: Tensor) -> Tensor:
-    """A copy in page-locked memory, of a tensor on the CPU without history."""
+    """Copy a tensor on the CPU that has no autograd history into page-locked memory."""
     machine: VirtualMachine = MODE.get().machine or default_machine()
     blob = source._blob
     copy = Blob(Storage(machine, None, machine.stream(blob.meta.device)), blob.meta)
@@ -67,9 +67,9 @@ def pin(source: Tensor) -> Tensor:
 
 
 def beside(whole: Tensor, tensor: Tensor) -> Tensor:
-    """`whole`, of any shape and equal on all ranks, as an operand beside `tensor`: broadcast, if that is global.
+    """Make `whole` an operand of an op together with `tensor`: if `tensor` is global, broadcast it over its ranks.
 
-    Raises no errors.
+    `whole` has any shape, and the same values on all ranks.  Raises no errors.
 
     Example:
         >>> from vmflow.transfers import beside
@@ -78,16 +78,16 @@ def beside(whole: Tensor, tensor: Tensor) -> Tensor:
     """
     if not tensor.is_global or whole.is_global:
         return whole
-    from .distributed.global_tensors import cut  # which few programs need
+    from .distributed.global_tensors import cut  # imported here, as few programs need it
 
     everywhere = tensor._blob.meta.spread.everywhere()
     return cut("an op", whole, None, everywhere.placement, everywhere.sbp)
 
 
 def spread_like(whole: Tensor, tensor: Tensor) -> Tensor:
-    """A value for a tensor of the same shape: for a global tensor, a local value is the whole, equal on all ranks."""
+    """Spread `whole`, a local value equal on all ranks, as `tensor` is spread; return it as is for a local `tensor`."""
     if not tensor.is_global or whole.is_global:
         return whole
-    from .distributed.global_tensors import cut  # which few programs need
+    from .distributed.global_tensors import cut  # imported here, as few programs need it
 
     return cut("load_state_dict", whole, None, tensor.placement, tensor.sbp)

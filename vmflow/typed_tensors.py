@@ -1,4 +1,4 @@
-"""PyTorch's older ways to make tensors, one for each dtype: ``FloatTensor([1, 2])``, ``LongTensor(2, 3)``."""
+"""PyTorch's old tensor types, one for each dtype, which make tensors: ``FloatTensor([1, 2])``, ``LongTensor(2, 3)``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .tensors import Tensor
 
 
 class TensorType:
-    """A kind of tensors: of one dtype, and on the CPU or on CUDA devices.
+    """One of PyTorch's old tensor types: the tensors of one dtype, on the CPU or on CUDA devices.
 
-    Called with data, it makes a tensor of them; with integers, or a size, an uninitialised tensor of that shape.
-    ``isinstance(x, flow.FloatTensor)`` asks whether a tensor is of the kind.
+    Called with data, it makes a tensor of them; with integers or a size, an uninitialised tensor of that shape.
+    ``isinstance(x, flow.FloatTensor)`` asks whether a tensor has the type's dtype and kind of device.
 
     Attributes:
-        dtype: of the tensors.
-        is_cuda: whether on CUDA devices.
+        dtype: the tensors' dtype.
+        is_cuda: whether the tensors are on CUDA devices instead of the CPU.
     """
 
     def __init__(self, dtype: DType, name: str, is_cuda: bool = False) -> None:
@@ -29,15 +29,15 @@ class TensorType:
         self.__name__ = self.__qualname__ = f"{name}Tensor"
 
     def __call__(self, *data: Any, device: Device | str | None = None) -> Tensor:
-        """A tensor of the kind.
+        """Make a tensor of the type's dtype on a device of the type.
 
         Args:
-            data: the elements, or the sizes of dimensions; without any, there are no elements.
-            device: where it is to be, if there are several devices of the kind.
+            data: the elements, or the sizes of the dimensions; without any, the tensor is empty.
+            device: the tensor's device, to choose one of several CUDA devices.
 
         Raises:
-            ValueError: if the device is none of the kind.
-            DeviceUnavailable: if it is not here.
+            ValueError: if the device is a CUDA device and the type is for the CPU, or the reverse.
+            DeviceUnavailable: if the device cannot be used here.
         """
         place = Device(device) if device is not None else Device("cuda") if self.is_cuda else None
         if place is not None and (place.type == "cuda") is not self.is_cuda:
@@ -83,10 +83,12 @@ ShortTensor = HOST["ShortTensor"]
 
 
 def tensor_type(given: Any) -> TensorType:
-    """The kind, from itself or its name, such as "vmflow.cuda.FloatTensor" or "torch.FloatTensor".
+    """Look up a tensor type by its name, such as "vmflow.cuda.FloatTensor" or "torch.FloatTensor".
+
+    A tensor type instead of a name is returned as it is.
 
     Raises:
-        TypeError: if it is no kind of tensors.
+        TypeError: if `given` is neither a tensor type nor the name of one.
     """
     if isinstance(given, TensorType):
         return given
@@ -102,16 +104,17 @@ def tensor_type(given: Any) -> TensorType:
 
 
 def set_default_tensor_type(t: TensorType | str | DType) -> None:
-    """Let new tensors of any shape be of a kind: floating-point ones of its dtype, and all of them on its device.
+    """Set the default dtype of new floating-point tensors, and the default device of all new tensors, by a tensor type.
 
-    As `set_default_dtype` and `set_default_device`, for this thread or task and the tasks it starts from now on.
+    It calls `set_default_dtype` and `set_default_device`: the setting holds for this thread or task and the tasks it
+    starts from now on, for tensors of any shape.
 
     Args:
-        t: a kind such as `vmflow.FloatTensor`, or its name; or a dtype, for tensors on the CPU.
+        t: a tensor type such as `vmflow.FloatTensor`, or its name; or a dtype, for tensors on the CPU.
 
     Raises:
-        TypeError: if it is no kind of floating-point tensors.
-        DeviceUnavailable: if it is of CUDA devices, and there is none.
+        TypeError: if `t` is no floating-point tensor type.
+        DeviceUnavailable: if `t` is a type of CUDA tensors, and there is no CUDA device.
 
     Example:
         >>> flow.set_default_tensor_type(flow.FloatTensor)
