@@ -298,7 +298,7 @@ class Tensor(TensorMethods):
 
     @property
     def is_local(self) -> _bool:
-        """Whether the tensor belongs to this rank alone, which is True unless it is a global tensor.
+        """True for every tensor, also for a global one; `is_global` tells whether a tensor is spread over ranks.
 
         Example:
             >>> flow.zeros(2).is_local

@@ -1,4 +1,4 @@
-"""Sums over all instructions of one name on one stream, and a table of them."""
+"""Sums of a trace's times, over all instructions of one name on one stream, and a table of the sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 from .records import Trace
 
-# The columns to sort a table by, and PyTorch's names for them.
+# The columns that a table can be sorted by, and PyTorch's names for some of them.
 _SORT_KEYS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host")
 _SECOND_NAMES: Final = {
     "count": "calls",
@@ -22,14 +22,15 @@ _COLUMNS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host"
 
 @attrs.frozen
 class Average:
-    """All instructions of one name on one stream; times in microseconds.
+    """Counts and times, in microseconds, of all instructions of one name on one stream.
 
     Attributes:
         calls: the number of runs.
-        total, mean, longest: time on the stream.
-        host: time that threads spent to issue them: the op in Python, and the program's own lines since the thread last
-            issued, ran or waited for an instruction.  On an event loop that includes all other waiting.
-        failed, dropped: how many of them failed or were dropped.
+        total, mean, longest: the times that runs took on the stream.
+        host: the time that threads spent to issue the instructions: the op's Python code, and the program's own lines
+            since the thread last issued, ran or waited for an instruction.  On an event loop it includes time in which
+            the loop waited for anything else.
+        failed, dropped: how many of the instructions failed or were dropped.
     """
 
     name: str
@@ -60,7 +61,7 @@ class KeyAverages:
         return self._averages[index]
 
     def table(self, sort_by: str = "total", row_limit: int = 100) -> str:
-        """The sums as text, one line each, and below them the times of the host.
+        """The averages as a table in text, one line each, and below them the host's time issuing and awaiting.
 
         Args:
             sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host"; numbers in descending order.
@@ -92,7 +93,7 @@ class KeyAverages:
 
 
 def make_averages(trace: Trace) -> KeyAverages:
-    """Sum up a trace."""
+    """Sum up the runs of a trace by name and stream."""
     host = host_times(trace)
     groups: dict[tuple[str, str], list[Any]] = {}
     for run in trace.runs:
@@ -118,14 +119,14 @@ def make_averages(trace: Trace) -> KeyAverages:
 
 
 def host_times(trace: Trace) -> dict[int, float]:
-    """By the instruction's number, the microseconds from its thread's last activity to the end of issuing."""
+    """By instruction number, the microseconds from its thread's last activity until the instruction was issued."""
     threads: dict[int, list[tuple[int, int, int]]] = {}
     for issue in trace.issues:
         threads.setdefault(issue.thread, []).append((issue.begin, issue.end, issue.number))
     for run in trace.runs:
         threads.setdefault(run.thread, []).append((run.begin, run.end, -1))
     for wait in trace.waits:
-        # Its two ends only: the activities of the thread in between are recorded too.
+        # Only the wait's two ends count as activities, since the thread may issue and run instructions during the wait.
         threads.setdefault(wait.thread, []).extend([(wait.begin, wait.begin, -1), (wait.end, wait.end, -1)])
     times: dict[int, float] = {}
     for spans in threads.values():
@@ -162,7 +163,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _time(microseconds: float) -> str:
-    """A time for people."""
+    """Format a time with a unit: us, ms or s."""
     if microseconds < 1e3:
         return f"{microseconds:.1f} us"
     return f"{microseconds / 1e3:.2f} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.2f} s"

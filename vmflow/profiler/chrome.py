@@ -13,12 +13,13 @@ from typing import IO, Any
 from .events import HOST, Event, Timeline
 from .records import Trace
 
-# The kinds of events that are slices: on their tracks they may be nested, but not overlap; other kinds may overlap.
+# The kinds of events written as complete events ("X"), which on one track may be nested but must not overlap; events of
+# other kinds may overlap, and are written as pairs of async begin and end events.
 _SLICES = ("issue", "run", "compute", "await", "request", "waiting", "computing", "batch")
 
 
 def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: str) -> None:
-    """Write the file, compressed if its name ends with ".gz"."""
+    """Write a timeline to a JSON file in the Chrome trace event format, compressed if its name ends with ".gz"."""
     about = {
         "vmflow": version,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(trace.wall_clock)),
@@ -36,9 +37,9 @@ def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: 
 
 
 def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """The list "traceEvents", one by one."""
+    """Generate the elements of the list "traceEvents" in a Chrome trace."""
     places = _Places([*trace.machines, *trace.sessions])
-    # The tracks of batches come first, since there may be hundreds of tracks of requests.
+    # Batches get the first track numbers, so that they are shown above the tracks of requests, which may be hundreds.
     for batch in [event for event in timeline.events if event.kind == "batch"]:
         places.of(batch)
     for event in timeline.events:
@@ -69,7 +70,7 @@ def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 class _Places:
-    """Numbers processes and tracks, in the order of their first use."""
+    """Gives processes and tracks the numbers ("pid" and "tid") of a Chrome trace, in the order of their first use."""
 
     def __init__(self, processes: list[str]) -> None:
         self._processes = {name: number for number, name in enumerate([HOST, *processes], 1)}
@@ -80,7 +81,7 @@ class _Places:
         return self._processes[name]
 
     def of(self, event: Event) -> dict[str, int]:
-        """The event's process and track."""
+        """The numbers of an event's process and track, as "pid" and "tid"."""
         key = (event.process, event.track)
         return {"pid": self.process(event.process), "tid": self._tracks.setdefault(key, len(self._tracks) + 1)}
 
@@ -112,7 +113,7 @@ def _shown(event: Event, places: _Places) -> Iterator[dict[str, Any]]:
 
 
 def _arrows(events: Iterable[Event], numbers: Iterator[int], places: _Places) -> Iterator[dict[str, Any]]:
-    """Arrows from issuing over running to each await, as far as these were recorded."""
+    """Generate arrows from each instruction's issue to its run to each await, as far as these were recorded."""
     issues: dict[int, Event] = {}
     runs: dict[int, Event] = {}
     waits: dict[int, list[Event]] = {}
@@ -130,7 +131,7 @@ def _arrows(events: Iterable[Event], numbers: Iterator[int], places: _Places) ->
 
 
 def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iterator[dict[str, Any]]:
-    # A cancelled await or request may have ended before the run began: then the arrow leaves out the run.
+    # A cancelled await or request may have ended before the instruction ran: then the arrow leaves out the run.
     end = _point(events[-1])
     points = [(event, _point(event)) for event in events if _point(event) <= end]
     if len(points) < 2:
@@ -142,7 +143,7 @@ def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iter
 
 
 def _point(event: Event) -> float:
-    """The time in a slice at which an arrow begins or ends: for waiting, the end of the slice."""
+    """The time inside an event's slice at which an arrow touches it: the end of a wait, the middle of an issue."""
     begin, end = _time(event.begin), _time(event.end)
     if event.kind in ("await", "waiting", "request"):
         return _time(max(begin, end - 0.001))

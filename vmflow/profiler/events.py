@@ -1,4 +1,4 @@
-"""`Timeline`: slices on tracks and counters over time, for people."""
+"""`Timeline`: a recording as slices on tracks and as counters over time, to be shown."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ HOST: Final = "host"
 
 @attrs.frozen
 class Event:
-    """A slice of a track.
+    """A slice on a track of a timeline: something that lasted from `begin` to `end`.
 
     Attributes:
         kind: "issue", "run", "compute" (the work of a device, by its clock), "await", "deferred" (from the beginning to
             the end of an instruction that ends later than it returns), "dropped" (a point in time), "scope",
-            "record_function" or "step"; of sessions "request", in it "waiting" and "computing", and "batch".
+            "record_function" or "step"; for serving sessions "request", inside it "waiting" and "computing", and
+            "batch".
         name: of the instruction, scope or function.
-        process: the machine of the stream, the session, or "host".
-        track: the stream, task or thread; of sessions "requests", "batches" or "streams".
+        process: the group of tracks: the name of a virtual machine, of a serving session, or "host".
+        track: the stream, task or thread; for sessions "requests", "batches" or "streams".
         begin, end: microseconds since the recording began.
-        number: of the instruction, the same in all its events; of the request or batch within its session; -1 if there
-            is none, or it is not known.
+        number: the instruction's number, the same in all its events, or the number of a request or batch in its
+            session; -1 if there is none, or it is not known.
         args: further facts, by name.
     """
 
@@ -43,7 +44,7 @@ class Event:
 
 @attrs.frozen
 class Counter:
-    """A quantity that changed.
+    """A change of a counter, such as the bytes in tensors: its new value, and when it changed.
 
     Attributes:
         time: microseconds since the recording began.
@@ -57,10 +58,10 @@ class Counter:
 
 @attrs.frozen
 class Timeline:
-    """All events in order of their beginnings, and the counters in order of time.
+    """A recording to be shown: all events in the order of their beginnings, and changes of counters in order of time.
 
     Attributes:
-        paths: for each computed request, the events that its arrow connects.
+        paths: for each computed request of a serving session, the events that its arrow connects.
     """
 
     events: list[Event]
@@ -70,13 +71,13 @@ class Timeline:
 
 @attrs.define(eq=False)
 class Lanes:
-    """Gives slices that would overlap on a track further tracks."""
+    """Assigns slices that would overlap on a track to further tracks: "name, 2", "name, 3" and so on."""
 
-    # By track, for each of its lanes.
+    # By process and track, the time at which each of the track's lanes is free again.
     _free_from: dict[tuple[str, str], list[float]] = attrs.field(factory=dict)
 
     def track(self, process: str, track: str, begin: float, end: float) -> str:
-        """The track for a slice from `begin` to `end`, in microseconds; call it in order of `begin`."""
+        """The name of the track for a slice from `begin` to `end`, in microseconds; call this in order of `begin`."""
         lanes = self._free_from.setdefault((process, track), [])
         lane = next((lane for lane, free in enumerate(lanes) if free <= begin), len(lanes))
         lanes[lane:] = [end] + lanes[lane + 1 :]
@@ -85,7 +86,7 @@ class Lanes:
 
 @attrs.define(eq=False)
 class Counters:
-    """Keeps the changes of counters."""
+    """Collects the changes of counters, without repeated values."""
 
     changes: list[Counter] = attrs.field(factory=list)
     _last: dict[tuple[str, str], int] = attrs.field(factory=dict)

@@ -1,4 +1,4 @@
-"""`profile`: records a block, or some steps of a loop; `record_function`: names a part of it."""
+"""`profile`: records a block of a program, or some steps of a loop; `record_function`: names a block in the trace."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _profiled_lock = lock_held_while_forking()
 class profile:
     """Record the instructions of some virtual machines, from entering the block to leaving it.
 
-    Leaving the block waits for the instructions issued in it: in plain code by ``with``, on an event loop by ``async
-    with``.  Instructions that have not ended then are marked as unfinished.
+    Leaving the block waits for the instructions issued in it: in plain code use ``with``, on an event loop ``async
+    with``.  Instructions that have not ended by then are marked as unfinished.
 
     With a schedule, only some steps of a loop are recorded:
 
@@ -44,19 +44,19 @@ class profile:
 
     A machine is recorded by one profiler at a time: a nested one raises an error.
 
-    The trace has a track for every stream, with a slice for each instruction that it ran, and one for every task and
-    thread, with a slice for each instruction issued and for each wait; reading a tensor that has its value needs no
+    The trace has a track for every stream, with a slice for each instruction that it ran, and a track for every task
+    and thread, with a slice for each instruction issued and for each wait; reading a tensor that is computed needs no
     wait and shows none.  Arrows lead from issuing to running to waiting.  A slice on a simulated device is the time of
-    its simulation.  A scope lasts from when it was entered to the end of the last instruction issued in it, or of the
-    last wait.
+    its simulation.  A scope's slice lasts from entering the scope to the end of the last instruction issued in it, or
+    of the last wait.
 
-    Sessions of `vmflow.serving` are recorded as well, on any machine.  Each has a process of its own in the trace: a
-    slice for every request, from its arrival to its end, with its waiting and computing inside; one for every batch and
-    stream; and the numbers of waiting and of computed requests.  Arrows lead from a request's waiting to its batch, to
-    the first instruction that a recorded machine ran for that batch, and to the request's end.
+    Sessions of `vmflow.serving` are recorded as well, on any machine.  Each session is a process of its own in the
+    trace: a slice for every request, from its arrival to its end, with its waiting and computing inside; a slice for
+    every batch and stream; and the numbers of waiting and of computed requests.  Arrows lead from a request's waiting
+    to its batch, to the first instruction that a recorded machine ran for that batch, and to the request's end.
 
     Args:
-        machines: the machines; by default the current one where the recording begins.
+        machines: the recorded machines; by default the one that is current when the recording begins.
         schedule: chooses the steps to record, see `schedule`; everything by default.
         on_trace_ready: called with this object at the end of each recording.
         max_events: the most events that one recording keeps, about 300 bytes each; further ones are only counted.
@@ -113,7 +113,7 @@ class profile:
     # Starting and stopping
 
     def start(self) -> None:
-        """Start, as entering the block does.
+        """Start the profiler, as entering its block does.
 
         Raises:
             RuntimeError: if it has started, or one of the machines is being recorded already.
@@ -136,7 +136,7 @@ class profile:
         self._begin()
 
     def stop(self) -> None:
-        """Stop, as leaving the block does.
+        """Stop the profiler, as leaving its block does.
 
         Raises:
             RuntimeError: if it has not started.
@@ -144,7 +144,7 @@ class profile:
         self._end(finish=True)
 
     def step(self) -> None:
-        """End a step of the loop and begin the next one.
+        """Tell the profiler that a step of the loop has ended and the next one begins.
 
         Raises:
             RuntimeError: outside the block.
@@ -197,7 +197,7 @@ class profile:
         return action
 
     def _begin(self) -> None:
-        """Begin recording, if this step is to be recorded."""
+        """Begin to record the current step, unless the schedule says not to."""
         if self._action is ProfilerAction.NONE:
             return
         if self._recording is None:
@@ -224,7 +224,7 @@ class profile:
             self._action = ProfilerAction.NONE
 
     def _wait(self) -> None:
-        """Wait for the issued instructions, unless that would block a loop."""
+        """Wait for the recorded machines' issued instructions, unless that would block an event loop."""
         if running_loop() is None:
             for machine in self._machines or []:
                 machine.drain()
@@ -253,7 +253,7 @@ class profile:
         return list(self._laid_out().events)
 
     def key_averages(self) -> KeyAverages:
-        """Sums over all instructions of one name on one stream.
+        """The counts and times of the last trace, summed over all instructions of one name on one stream.
 
         Raises:
             RuntimeError: if no recording has ended yet.
@@ -289,10 +289,10 @@ class profile:
 
 
 class record_function:
-    """A block, or a decorated function, that a trace shows under a name.
+    """A context manager, or decorator, that gives a block or function a named slice in the trace of a profiler.
 
-    ``async with`` does the same.  The slice lasts from entering to leaving the block: instructions issued in it may run
-    later.  Without a profiler it does nothing.  Plain, coroutine and generator functions can be decorated.
+    ``with`` and ``async with`` do the same.  The slice lasts from entering to leaving the block; instructions issued in
+    it may run later.  Without a profiler it does nothing.  Plain, coroutine and generator functions can be decorated.
 
     Args:
         name: the name in the trace.

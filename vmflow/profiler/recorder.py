@@ -1,9 +1,9 @@
 """`Recording`, with a `MachineRecorder` per machine: records events as cheaply as possible.
 
-Every hook appends one tuple of numbers, names and small objects that hold no array; `records` gives their meaning.
-Nothing is formatted before it is shown.  Hooks are called on any thread, and by destructors in the middle of anything,
-so the hooks of instructions take no lock: appending to a list, and changing a dict, are each one step for the
-interpreter.
+Every hook appends one tuple of numbers, names and small objects that hold no array; `records` has the types of these
+tuples.  Texts are formatted only when a trace is shown.  Hooks are called on any thread, and by destructors at any
+point of a program, so the hooks of instructions take no lock: appending to a list, and changing a dict, are each atomic
+in Python.
 """
 
 from __future__ import annotations
@@ -51,17 +51,18 @@ _thread = threading.get_ident
 
 @attrs.define(eq=False)
 class HostTracks:
-    """Numbers the tasks and threads that issue and wait."""
+    """Gives numbers to the tasks and threads that issue instructions or wait for them; each is a track of a trace."""
 
     names: list[str] = attrs.field(factory=list)
     _threads: threading.local = attrs.field(factory=threading.local)
-    # By id, with a weak reference to check that the id still belongs to this task: a task would keep its result alive.
+    # By id(task), a weak reference and the task's number.  The weak reference tells whether the id still belongs to the
+    # task; a strong one would keep the task's result alive.
     _tasks: dict[int, tuple[weakref.ref[Any], int]] = attrs.field(factory=dict)
     # Reentrant, since a destructor may issue an instruction while a number is being assigned.
     _lock: Any = attrs.field(factory=lock_held_while_forking)
 
     def current(self) -> int:
-        """The number of the running task if there is one, else of the thread."""
+        """The number of the running asyncio task if there is one, else of the current thread."""
         loop = running_loop()
         if loop is not None:
             task: Any = sys.modules["asyncio"].current_task(loop)
@@ -101,7 +102,7 @@ class Recording:
         self.numbers = itertools.count()
         self.tracks = HostTracks()
         self.begin = _now()
-        # Scopes have their times by the other clock.
+        # Scopes have times of time.monotonic, all other records of time.perf_counter.
         self.monotonic_offset = self.begin - time.monotonic_ns()
         self.wall_clock = time.time()
         self.machines = machines
@@ -110,7 +111,7 @@ class Recording:
         self._open_notes: dict[int, tuple[str, str, int, int]] = {}
         self._session_names: list[str] = []
         self.sessions: dict[int, SessionRecorder] = {}
-        # Reentrant, like the lock of the tracks.
+        # Reentrant, since a destructor may call in here while the lock is held.
         self._sessions_lock = lock_held_while_forking()
 
     def attach(self) -> None:
@@ -121,13 +122,13 @@ class Recording:
             LISTENING.append(self)
 
     def finish(self) -> Trace:
-        """Stop recording, and return all events."""
+        """Stop recording, and return all events as a `Trace`."""
         with _recordings_lock:
             LISTENING.remove(self)
         for machine in self.machines:
             machine.tracer = None
         end = _now()
-        # Instructions that run still call their recorder; later events are left out.
+        # Instructions that still run call their recorder later; those events are left out.
         events = self.events[: self.max_events]
         for recorder in self._recorders:
             events += recorder.unfinished(end)
@@ -142,23 +143,23 @@ class Recording:
         return Trace(self.begin, end, self.monotonic_offset, self.wall_clock, names, tracks, sessions, events, lost)
 
     def add(self, event: tuple[Any, ...]) -> None:
-        """Keep an event, or count it if there are too many."""
+        """Append an event to the recording, or only count it as lost if there are `max_events` already."""
         if len(self.events) < self.max_events:
             self.events.append(event)
         else:
             self.lose()
 
     def lose(self) -> None:
-        """Count an event beyond `max_events`."""
+        """Count an event that is not kept, since there are `max_events` already."""
         next(self._lost)
 
     def session(self, key: int, name: str, load: Callable[[], tuple[int, int]]) -> SessionRecorder:
-        """The recorder of a session, made and put into `sessions` if there is none.
+        """The recorder of a serving session, made and put into `sessions` if there is none.
 
         Args:
-            key: identifies the session, since several may have the same name.
-            name: of the session.
-            load: returns the numbers of its waiting and of its computed requests.
+            key: identifies the session, since several sessions may have the same name.
+            name: the session's name.
+            load: returns the numbers of the session's waiting and of its computed requests.
         """
         with self._sessions_lock:
             recorder = self.sessions.get(key)
@@ -169,32 +170,33 @@ class Recording:
             return recorder
 
     def open_note(self, kind: str, name: str) -> int:
-        """Begin a named part of the program; returns the number for `close_note`."""
+        """Begin a named slice (of `record_function` or a step), and return the number to pass to `close_note`."""
         number = next(self.numbers)
         self._open_notes[number] = (kind, name, _now(), self.tracks.current())
         return number
 
     def close_note(self, number: int) -> None:
-        """End a named part of the program."""
+        """End the named slice that `open_note` has begun under `number`, and record it."""
         note = self._open_notes.pop(number, None)
         if note is not None:
             kind, name, begin, track = note
             self.add((Note, kind, name, begin, _now(), track))
 
 
-# The active recordings, for `record_function` and sessions.  A plain list, since sessions read it for every request.
+# The active recordings, which `record_function` and serving sessions notify.  A plain list, since sessions read it for
+# every request.
 LISTENING: Final[list[Recording]] = []
 _recordings_lock = lock_held_while_forking()
 
 
 class MachineRecorder:
-    """The tracer of one machine."""
+    """The tracer of one virtual machine: its methods are hooks that the machine calls for each instruction."""
 
     def __init__(self, recording: Recording, index: int, machine: VirtualMachine) -> None:
         self._recording = recording
         self._index = index
         self._engine = machine.engine
-        # The numbers of instructions that were issued, or awaited, and have not begun.
+        # The numbers of instructions that were issued, or awaited, and that no stream has begun to run.
         self._issued: dict[Instruction, int] = {}
         self._running: dict[Instruction, tuple[int, int, int]] = {}
         self._waiting: dict[int, tuple[Any, ...]] = {}
@@ -204,7 +206,7 @@ class MachineRecorder:
         recording = self._recording
         number = next(recording.numbers)
         self._issued[instruction] = number
-        # `add` is written out here and in `ended`, which run for every instruction: calls would cost a tenth more.
+        # The body of `add` is repeated here and in `ended`, which run for every instruction: calls would cost 10% more.
         events = recording.events
         if len(events) >= recording.max_events:
             recording.lose()
@@ -232,7 +234,7 @@ class MachineRecorder:
         if outcome is None:
             state, error = RAN, None
             outputs = getattr(instruction.policy, "outputs", None)
-            # The instruction may only have passed an earlier failure on.
+            # An instruction whose operand has failed does not run its kernel: its results hold the operand's failure.
             if outputs and outputs[0].storage.failure is not None:
                 failure = outputs[0].storage.failure
                 state, error = DROPPED if failure.dropped else FAILED, f"inherited: {message_of(failure.error)}"
@@ -262,7 +264,8 @@ class MachineRecorder:
         recording = self._recording
         number = self._issued.get(instruction)
         if number is None and instruction.serial < 0:
-            # Issued before the recording began.  Running instructions are found by their serials.
+            # The instruction was issued before the recording began, and gets a number now.  An instruction that runs
+            # needs none: it is found by its serial.
             number = self._issued[instruction] = next(recording.numbers)
         wait = next(recording.numbers)
         track, scope = recording.tracks.current(), scope_of(instruction)
@@ -277,7 +280,7 @@ class MachineRecorder:
             self._recording.add((Wait, *begun, end, True))
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
-        """Records of the runs and waits under way as the recording ends.  Forgets every instruction."""
+        """Make records of the runs and waits that have not ended when the recording does; forget all instructions."""
         records = [self._run(key, begun, end, UNFINISHED, None) for key, begun in list(self._running.items())]
         records += [(Wait, *begun, end, False) for begun in list(self._waiting.values())]
         self._issued.clear()
@@ -292,7 +295,7 @@ class MachineRecorder:
         stream = instruction.stream
         mode = instruction.mode
         allocator = stream.allocator
-        # The public `statistics` take a lock and count blocks.
+        # The field is read since the public method `statistics` is slow: it takes a lock and counts blocks.
         allocated = -1 if allocator is None else allocator._allocated
         engine = self._engine
         return (
@@ -319,12 +322,12 @@ class MachineRecorder:
 
 
 def message_of(error: BaseException) -> str:
-    """An error in one line; recorded instead of the exception, which may hold arrays."""
+    """An exception's type and message as text, which is recorded instead of the exception, as that may hold arrays."""
     return f"{type(error).__name__}: {error}"
 
 
 def _bytes_of(instruction: Instruction) -> int:
-    """The bytes of the results."""
+    """The number of bytes of an instruction's results."""
     outputs = getattr(instruction.policy, "outputs", None)
     if not outputs:
         return instruction.nbytes

@@ -1,8 +1,8 @@
-"""The parts of a recording: a `Trace` of `Issue`, `Run`, `Wait` and other records.
+"""The types of a recording's events: a `Trace` has lists of `Issue`, `Run`, `Wait` and other records.
 
 All times are nanoseconds on the clock of `time.perf_counter_ns`.  The fields `code` and `last` identify the line that
 issued the instruction, see `vmflow.instructions.origin`.  A `number` identifies an instruction within the recording;
-unlike the serial it is known from the moment of issuing.
+unlike the serial number it is known from the moment of issuing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from vmflow.instructions.scope import Scope
 RAN: Final = "ran"
 FAILED: Final = "failed"
 DROPPED: Final = "dropped"
-# It returned, and ends later.
+# The instruction's policy has returned, and the instruction ends later.
 DEFERRED: Final = "deferred"
-# The recording ended first.
+# The recording ended before the instruction.
 UNFINISHED: Final = "unfinished"
 
 Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
 class Issue(NamedTuple):
-    """An instruction was issued."""
+    """The record of issuing an instruction, from `begin` to `end` on a thread."""
 
     machine: int
     number: int
@@ -39,11 +39,11 @@ class Issue(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A stream ran an instruction.
+    """The record of a stream's run of an instruction.
 
     Attributes:
-        allocated: bytes in tensors on the device at the end; -1 without an allocator.
-        lively: instructions of the machine that had not ended.
+        allocated: the bytes in tensors on the stream's device when the run ended; -1 if it has no allocator.
+        lively: the number of the machine's instructions that had not ended then.
     """
 
     machine: int
@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """A deferred instruction ended."""
+    """The record of the end of a deferred instruction, which ended later than its run returned."""
 
     machine: int
     serial: int
@@ -76,10 +76,10 @@ class Finish(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """A device computed the work of an instruction.
+    """The record of a device's work for an instruction, such as a kernel on a GPU.
 
     Attributes:
-        begin, end: by the device's own clock.
+        begin, end: times by the device's own clock.
     """
 
     machine: int
@@ -91,7 +91,7 @@ class Computed(NamedTuple):
 
 
 class Abandoned(NamedTuple):
-    """An instruction was dropped as its machine was closed."""
+    """The record of an instruction that was dropped, since its virtual machine was closed before it ran."""
 
     machine: int
     number: int
@@ -104,11 +104,11 @@ class Abandoned(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A task or thread waited for an instruction.
+    """The record of a task's or thread's wait for an instruction.
 
     Attributes:
-        number: None if the instruction had begun; then its serial identifies it.
-        complete: False if the recording ended first.
+        number: the instruction's number; None if it had begun, so that `serial` identifies it.
+        complete: False if the recording ended before the wait.
     """
 
     machine: int
@@ -124,7 +124,7 @@ class Wait(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A named part of the program.
+    """The record of a named part of the program: a block of `record_function`, or a step of a profiled loop.
 
     Attributes:
         kind: "record_function" or "step".
@@ -138,18 +138,18 @@ class Note(NamedTuple):
 
 
 class RequestRecord(NamedTuple):
-    """A request of a session of `vmflow.serving`.
+    """The record of a request to a session of `vmflow.serving`.
 
     Attributes:
-        number: among the requests of its session.
+        number: of the request in its session.
         client: the sender, as text or number; None if unknown.
-        scopes: the names of the scopes that it was made in, the outermost first.
-        trace: the `vmflow.serving.trace_id` there.
-        begun: when its turn came; None if it never did.
-        state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended first.
-        batch: the number of the last batch that it was in; None if there was none.
-        early: whether it had arrived before the recording; then `arrived` is the beginning of the recording, and
-            `begun` is not before it.
+        scopes: the names of the scopes in which the request was made, the outermost first.
+        trace: the value of `vmflow.serving.trace_id` where the request was made.
+        begun: the time at which the session began to compute the request; None if it never did.
+        state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended before the request.
+        batch: the number of the last batch with the request; None if there was none.
+        early: whether the request had arrived before the recording; then `arrived` is the beginning of the recording,
+            and `begun` is not before it.
     """
 
     session: int
@@ -168,16 +168,16 @@ class RequestRecord(NamedTuple):
 
 
 class BatchRecord(NamedTuple):
-    """A batch, or a stream, that a session computed.
+    """The record of a batch of requests, or a streamed request, that a serving session computed.
 
     Attributes:
-        number: among the batches and streams of its session; each half of a failed one has its own.
+        number: of the batch or stream in its session; each half of a failed batch has a number of its own.
         kind: "batch" or "stream".
         requests: the number of requests.
-        size: the number of places that it was padded to; 0 without padding, or before it.
-        state: "done", "failed" or "cancelled"; "unfinished" if the recording ended first.
-        scope: of the instructions issued for it.
-        early: whether it had begun before the recording; then `begin` is the beginning of the recording.
+        size: the number of rows that the batch was padded to; 0 without padding, or before it.
+        state: "done", "failed" or "cancelled"; "unfinished" if the recording ended before the batch.
+        scope: the scope of the instructions issued for the batch.
+        early: whether the batch had begun before the recording; then `begin` is the beginning of the recording.
     """
 
     session: int
@@ -194,7 +194,7 @@ class BatchRecord(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The numbers of waiting and of computed requests of a session when its recording begins."""
+    """The record of how many requests of a serving session wait and are computed when its recording begins."""
 
     session: int
     time: int
@@ -203,15 +203,15 @@ class Load(NamedTuple):
 
 
 class Trace:
-    """All events of a recording.
+    """All events of a recording, sorted into lists by type.
 
     Args:
-        events: tuples of one of the types above and its fields.
+        events: tuples of a record type such as `Run` and the fields of the record.
 
     Attributes:
-        begin, end: of the recording.
-        monotonic_offset: converts nanoseconds of `time.monotonic_ns`, by addition.
-        wall_clock: when it began, in seconds since 1970.
+        begin, end: the times of the recording.
+        monotonic_offset: the nanoseconds to add to a time of `time.monotonic_ns`, to get one of `perf_counter_ns`.
+        wall_clock: when the recording began, in seconds since 1970.
         machines: the names of the machines, made distinct.
         tracks: the names of the tasks and threads, made distinct.
         sessions: the names of the sessions, made distinct.
@@ -252,18 +252,18 @@ class Trace:
         self._by_serial = {(run.machine, run.serial): run.number for run in self.runs}
 
     def at(self, time: int) -> float:
-        """Microseconds since the recording began."""
+        """Convert a time in nanoseconds to microseconds since the recording began."""
         return (time - self.begin) / 1000
 
     def number_of(self, wait: Wait | Computed) -> int | None:
-        """The number of the instruction of a record; None if that was not recorded."""
+        """The number of the instruction that was awaited or computed; None if its run was not recorded."""
         if isinstance(wait, Computed):
             return self._by_serial.get((wait.machine, wait.serial))
         return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """The same names, with numbers appended to repeated ones."""
+    """Make names distinct: append " (2)", " (3)" and so on to repeated ones."""
     counts: dict[str, int] = {}
     distinct: list[str] = []
     for name in names:

@@ -18,7 +18,7 @@ class ProfilerAction(Enum):
     """
 
     NONE = 0
-    # Records, and discards the records: the first steps with a profiler are slower than the rest.
+    # The step is recorded and its records are discarded, since the first steps with a profiler are slower than others.
     WARMUP = 1
     RECORD = 2
     # The last step of a recording.
@@ -26,21 +26,21 @@ class ProfilerAction(Enum):
 
     @property
     def records(self) -> bool:
-        """Whether the records of the step are kept."""
+        """Whether the records of a step with this action are kept."""
         return self in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
-    """A function from the number of a step, from 0, to the profiler's action during it.
+    """Make a function from the number of a step, counted from 0, to the profiler's action during the step.
 
     Args:
-        wait: steps that are not recorded, at the beginning of each cycle.
-        warmup: steps after them whose recording is discarded.
-        active: steps after them that are recorded, at least one.
+        wait: the number of steps at the beginning of each cycle that are not recorded.
+        warmup: the number of steps after `wait` whose recording is discarded.
+        active: the number of steps after `warmup` that are recorded, at least one.
         repeat: the number of cycles; 0 to repeat until the loop ends.
-        skip_first: steps before the first cycle that are not recorded.
+        skip_first: the number of steps before the first cycle, which are not recorded.
 
     Raises:
         TypeError: if an argument is no integer.

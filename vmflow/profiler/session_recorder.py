@@ -1,6 +1,6 @@
 """`SessionRecorder`: records the requests and batches of one session of `vmflow.serving`.
 
-It keeps only numbers and names of requests and batches that have ended, and no arrays.
+For requests and batches that have ended it keeps only numbers and names, and no arrays.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from .recorder import Recording
 
-# A request's time of arrival, the names of its scopes, and its trace; see `RequestRecord`.
-# A plain tuple, as it is made for every request.
+# A request's time of arrival, the names of its scopes, and its trace id; see `RequestRecord`.  It is a plain tuple, and
+# no named one, since one is made for every request.
 Arrival: TypeAlias = tuple[int, tuple[str, ...], str | None]
 
 _UNKNOWN: Final[Arrival] = (0, (), None)
 
 
 class SessionRecorder:
-    """Knows the requests and batches under way, and appends those that end to the recording.
+    """Records the requests and batches of one serving session: appends each to the recording when it ends.
 
-    A request or batch that had begun before the recording counts from the recording's beginning.  The caller passes all
-    times, the same to all recordings.
+    A request or batch that had begun before the recording counts from the recording's beginning.  The session passes
+    the times, so that all active recordings get the same ones.
 
     Args:
         recording: the recording.
-        index: of the session in it.
-        load: the numbers of waiting and of computed requests at the moment `time`.
+        index: the index of the session in the recording.
+        load: the numbers of waiting and of computed requests at `time`, when the recording of the session begins.
     """
 
     def __init__(self, recording: Recording, index: int, load: tuple[int, int], time: int) -> None:
@@ -44,35 +44,35 @@ class SessionRecorder:
         recording.add((Load, index, time, *load))
 
     def arrived(self, request: Request) -> None:
-        """A request waits for its turn."""
+        """Note that a request has arrived and waits to be computed."""
         self._requests[request.number] = request
 
     def begun(self, requests: Iterable[Request]) -> None:
-        """The turn of some requests has come."""
-        # Added again, since they may have arrived before the recording.
+        """Note that the session begins to compute some requests."""
+        # The requests are added here, too, since they may have arrived before the recording.
         self._requests.update([(request.number, request) for request in requests])
 
     def ended(self, request: Request, error: str | None, time: int) -> None:
-        """A request has ended, in its present state."""
+        """Record a request that has ended, with its present state."""
         self._requests.pop(request.number, None)
         recording = self._recording
-        # `add` is written out, as in the recorder of a machine.
+        # The body of `Recording.add` is repeated here, since this runs for every request.
         if len(recording.events) < recording.max_events:
             recording.events.append(self._request(request, time, request.state, error))
         else:
             recording.lose()
 
     def batch_began(self, batch: Batch, time: int) -> None:
-        """A batch is about to be computed."""
+        """Note that the session begins to compute a batch."""
         self._batches[batch.number] = (batch, time)
 
     def batch_ended(self, batch: Batch, state: str, error: str | None, time: int) -> None:
-        """A batch has been computed, or has failed."""
+        """Record a batch that has been computed, has failed or was cancelled."""
         _, begin = self._batches.pop(batch.number, (batch, 0))
         self._recording.add(self._batch(batch, begin, time, state, error))
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
-        """Records of the requests and batches under way as the recording ends.  Forgets all of them."""
+        """Make records of the requests and batches that have not ended when the recording does, and forget them."""
         records = [self._request(request, end, UNFINISHED, None) for request in list(self._requests.values())]
         records += [self._batch(batch, begin, end, UNFINISHED, None) for batch, begin in list(self._batches.values())]
         self._requests.clear()
@@ -93,7 +93,7 @@ class SessionRecorder:
             client = client if isinstance(client, int) else repr(client)
         early = time < first
         arrived = first if early else time
-        # A single tuple, since two would take twice as long.
+        # One tuple display, since joining two tuples would take twice as long.
         index, own, priority = self._index, request.number, request.priority
         return (
             RequestRecord,

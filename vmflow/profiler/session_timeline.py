@@ -1,4 +1,4 @@
-"""The timeline of sessions: requests and batches on tracks, their numbers over time, and the path of each request."""
+"""The timeline of serving sessions: requests and batches on tracks, their counts over time, and each request's path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .records import UNFINISHED, BatchRecord, RequestRecord, Trace
 
 
 def session_events(trace: Trace) -> list[Event]:
-    """A slice for each request, with its waiting and computing inside, and one for each batch; none overlap."""
+    """Make a slice for each request, with its waiting and computing inside, and a slice for each batch.
+
+    Requests or batches of one session that overlap in time get different tracks.
+    """
     lanes = Lanes()
     events: list[Event] = []
     for request in sorted(trace.requests, key=lambda request: (request.arrived, request.number)):
@@ -37,7 +40,7 @@ def _request(trace: Trace, request: RequestRecord, lanes: Lanes) -> list[Event]:
     track = lanes.track(process, "requests", arrived, ended)
     spans = [("request", f"request {number}", arrived, ended, args)]
     until = ended if request.begun is None else trace.at(request.begun)
-    # If computing had begun before the recording, there is no waiting in it.
+    # If computing had begun before the recording, the recording has no waiting of the request.
     if until > arrived:
         spans.append(("waiting", "waiting", arrived, until, {}))
     if request.begun is not None:
@@ -60,10 +63,10 @@ def _batch(trace: Trace, batch: BatchRecord, lanes: Lanes) -> Event:
 
 
 def count_requests(trace: Trace, counters: Counters) -> None:
-    """Add the numbers of waiting and of computed requests, session by session."""
+    """Add counters of each session's waiting requests and computed requests over time."""
     for load in trace.loads:
         process = trace.sessions[load.session]
-        # The changes of both numbers, by time; the load has the numbers before.
+        # By time, the changes of both numbers; the first ones come from the load, the numbers at the beginning.
         changes: dict[int, tuple[int, int]] = {load.time: (load.waiting, load.computing)}
         for request in trace.requests:
             for time, waiting, computing in _changes(request) if request.session == load.session else ():
@@ -79,18 +82,18 @@ def count_requests(trace: Trace, counters: Counters) -> None:
 
 
 def _changes(request: RequestRecord) -> list[tuple[int, int, int]]:
-    """The times at which a request changes the numbers of waiting and of computed requests, and by how much."""
+    """The times at which a request changes the numbers of waiting and of computed requests, and both changes."""
     changes = [(request.arrived, 1, 0)]
     if request.begun is not None:
         changes.append((request.begun, -1, 1))
-    # A request that is cut off by the recording's end goes on.
+    # A request that has not ended when the recording does keeps counting.
     if request.state != UNFINISHED:
         changes.append((request.ended, -1, 0) if request.begun is None else (request.ended, 0, -1))
     return changes
 
 
 def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
-    """For each computed request: its waiting, its batch, the first instruction of that batch, and the request."""
+    """For each computed request, an arrow's slices: its waiting, its batch, the batch's first run, and the request."""
     slices = {
         (event.process, event.kind, event.number): event
         for event in events
@@ -114,7 +117,7 @@ def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
 
 
 def _first_runs(trace: Trace) -> dict[tuple[int, int], int]:
-    """By session and number of each batch, the number of the first instruction that ran in its scope."""
+    """By session and batch number, the number of the first instruction that ran in the batch's scope."""
     batches = {batch.scope: (batch.session, batch.number) for batch in trace.batches if batch.scope is not None}
     first: dict[tuple[int, int], tuple[int, int]] = {}
     for run in trace.runs:

@@ -1,4 +1,4 @@
-"""`make_timeline`: from a `Trace` to slices on tracks, for people."""
+"""`make_timeline`: turns a `Trace` into a `Timeline`, slices on tracks that can be shown."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .session_timeline import count_requests, request_paths, session_events
 
 
 def make_timeline(trace: Trace) -> Timeline:
-    """The named and sorted events of a trace, on tracks."""
+    """Turn a trace into a timeline: its events with names, sorted by time and put on tracks, and its counters."""
     events = [*_Builder(trace).events(), *session_events(trace)]
-    # Stable: a slice inside another one comes after it, even if it is as long.
+    # The sort is stable, so that a slice inside another of the same length stays after it.
     events.sort(key=lambda event: (event.begin, -event.end))
     return Timeline(_on_lanes(events), _counters(trace), request_paths(trace, events))
 
 
 class _Builder:
-    """Makes the events of one trace."""
+    """Makes the events of a timeline from the records of one trace, except those of serving sessions."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.machines = trace.machines
-        # Both functions are slow, and many events share their results.
+        # The functions are cached, since both are slow and many events share their results.
         self._line = cache(origin.describe)
         self._module = cache(str)
 
@@ -153,9 +153,9 @@ class _Builder:
 
 
 def _on_lanes(events: list[Event]) -> list[Event]:
-    """Move slices that would overlap on the track of a task or thread to further tracks.
+    """Move issues and waits that would overlap on the track of a task or thread to further tracks.
 
-    A thread that waits runs instructions, which may issue others; a task may be inside several awaits together.
+    They may overlap: a thread that waits runs instructions, which may issue others; a task may be in several awaits.
     """
     lanes = Lanes()
     placed: list[Event] = []
