@@ -65,7 +65,7 @@ class _Codegen:
 
     Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel.
     Consecutive elementwise ops whose common kernel is not ready yet are launched one by one; in the mode "wait" they
-    wait for it.  The bits are the same.
+    wait for it.  Results have the same bits either way.
     """
 
     @property

@@ -20,8 +20,8 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     """Ask for algorithms that give the same bits in every run, as all of vmflow's do.
 
     Args:
-        mode: whether to ask for them.
-        warn_only: whether another algorithm would cause a warning instead of an error.
+        mode: whether to ask for such algorithms.
+        warn_only: whether a nondeterministic algorithm would cause a warning instead of an error.
 
     Raises:
         TypeError: if an argument is no bool.
@@ -56,7 +56,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """Set what `use_deterministic_algorithms` sets, by a number or a name: 0 "default", 1 "warn", 2 "error".
+    """Set the mode of `use_deterministic_algorithms` by a number or a name: 0 "default", 1 "warn", 2 "error".
 
     Raises:
         TypeError: if `debug_mode` is neither a number nor a name.

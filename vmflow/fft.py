@@ -77,7 +77,9 @@ def rfft(
 def irfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The inverse of `rfft`: the real signal of `n` elements along `dim`, by default ``2 * (m - 1)`` for m of `input`.
+    """The inverse of `rfft`: the real signal of which `input` is the first half of the spectrum along `dim`.
+
+    The signal has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`.
@@ -130,7 +132,7 @@ def fft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `fft`, over two dimensions, by default the last.
+    """The discrete Fourier transform over two dimensions, by default the last; see `fft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -151,7 +153,7 @@ def fftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `fft`, over several dimensions, by default all.
+    """The discrete Fourier transform over several dimensions, by default all; see `fft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -172,7 +174,7 @@ def ifft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ifft`, over two dimensions, by default the last.
+    """The inverse discrete Fourier transform over two dimensions, by default the last; see `ifft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -193,7 +195,7 @@ def ifftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ifft`, over several dimensions, by default all.
+    """The inverse discrete Fourier transform over several dimensions, by default all; see `ifft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -214,7 +216,7 @@ def rfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `rfft`, over two dimensions, by default the last.
+    """The transform of a real `input` over two dimensions, by default the last; half of the last one; see `rfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `rfft`; ValueError for repeated dimensions.
@@ -234,7 +236,7 @@ def rfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `rfft`, over several dimensions, by default all.
+    """The transform of a real `input` over several dimensions, by default all; half of the last one; see `rfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `rfft`; ValueError for repeated dimensions.
@@ -254,7 +256,7 @@ def irfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `irfft`, over two dimensions, by default the last.
+    """The inverse of `rfft2`: the real signal over two dimensions, by default the last; see `irfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -274,7 +276,7 @@ def irfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `irfft`, over several dimensions, by default all.
+    """The inverse of `rfftn`: the real signal over several dimensions, by default all; see `irfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -294,7 +296,7 @@ def hfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `hfft`, over two dimensions, by default the last.
+    """The real spectrum of a Hermitian-symmetric signal over two dimensions, by default the last; see `hfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -314,7 +316,7 @@ def hfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `hfft`, over several dimensions, by default all.
+    """The real spectrum of a Hermitian-symmetric signal over several dimensions, by default all; see `hfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
@@ -334,7 +336,7 @@ def ihfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ihfft`, over two dimensions, by default the last.
+    """The inverse of `hfft2`: half of the signal with a real spectrum over two dimensions; see `ihfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `ihfft`; ValueError for repeated dimensions.
@@ -354,7 +356,7 @@ def ihfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `ihfft`, over several dimensions, by default all.
+    """The inverse of `hfftn`: half of the signal with a real spectrum over several dimensions; see `ihfft`.
 
     Raises:
         TypeError, ValueError, IndexError: as `ihfft`; ValueError for repeated dimensions.

@@ -179,7 +179,7 @@ def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step
 
 def _blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
     try:
-        if len(tensors) == 2:  # the commonest number, without the cost of a list
+        if len(tensors) == 2:  # most ops have two operands, and need no list in between
             one: TensorFields = tensors[0]
             other: TensorFields = tensors[1]
             return one._blob, other._blob

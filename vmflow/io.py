@@ -256,7 +256,7 @@ def _is_pytorch_zip(source: str | IO[bytes]) -> bool:
         with zipfile.ZipFile(source) as archive:
             return is_pytorch_zip(archive)
     except (ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile):
-        return False  # reading it as an npz file raises the right error
+        return False  # `load` goes on to read the file as npz, which raises the right error
 
 
 def _load_pytorch(source: str | IO[bytes], content: bytes, path: str, place: Placing, mmap: bool = False) -> Any:

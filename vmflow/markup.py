@@ -139,7 +139,7 @@ def _lines(node: Node) -> list[str]:
 def drawing(title: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> str:
     """An SVG image of nodes in layers, with arrows that point down.
 
-    Edges that would close a circle point up, at the side, and are dashed.
+    Edges that would close a cycle point up, at the side, and are dashed.
 
     Args:
         title: the image's title.

@@ -32,7 +32,7 @@ from .ops.elementwise.transcendental import (
 )
 from .ops.reduction.composed_reduction import logsumexp as logsumexp
 
-# Second names.  Assigned, because type checkers take a name that was imported as another for a private one.
+# PyTorch's second names.  They are assigned, because type checkers take ``import x as y`` for a private name.
 expit = sigmoid
 gammainc = _igamma
 gammaincc = _igammac

@@ -74,7 +74,7 @@ def arange(
     if stop is None:
         start, stop = 0, start
     if (stop - start) * step < 0:
-        stop = start = start + 0 * stop  # equal, and of their common type, which gives the dtype
+        stop = start = start + 0 * stop  # an empty range; the sum keeps the common type, for the dtype
     return flow.arange(start, stop, step, dtype=dtype, device=device)
 
 

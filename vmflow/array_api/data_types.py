@@ -70,7 +70,7 @@ def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
     """
     source = _dtype_of(from_)
     if source.category == to.category == dtypes.INTEGER and source.is_signed and not to.is_signed:
-        return False  # no dtype holds both uint64 and a signed integer
+        return False  # promote_types raises for uint64 with a signed dtype
     if source is dtypes.uint64 and to.category == dtypes.INTEGER:
         return to is dtypes.uint64
     return dtypes.promote_types(source, to) is to
@@ -106,7 +106,7 @@ def iinfo(type: DType | Tensor, /) -> IntegerInfo:
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
-    """Whether `dtype` equals a dtype, or belongs to a kind of dtypes, that `kind` lists.
+    """Whether `dtype` is one of the dtypes, or of one of the kinds of dtypes, that `kind` names.
 
     Args:
         dtype: the dtype.

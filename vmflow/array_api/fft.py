@@ -17,12 +17,12 @@ if _TYPE_CHECKING:
 
 
 def fft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The complex spectrum along a dimension."""
+    """The discrete Fourier transform of `x` along the dimension `axis`, complex."""
     return _fft.fft(x, n, axis, norm)
 
 
 def ifft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The complex signal of a spectrum along a dimension."""
+    """The inverse discrete Fourier transform of `x` along the dimension `axis`, complex."""
     return _fft.ifft(x, n, axis, norm)
 
 
@@ -41,7 +41,7 @@ def ifftn(
 
 
 def rfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The first half of the spectrum of a real signal along a dimension."""
+    """The first half of the discrete Fourier transform of the real `x` along the dimension `axis`."""
     return _fft.rfft(x, n, axis, norm)
 
 

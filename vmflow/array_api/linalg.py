@@ -266,7 +266,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The inner products of vectors along a dimension, `x1` conjugated.
 
-    Unlike in `vmflow.linalg.vecdot`, `axis` is negative, and two dtypes promote to their common one.
+    Unlike in `vmflow.linalg.vecdot`, `axis` must be negative, and two dtypes promote to their common one.
 
     Raises:
         ValueError: if the sizes differ in that dimension, or `axis` is not a negative number that both tensors allow.

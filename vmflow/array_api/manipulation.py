@@ -44,7 +44,7 @@ def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
-    """The tensors joined along a dimension; flattened first if `axis` is None.
+    """The tensors joined along the dimension `axis`; flattened first if `axis` is None.
 
     The dtypes promote.
 
@@ -62,7 +62,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
 
 
 def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
-    """`x` with a new dimension of size 1 at `axis`; `vmflow.unsqueeze`.
+    """`x` with a new dimension of size 1 at `axis`; the same as `vmflow.unsqueeze`.
 
     Raises:
         IndexError: if `axis` is out of range.
@@ -198,7 +198,7 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
-    """The tensors joined along a new dimension.
+    """The tensors joined along a new dimension at `axis`.
 
     The dtypes promote.
 

@@ -172,7 +172,7 @@ def _after(initial: float, x: Tensor, totals: Tensor, axis: int) -> Tensor:
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The sums of the elements up to each one along a dimension.
+    """The cumulative sums of the elements along the dimension `axis`.
 
     `vmflow.cumsum` always needs the dimension and has no `include_initial`, which puts a 0 in front.
 
@@ -192,7 +192,7 @@ def cumulative_sum(
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The products of the elements up to each one along a dimension.
+    """The cumulative products of the elements along the dimension `axis`.
 
     `vmflow.cumprod` always needs the dimension and has no `include_initial`, which puts a 1 in front.
 
@@ -212,7 +212,7 @@ def cumulative_prod(
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """The differences of neighbouring elements along a dimension, taken `n` times.
+    """The differences of neighbouring elements along the dimension `axis`, taken `n` times.
 
     Raises:
         ValueError: if `n` is negative, or `prepend` or `append` does not fit the shape.

@@ -12,7 +12,7 @@ from .selection import chosen
 
 
 def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
-    """See `vmflow.memory_stats`.
+    """Counters of a CUDA device's allocators, under PyTorch's names; see `vmflow.memory_stats`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -77,7 +77,7 @@ def max_memory_reserved(device: Device | str | int | None = None) -> int:
 
 
 def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
-    """See `vmflow.reset_peak_memory_stats`.
+    """Reset the peak values of a CUDA device's memory counters; see `vmflow.reset_peak_memory_stats`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.

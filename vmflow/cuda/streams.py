@@ -236,8 +236,8 @@ class Event:
 
     Args:
         enable_timing: whether `elapsed_time` may be called.
-        blocking, interprocess: PyTorch's arguments.  Waiting never spins on a core whatever `blocking` is, and events
-            cannot be shared with other processes.
+        blocking: PyTorch's argument; makes no difference, since waiting never spins on a core.
+        interprocess: PyTorch's argument; must be False, since events cannot be shared with other processes.
 
     Raises:
         ValueError: for ``interprocess=True``.

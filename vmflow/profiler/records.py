@@ -174,7 +174,7 @@ class BatchRecord(NamedTuple):
         number: of the batch or stream in its session; each half of a failed batch has a number of its own.
         kind: "batch" or "stream".
         requests: the number of requests.
-        size: the number of rows that the batch was padded to; 0 without padding, or before it.
+        size: the number of requests that the batch was padded to; 0 without padding, or before it.
         state: "done", "failed" or "cancelled"; "unfinished" if the recording ended before the batch.
         scope: the scope of the instructions issued for the batch.
         early: whether the batch had begun before the recording; then `begin` is the beginning of the recording.
