@@ -595,7 +595,7 @@ def randperm(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The integers from 0 up to but without `n`, in random order.
+    """A vector of the integers from 0 up to but without `n`, in random order.
 
     Raises:
         TypeError: for the dtype bool.
@@ -831,10 +831,10 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
 
 @method()
 def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
-    """Fill `input` with integers evenly distributed from `from_` up to but without `to`; ``random_(to)`` begins at 0.
+    """Fill `input`, of any shape, with integers evenly distributed from `from_` up to but without `to`.
 
-    Without limits, from 0 up to the largest value of an integer dtype; for a floating-point dtype, up to the largest
-    integer below which the dtype holds every integer.
+    ``random_(to)`` begins at 0.  Without limits, from 0 up to the largest value of an integer dtype; for a
+    floating-point dtype, up to the largest integer below which the dtype holds every integer.
 
     Raises:
         TypeError: for complex tensors.
@@ -859,7 +859,7 @@ def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: 
 
 @method()
 def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill `input` with numbers from the Cauchy distribution of this median and scale `sigma`.
+    """Fill `input`, of any shape, with numbers from the Cauchy distribution of this median and scale `sigma`.
 
     Raises:
         TypeError: unless `input` is floating-point.
@@ -896,7 +896,7 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Ge
 
 @method()
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Fill `input` from the geometric distribution: trials up to the first success, each of probability `p`.
+    """Fill `input`, of any shape, with numbers of trials up to the first success, whose probability is `p` each time.
 
     Raises:
         ValueError: unless `p` is between 0 and 1.

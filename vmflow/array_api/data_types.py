@@ -44,7 +44,7 @@ class IntegerInfo(NamedTuple):
 
 
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | str | None = None) -> Tensor:
-    """Convert `x` to `dtype`; copy it even if it has that dtype already, unless `copy` is False.
+    """Convert `x`, of any shape, to `dtype`; copy it even if it has that dtype already, unless `copy` is False.
 
     Raises:
         TypeError: if `dtype` is no dtype.
