@@ -1,7 +1,7 @@
-"""The build backend: setuptools' own, which also compiles parts of the project if there is a C compiler.
+"""The build backend: setuptools' backend, extended to compile parts of the project if there is a C compiler.
 
-These parts are an extension module, `vmflow.kernels.native._call_site`, and in wheels the hot modules, which
-pyproject.toml names and mypyc compiles.  VMFLOW_COMPILE decides:
+The compiled parts are an extension module, `vmflow.kernels.native._call_site`, and in wheels the core's modules, which
+pyproject.toml lists and mypyc compiles.  The environment variable VMFLOW_COMPILE decides:
 
     unset   compile if that is possible, else build plain Python and print a note
     0       build plain Python
@@ -37,9 +37,9 @@ ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
 _PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-# The compiler does not follow the core's imports of other modules: their objects have unknown types.  Following numpy
-# alone would take longer than the rest.  The `__init__` files of the project's packages are not followed either, hence
-# compiled modules import each class from the module that defines it.
+# mypyc does not follow the core's imports of other modules, so that their objects have unknown types: following numpy
+# alone would take longer than all else.  The `__init__` files of the project's packages are not followed either, so
+# compiled modules must import each class from the module that defines it.
 _MYPY_SETTINGS = """
 [mypy]
 follow_imports = skip
@@ -48,20 +48,20 @@ ignore_missing_imports = True
 follow_imports_for_stubs = True
 """
 
-# The first letters of the project's requirements that compiling needs: mypyc has to understand attrs' classes, and the
-# extension module includes numpy's headers.
+# The requirements (by the beginning of their names) that compiling needs: mypyc has to understand attrs' classes, and
+# the extension module includes numpy's headers.
 _COMPILER = ("mypy", "attrs", "numpy")
 _HEADERS = ("numpy",)
 
-# Modules that the compiler reads for their types but does not compile.
+# Modules that mypyc reads for their types but does not compile.
 _SEEN = ("vmflow.native",)
 
-# The arguments of setuptools.setup; set while a wheel is being compiled.
+# The arguments that setup.py passes to setuptools.setup; set while a wheel is being compiled.
 arguments: dict[str, Any] = {}
 
 
 def modules() -> list[str]:
-    """The names of the modules that are compiled."""
+    """The names of the modules that mypyc compiles, from pyproject.toml."""
     named: list[str] = _PROJECT["tool"]["vmflow"]["compiled-core"]
     return named
 
@@ -75,17 +75,17 @@ def wanted() -> str:
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    """setuptools' requirements, and those of compiling if something will be compiled."""
+    """The requirements for building a wheel: setuptools', and those of mypyc if something will be compiled."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *compiler_requirements(_COMPILER)]
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
-    """The requirements of an editable install."""
+    """The requirements for an editable install: setuptools', and numpy if the extension module will be compiled."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *compiler_requirements(_HEADERS)]
 
 
 def compiler_requirements(names: tuple[str, ...]) -> list[str]:
-    """The project's requirements that begin with these names, in the same versions; none if nothing is compiled."""
+    """The project's requirements whose names begin with one of `names`, with versions; none if nothing is compiled."""
     if wanted() == "0" or (wanted() == "auto" and _c_compiler() is None):
         return []
     project = _PROJECT["project"]
@@ -94,19 +94,19 @@ def compiler_requirements(names: tuple[str, ...]) -> list[str]:
 
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
-    """Build a wheel, compiled or not."""
+    """Build a wheel, with the core compiled if VMFLOW_COMPILE and the machine allow it; return its file name."""
     return _built(build_meta.build_wheel, compiled, wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Build an editable install, with the extension module or without."""
+    """Build an editable install, with the extension module if it can be compiled; return the wheel's file name."""
     return _built(build_meta.build_editable, with_call_site, wheel_directory, config_settings, metadata_directory)
 
 
 def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]], *passed_on: Any) -> str:
-    """Build with extension modules; without them if compiling fails and VMFLOW_COMPILE allows that."""
+    """Call `build` with the extension modules of `compiles`; without them if that fails and VMFLOW_COMPILE is unset."""
     if wanted() != "0":
         try:
             BUILD.mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]]
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """setuptools' archive, and the symbolic links through which a checkout finds packages in other folders."""
+    """Build setuptools' source archive, and add the symbolic links by which a checkout finds its packages."""
     name: str = build_meta.build_sdist(sdist_directory, config_settings)
     path = Path(sdist_directory, name)
     without = path.rename(path.with_suffix(".without-links"))
@@ -140,14 +140,14 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
 
 
 def links() -> list[Path]:
-    """The symbolic links to packages that lie in other folders than their names say."""
+    """The symbolic links to packages whose folders differ from their names, such as vmflow/streams to streams."""
     places: dict[str, str] = _PROJECT["tool"]["setuptools"]["package-dir"]
     paths = [ROOT / package.replace(".", "/") for package in places]
     return [path for path in paths if path.is_symlink()]
 
 
 def compiled(folder: Path) -> dict[str, Any]:
-    """Translate the core to C; returns the settings with which setuptools compiles it.
+    """Translate the core to C; return the settings with which setuptools compiles it and the extension module.
 
     Args:
         folder: an empty folder for all generated files.
@@ -159,7 +159,7 @@ def compiled(folder: Path) -> dict[str, Any]:
 
 
 def with_call_site(folder: Path) -> dict[str, Any]:
-    """The settings with which setuptools compiles the extension module alone, within `folder`."""
+    """The settings with which setuptools compiles only the extension module; its build files go into `folder`."""
     if _c_compiler() is None:
         raise RuntimeError("there is no C compiler")
     import numpy  # installed by `compiler_requirements`
@@ -171,7 +171,7 @@ def with_call_site(folder: Path) -> dict[str, Any]:
 
 
 def translate(folder: Path) -> list[Any]:
-    """Translate the core to C within `folder`; returns the extension modules."""
+    """Translate the core to C by mypyc, in `folder`; return the extension modules to compile."""
     from mypyc.build import mypycify  # installed by `get_requires_for_build_wheel`
 
     sources = copy_sources(folder, modules())
@@ -189,8 +189,8 @@ def translate(folder: Path) -> list[Any]:
         )
     for extension in extensions:
         if sys.platform != "win32":
-            # Otherwise calls go through a table, since another library might replace functions: a tenth of a small op;
-            # and the loader looks up some 2,700 names at import.
+            # With visible symbols another library could replace functions.  So calls would go through a table, which
+            # takes a tenth of a small op's time, and the loader would look up some 2,700 names at import.
             extension.extra_compile_args.append("-fvisibility=hidden")
         # setuptools accepts only relative paths.
         extension.sources = [os.path.relpath(source, ROOT) for source in extension.sources]
@@ -199,7 +199,7 @@ def translate(folder: Path) -> list[Any]:
 
 
 def copy_sources(folder: Path, names: Iterable[str]) -> list[str]:
-    """Copy modules to the paths of their names, from which the compiler derives names; returns the paths."""
+    """Copy modules' files to paths that match the modules' names, as mypyc expects; return the paths in `folder`."""
     places: dict[str, str] = _PROJECT["tool"]["setuptools"]["package-dir"]
     sources: list[str] = []
     for module in names:

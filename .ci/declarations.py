@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write declared functions for type checkers: `vmflow/functions.py` and `vmflow/tensor_methods.py`.
+"""Write the declared functions and methods for type checkers: `vmflow/functions.py` and `vmflow/tensor_methods.py`.
 
-Without arguments it writes both files.  A test compares them with the results of `functions` and `methods`.
+The program takes no arguments.  A test compares the two files with the results of `functions` and `methods`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGE = ROOT / "vmflow"
 NOTE = "Written by ``.ci/declarations.py`` from the declarations of the functions; see `vmflow.ops.declaration`."
 WIDTH = 116  # of lines, without the indentation of all methods
 
-# Methods for which type checkers expect one signature.
+# Operator methods, for which type checkers expect one parameter: `out` is left out.
 _IN_PLACE = ("and", "floordiv", "lshift", "mod", "or", "pow", "rshift", "xor")
 _OPERATORS = {f"__{prefix}{name}__" for name in _IN_PLACE for prefix in ("", "i")}
 
@@ -31,8 +31,8 @@ DECLARES = re.compile(
     re.MULTILINE,
 )
 
-# Modules that are imported when one of their names is first looked up: few programs need them, or only those that have
-# imported `vmflow.nn`.
+# Modules of `vmflow.ops` that are imported when one of their names is first looked up: few programs need them, or only
+# programs that have imported `vmflow.nn`.
 LATE = (
     *("creation.ranges", "creation.windows"),
     *("elementwise.activation", "elementwise.closeness", "elementwise.error_function", "elementwise.floating_point"),
@@ -53,7 +53,7 @@ OTHERS = ("autograd.methods", "pinning", "protocols", "random")
 
 
 def declaring() -> list[str]:
-    """The modules of `vmflow` that declare functions, without the package's name."""
+    """The names of the modules that declare functions or methods, without the prefix "vmflow."."""
     found = [
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         for path in (PACKAGE / "ops").rglob("*.py")
@@ -77,7 +77,7 @@ def functions() -> str:
     in_place = sorted(_tables().in_place_functions())
     lines += ["    from .tensors import Tensor", ""]
     lines += [f"    {name} = Tensor.{name}" for name in in_place]
-    lines += ["", "    __all__ = ["]  # without it, type checkers would see the modules, too
+    lines += ["", "    __all__ = ["]  # without __all__, type checkers would take the modules for public names, too
     lines += [f'        "{name}",' for name in sorted([*homes, *in_place])]
     lines += ["    ]", "", "# By name, the modules that are imported when one of their names is first looked up.", ""]
     callable_names = {name: declared.get(name) or _tables().METHODS[name] for name in [*declared, *in_place]}
@@ -87,7 +87,7 @@ def functions() -> str:
 
 
 def _late(table: str, declared: dict[str, Any]) -> list[str]:
-    """The lines of a table from names to the modules that are imported for them."""
+    """The lines of a dict named `table` that maps names of late modules to the modules to import for them."""
     homes = {name: _home(function)[0] for name, function in declared.items() if not isinstance(function, property)}
     late = {name: home for name, home in sorted(homes.items()) if home.removeprefix("ops.") in LATE}
     return [f"{table}: Final = {{", *[f'    "{name}": "vmflow.{home}",' for name, home in late.items()], "}"]
@@ -111,7 +111,7 @@ def methods() -> str:
 
 
 def _tables() -> Any:
-    for module in declaring():  # including modules that the present file does not import yet
+    for module in declaring():  # including new modules, which the present functions.py does not import yet
         importlib.import_module(f"vmflow.{module}")
     return importlib.import_module("vmflow.ops.declaration")
 
@@ -141,7 +141,7 @@ def _method(name: str, method: Any, names: _Names) -> Iterator[str]:
 
 
 def _definition(name: str, function: Any, names: _Names) -> Iterator[str]:
-    """The signature, with `self` as the first parameter."""
+    """The lines of a method's definition: the function's signature with `self` as the first parameter."""
     signature = inspect.signature(function)
     first, *rest = signature.parameters.values()
     if name in _OPERATORS:
@@ -181,10 +181,10 @@ def _quoted(value: Any) -> str:
 
 
 class _Names:
-    """The names that annotations use, and their modules.
+    """Collects the names that annotations of methods use, and the modules to import them from.
 
     Args:
-        methods: the names that mean something else within the class.
+        methods: the names of all methods, which hide builtins of the same name inside the class.
     """
 
     def __init__(self, methods: set[str]) -> None:
@@ -198,7 +198,7 @@ class _Names:
         module = function.__globals__["__name__"]
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
-                builtin = node.id.removeprefix("_")  # modules write `_` before a builtin that their own function hides
+                builtin = node.id.removeprefix("_")  # modules prefix `_` to a builtin that a function of theirs hides
                 if hasattr(builtins, builtin):
                     node.id = builtin
                     if builtin in self._methods:
@@ -216,7 +216,7 @@ class _Names:
         return self._modules[module].get(name, (module, name))
 
     def imports(self) -> list[str]:
-        """The import statements, in the order that ruff wants."""
+        """The import statements for the collected names, in ruff's order."""
         standard: list[tuple[str, str, str]] = []
         own: list[tuple[str, str, str]] = []
         for alias, (module, name) in self.used.items():
@@ -241,7 +241,7 @@ def _statements(imports: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _defined(module: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The names that a module imports, also for type checkers alone, each with its source."""
+    """The names that a module imports, also under TYPE_CHECKING, each with the module and name that it comes from."""
     path = Path(str(sys.modules[module].__file__))
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

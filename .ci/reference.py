@@ -1,7 +1,7 @@
-"""A hook of mkdocs, which adds the pages of the reference: every public name of each module, by its docstring.
+"""A hook of mkdocs that adds the pages of the API reference: every public name of each module, with its docstring.
 
-Many functions are made by declarations, which no tool can read without running them.  So the pages are written from the
-functions themselves; griffe parses their docstrings.
+Many functions are made by declarations, which no tool can read without running them.  So the pages are generated from
+the imported functions; griffe parses their docstrings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-# By page: its title, and the modules and classes whose names it lists.
+# By page name: the page's title, and the modules and classes whose public names the page lists.
 PAGES = {
     "vmflow": ("vmflow", ["vmflow"]),
     "tensor": ("vmflow.Tensor", ["vmflow.Tensor"]),
@@ -36,7 +36,7 @@ PAGES = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages."""
+    """Add the pages of the reference to mkdocs' files."""
     from mkdocs.structure.files import File
 
     for name, (title, places) in PAGES.items():
@@ -52,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def entry(name: str, thing: Any) -> list[str]:
-    """The paragraphs about one function or class, and about the methods of a class."""
+    """The Markdown paragraphs about a function or class, and about the public methods of a class."""
     paragraphs = [f"### {name}", f"```python\n{name.rpartition('.')[2]}{signature_of(thing)}\n```"]
     paragraphs += described(inspect.getdoc(thing) or "")
     if inspect.isclass(thing):
@@ -65,7 +65,7 @@ def entry(name: str, thing: Any) -> list[str]:
 
 
 def signature_of(thing: Any) -> str:
-    """The arguments and their defaults, without annotations; "(...)" if Python cannot tell them."""
+    """A signature as text, with defaults and without annotations; "(...)" if Python cannot tell it."""
     try:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
@@ -75,9 +75,9 @@ def signature_of(thing: Any) -> str:
 
 
 def described(text: str) -> list[str]:
-    """A docstring as Markdown."""
+    """Turn a docstring into Markdown paragraphs."""
     griffe_log = logging.getLogger("griffe")
-    griffe_log.setLevel(logging.ERROR)  # otherwise it warns that docstrings lack annotations
+    griffe_log.setLevel(logging.ERROR)  # otherwise griffe warns that docstrings lack annotations
     paragraphs: list[str] = []
     for section in Docstring(text).parse(Parser.google):
         paragraphs += _SECTIONS.get(section.kind, _as_list)(section)
@@ -110,13 +110,13 @@ _SECTIONS = {Kind.text: _as_text, Kind.examples: _as_examples, Kind.admonition: 
 
 
 def public_names(thing: Any) -> list[str]:
-    """The names of functions, classes and methods with a docstring, in order."""
+    """The sorted public names of functions, classes and methods with a docstring, in a module or class."""
     names = [name for name in dir(thing) if not name.startswith("_")]
     return [name for name in sorted(set(names)) if is_documented(getattr(thing, name, None))]
 
 
 def resolved(place: str) -> Any:
-    """A module, or a class in one."""
+    """Import the module or class that `place` names, such as "vmflow.Tensor"."""
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError:
@@ -125,5 +125,5 @@ def resolved(place: str) -> Any:
 
 
 def is_documented(thing: Any) -> bool:
-    """Whether it is a function or a class with a docstring."""
+    """Whether `thing` is a function or a class with a docstring."""
     return (inspect.isclass(thing) or inspect.isroutine(thing)) and bool(inspect.getdoc(thing))
