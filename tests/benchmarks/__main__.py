@@ -1,14 +1,15 @@
-"""Print a table of vmflow's times beside those of other libraries, and whether they meet their bars.
+"""Print a table of vmflow's times next to those of other libraries, and whether the ratios meet their bars.
 
 ``python -m tests.benchmarks [--against torch,numpy,jax] [--threads 1,2] [--only NAME...] [--quick] [--json FILE]
 [--page docs/performance.md]``
 
-On a busy machine, ``--clock cpu`` varies less than the time on the wall.
+On a busy machine, processor time (``--clock cpu``) varies less than wall-clock time.
 
-Figures are medians; the contenders take turns, so that ratios are of one run.  A row that ends in "graph" is the same
-work as a graph.  "wanted" is the largest ratio to torch that is good enough, unless it names another unit or library.
-Libraries that are not installed are left out.  Each number of threads has a process of its own, since libraries read it
-when they are imported.  ``--page`` writes the table into the marked part of a Markdown page.
+Figures are medians; the libraries take turns, so that both times of a ratio are from one run.  A row that ends in
+"graph" is the work of the row before, as a graph.  "wanted" is the largest ratio to torch that is good enough, unless
+it names another unit or library.  Libraries that are not installed are left out.  Each number of threads is measured in
+a process of its own, since libraries read the number when they are imported.  ``--page`` writes the table into the
+marked part of a Markdown page.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.page is not None:
         try:
-            split_page(options.page)  # an error before the measurements, not behind them
+            split_page(options.page)  # raises an error before the measurements, and not after them
         except (OSError, ValueError) as error:
             parser.error(str(error))
     return options
@@ -79,10 +80,10 @@ def main() -> None:
 
 
 def _run_elsewhere(threads: int, environment: dict[str, str]) -> Any:
-    """The runs of a process that starts with this environment."""
+    """Run the benchmark in a new process with these environment variables; return the results that it writes."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "results.json")
-        # The last occurrence of an option counts; the empty page is none.
+        # The last occurrence of an option counts, so these override the program's own; an empty page means no page.
         own = [f"--threads={threads}", f"--json={file}", "--page="]
         command = [sys.executable, "-m", "tests.benchmarks", *sys.argv[1:], *own]
         subprocess.run(command, check=True, env=os.environ | environment)
@@ -90,19 +91,19 @@ def _run_elsewhere(threads: int, environment: dict[str, str]) -> Any:
 
 
 def run(options: argparse.Namespace, threads: int) -> dict[str, Any]:
-    """Measure and print in this process; returns the results for a file."""
+    """Measure and print the chosen rows in this process; return the conditions and rows for the JSON file."""
     company = gathered(options.against.split(","), threads, options.quick)
     conditions = header(company, threads)
     for topic, text in conditions.items():
         print(f"{topic:10}{text}")
     rounds = 2 if options.quick else options.rounds
     print(f"medians of at most {rounds} rounds, {options.clock} time; ratios are vmflow's to the other's")
-    # The bars are for full sizes.
+    # Quick runs are not judged, since the bars are for full sizes.
     report = Report(company.names(), core_is_compiled(), judged=not options.quick)
     report.print_head()
     for case in chosen(company, options.only):
         alone = threads > 1 and not options.quick
-        # Otherwise each collection of garbage would go through the objects of other libraries and cases.
+        # Objects of other libraries and earlier cases are frozen, so that garbage collections do not traverse them.
         gc.collect()
         gc.freeze()
         report.add(case, measure(case, rounds, options.seconds, CLOCKS[options.clock], alone))

@@ -1,9 +1,9 @@
-"""What a hop from one actor to the next costs, next to a hand-over by `asyncio.Queue`.
+"""The time of a hop from one actor to the next, compared with passing an item by `asyncio.Queue`.
 
 ``python -m tests.benchmarks.actors [--actors 10000] [--rounds 7]``
 
-A chain of light actors on one thread, each with an act that is an empty Python call; a hop is the message there, the
-decision to act, the act, its completion and the message back.  The queues hand one item down a chain of as many
+The actors form a chain on one thread; the act of each is an empty Python call.  A hop is the message to an actor, the
+decision to act, the act, its completion and the message back.  The queues pass one item down a chain of as many
 coroutines, each of which waits for its queue, makes the same call and puts the item into the next queue.
 """
 
@@ -18,16 +18,16 @@ from tests.benchmarks.measure import Case, measure
 from tests.benchmarks.tables import Table, conditions
 from vmflow.graph_mode.actors import ActorSystem, RegisterDescriptor, TaskDescriptor, TaskId, ThreadId
 
-# How many messages go down the chain in one measurement.
+# The number of messages that go down the chain in one measurement.
 PIECES = 3
 
 
 def _nothing(action: object) -> None:
-    """What each hop runs."""
+    """The empty act of each actor, and of each coroutine."""
 
 
 def chain(length: int) -> tuple[list[TaskDescriptor], list[RegisterDescriptor]]:
-    """A source and so many tasks behind it, all on one thread, the last of which calls back."""
+    """Describe a chain of actors on one thread: a source, `length` tasks that compute, and a task that calls back."""
     thread = ThreadId()
     ids = [TaskId(thread, number).encode() for number in range(length + 2)]
     registers = [RegisterDescriptor(number, ids[number], (ids[number + 1],)) for number in range(length + 1)]
@@ -39,7 +39,7 @@ def chain(length: int) -> tuple[list[TaskDescriptor], list[RegisterDescriptor]]:
 
 
 def started(length: int) -> ActorSystem:
-    """A system that runs such a chain, ready for launches."""
+    """Construct and start an actor system with a chain of `length` tasks, ready for launches."""
     tasks, registers = chain(length)
     system = ActorSystem(tasks, registers, {task.id: _nothing for task in tasks})
     system.construct()
@@ -50,7 +50,7 @@ def started(length: int) -> ActorSystem:
 
 
 def drive(system: ActorSystem) -> int:
-    """Run all that can be run; how many actions that was."""
+    """Run actions of the system until none is left; return the number of actions."""
     (thread,) = system.threads
     ran = 0
     while system.has_work(thread):
@@ -64,7 +64,7 @@ def drive(system: ActorSystem) -> int:
 
 
 def actors(system: ActorSystem) -> Callable[[], None]:
-    """Messages down the chain of a system, one after the other."""
+    """Make a function that sends `PIECES` messages down the system's chain, one after the other."""
 
     def work() -> None:
         for _ in range(PIECES):
@@ -75,10 +75,10 @@ def actors(system: ActorSystem) -> Callable[[], None]:
 
 
 class Queues:
-    """A chain of coroutines with a queue before each.
+    """A chain of coroutines with an `asyncio.Queue` before each.
 
     Attributes:
-        seconds: what the hops of the last run took, without the making and ending of the coroutines.
+        seconds: the time of the last run's hops, without making and ending the coroutines.
     """
 
     def __init__(self, length: int) -> None:
@@ -86,10 +86,10 @@ class Queues:
         self.seconds = 0.0
 
     async def run(self) -> None:
-        """Make the chain, hand the items down, and end it."""
+        """Make the coroutines, pass `PIECES` items down the chain, and wait for the coroutines to end."""
         line: list[asyncio.Queue[object]] = [asyncio.Queue() for _ in range(self.length + 1)]
         hops = [asyncio.create_task(self.hop(line[index], line[index + 1])) for index in range(self.length)]
-        await asyncio.sleep(0)  # all get to their queues
+        await asyncio.sleep(0)  # every coroutine runs until it waits for its queue
         begin = time.perf_counter()
         for piece in range(PIECES):
             line[0].put_nowait(piece)
@@ -98,7 +98,7 @@ class Queues:
         await asyncio.gather(*hops)
 
     async def hop(self, source: asyncio.Queue[object], target: asyncio.Queue[object]) -> None:
-        """One coroutine of the chain."""
+        """Run one coroutine of the chain: pass items from its queue to the next one."""
         for _ in range(PIECES):
             item = await source.get()
             _nothing(item)
@@ -106,7 +106,7 @@ class Queues:
 
 
 def run(length: int, rounds: int) -> Table:
-    """Measure both, taking turns."""
+    """Measure actors and queues, taking turns, and print the table."""
     table = Table("hop", ["actors us", "queue us", "ratio"])
     table.print_head()
     system = started(length)
@@ -121,7 +121,7 @@ def run(length: int, rounds: int) -> Table:
         Case(f"{length:,}", {"vmflow": actors(system), "asyncio.Queue": hand_over}, length * PIECES),
         rounds,
     )
-    # Without the making of the coroutines, which the actors' time has not either.
+    # The queues' own clock is used, which leaves out making the coroutines: the actors' time has no such part either.
     queue = sorted(inner)[len(inner) // 2]
     mine = result.microseconds["vmflow"]
     table.add(f"chain of {length:,}", actors_us=mine, queue_us=queue, ratio=mine / queue)

@@ -1,11 +1,11 @@
-"""Every two layers in a row are trained under autocast, in both 16-bit dtypes, eagerly and as a graph.
+"""Train every sequence of two layers under autocast, in both 16-bit dtypes, eagerly and as a graph.
 
 ``python -m tests.benchmarks.autocast_pairs [--first NAME...] [--second NAME...]``
 
 The gradients are compared with those of float32, and the graph with the eager step; see `tests.amp.layer_pairs`.  All
-layers and losses of `vmflow.nn` take part, and all pairs of which the second can follow the first: some ten minutes of
-one core.  What fails is printed, the last line says how many pairs there were, and the exit status whether one failed.
-The test suite has a part of them, in `tests/amp/test_layer_pairs.py`.
+layers and losses of `vmflow.nn` are paired where the second can follow the first, which takes some ten minutes of one
+core.  Failures are printed, the last line says how many pairs there were, and the exit status tells whether one failed.
+The test suite runs some of the pairs, in `tests/amp/test_layer_pairs.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.amp.layer_pairs import LOWER, Pair, check, pairs
 
 
 def _failures(pair: Pair) -> list[str]:
-    """What is wrong with a pair, in each lower precision."""
+    """Check a pair of layers in each 16-bit dtype; return the errors as texts."""
     found: list[str] = []
     for lower in LOWER:
         try:
@@ -29,7 +29,7 @@ def _failures(pair: Pair) -> list[str]:
 
 
 def main() -> int:
-    """Run them.
+    """Check the chosen pairs, and print failures.
 
     Returns:
         The exit status: 0 if no pair fails.

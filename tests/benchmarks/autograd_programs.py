@@ -1,9 +1,10 @@
-"""Random programs for autograd, in vmflow and in PyTorch: how many there were, and which differ.
+"""Run random programs with autograd in vmflow and in PyTorch, and print how many there were and which differ.
 
 ``python -m tests.benchmarks.autograd_programs [20000] [--seed 0]``
 
-Every tenth program has blocks under autocast; every twentieth has dropout, and is compared with the same program in
-vmflow without checkpoints and functions, since PyTorch's random numbers are others.  The exit code is 1 if any differs.
+Every tenth program has blocks under autocast.  Every twentieth has dropout; since PyTorch draws other random numbers,
+it is compared with the same program in vmflow without checkpoints and custom functions.  The exit code is 1 if any
+program differs.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tests.autograd.random_graphs import Kinds, drawn
 
 
 def kinds_of(seed: int) -> Kinds:
-    """What the program of this seed is drawn from."""
+    """The kinds of steps from which the program of this seed is drawn: with autocast, with dropout, or neither."""
     if seed % 20 == 1:
         return Kinds(dropout=True)
     return Kinds(low="bfloat16" if seed % 20 == 2 else "float16") if seed % 10 == 2 else Kinds()
 
 
 def main() -> int:
-    """Run them and say what came out."""
+    """Run the programs, print those that differ and the counts, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int, nargs="?", default=20000)
     parser.add_argument("--seed", type=int, default=0)

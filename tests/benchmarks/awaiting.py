@@ -1,11 +1,11 @@
-"""An eager model awaited by coroutines, against the same model called in a script.
+"""The time of an eager model's inference awaited by coroutines, compared with calls in a script.
 
 ``python -m tests.benchmarks.awaiting [--rounds 15] [--threads 1] [--json FILE]``
 
-The model is four blocks of a GPT on 8 sequences of 128 tokens, 256 features wide.  A *script* calls it and reads the
-result; *awaited* is one coroutine that awaits the result of each call; *8 coroutines* do so at the same time, and the
-figure is the time of one inference.  The graph of the model and torch, in the script and by `asyncio.to_thread`, stand
-beside.  All take turns within a round; a ratio is of the medians over the rounds.
+The model is four blocks of a GPT on 8 sequences of 128 tokens, 256 features wide.  *script* calls the model and reads
+the result; *awaited* is one coroutine that awaits the result of each call; in *8 coroutines*, 8 of them do so at the
+same time, and the figure is the time of one inference.  The same is measured for a graph of the model, and for torch in
+the script and by `asyncio.to_thread`.  All take turns within a round; a ratio is that of two medians over the rounds.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ WIDTH: Final = 256
 HEADS: Final = 8
 SHAPE: Final = (8, 128, WIDTH)
 
-# Inferences in one measurement of one contender.
+# The number of inferences in one measurement of one contender.
 INFERENCES: Final = 8
 
 Contender = Callable[[], float]
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds per inference of a call that makes `INFERENCES`."""
+    """The seconds per inference of `work`, which makes `INFERENCES` inferences."""
     begin = time.perf_counter()
     work()
     return (time.perf_counter() - begin) / INFERENCES
 
 
 def in_a_script(call: Callable[[], object]) -> Contender:
-    """Make one inference after the other, on this thread."""
+    """Make a contender that calls the model again and again on this thread."""
     return lambda: timed(lambda: [call() for _ in range(INFERENCES)])
 
 
 def on_a_loop(call: Callable[[], Awaitable[object]], coroutines: int) -> Contender:
-    """Make the inferences on an event loop, shared out among coroutines."""
+    """Make a contender that awaits the inferences on an event loop, divided among several coroutines."""
 
     async def several() -> None:
         for _ in range(INFERENCES // coroutines):
             await call()
 
     async def everybody() -> float:
-        await call()  # the loop's first turn, and a thread's start, are not measured
+        await call()  # so that starting the loop and a thread is not measured
         begin = time.perf_counter()
         await asyncio.gather(*[several() for _ in range(coroutines)])
         return (time.perf_counter() - begin) / INFERENCES
@@ -65,7 +65,7 @@ def on_a_loop(call: Callable[[], Awaitable[object]], coroutines: int) -> Contend
 
 
 def contenders(torch: Any) -> dict[str, Contender]:
-    """Everybody who is measured."""
+    """All contenders by name: vmflow, its graph and torch, in a script and on an event loop."""
     flow.manual_seed(0)
     model = gpt_blocks(flow, DEPTH, WIDTH, HEADS)
     x = flow.randn(*SHAPE)
@@ -115,7 +115,7 @@ def contenders(torch: Any) -> dict[str, Contender]:
 
 
 def run(rounds: int, torch: Any) -> Table:
-    """Measure everybody so many times, in turn."""
+    """Measure all contenders, taking turns in each of the rounds, and print the table."""
     table = Table("contender", ["ms", "per s", "to script"], width=24)
     table.print_head()
     everybody = contenders(torch)

@@ -1,17 +1,17 @@
-"""How soon what is urgent is served, what is late is told, and what is not wanted any more stops.
+"""Latencies of urgent work, of deadlines and of cancellation on an event loop that computes.
 
 ``python -m tests.benchmarks.cancellation [--quick] [--json FILE]``
 
 Everything is issued from coroutines on an event loop, with one BLAS thread.  Three tables:
 
-- *urgent*: a small forward (a few products of small matrices), alone, and issued while a long one (a chain of large
-  products) is under way, with its priority and with a higher one.  What a priority can do at best is one op of the long
-  forward, which cannot be interrupted, and the small one's own time.
-- *deadlines*: how late a coroutine is told that the deadline of what it awaits has passed, while a long forward keeps
-  the worker busy; next to how late `asyncio.sleep` wakes one at the same time.
-- *cancelled*: forwards of many ops, each op counted by its kernel, and each forward cancelled at a random point.  How
-  many ops began after that (the one that was running is not among them), how many were never run, and how long it took
-  until the awaiting coroutine knew.
+- *urgent*: the latency of a small forward (a few products of small matrices), alone, and issued while a long forward (a
+  chain of large products) runs, with the same priority and with a higher one.  The best possible latency is the time of
+  one op of the long forward, which cannot be interrupted, plus the small forward's own time.
+- *deadlines*: how late a coroutine gets `DeadlineExceeded` for an awaited result while a long forward keeps the worker
+  busy, compared with how late `asyncio.sleep` wakes a coroutine at the same time.
+- *cancelled*: forwards of many ops, whose kernels count the ops, are each cancelled at a random point: how many ops
+  began after the cancellation (without the op that was running), how many were never run, and how long it took until
+  the awaiting coroutine was told.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from vmflow.vm.virtual_machine import VirtualMachine
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much there is to do.
+    """The sizes and repetitions of the three measurements.
 
     Attributes:
-        side: of the long forward's matrices.
-        products: in the long forward.
-        small_side, small_products: the same of the small forward.
+        side: the number of rows and columns of the long forward's matrices.
+        products: the number of products in the long forward.
+        small_side, small_products: the side and the number of products of the small forward.
         runs: how often each latency is measured.
-        timeout: seconds, of the deadlines.
-        forwards, ops: how many are cancelled, and how many ops each has.
+        timeout: the seconds to each deadline.
+        forwards, ops: how many forwards are cancelled, and how many ops each of them has.
     """
 
     side: int = 1024
@@ -61,7 +61,7 @@ QUICK = Sizes(side=512, runs=8, forwards=40)
 
 
 class Forwards:
-    """The two forwards, on one machine."""
+    """The long forward and the small forward, with matrices on the current virtual machine."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -69,14 +69,14 @@ class Forwards:
         self._small = flow.full((sizes.small_side, sizes.small_side), 1 / sizes.small_side)
 
     def long(self, products: int | None = None) -> flow.Tensor:
-        """A chain of large products."""
+        """Issue a chain of products of large matrices, and return the last one."""
         x = self._large
         for _ in range(self._sizes.products if products is None else products):
             x = x @ self._large
         return x
 
     def small(self, priority: int = 0) -> flow.Tensor:
-        """A few small products."""
+        """Issue a few products of small matrices with this priority, and return the last one."""
         with flow.scope(priority=priority):
             x = self._small
             for _ in range(self._sizes.small_products):
@@ -85,16 +85,16 @@ class Forwards:
 
 
 async def taken(tensor: flow.Tensor, since: float) -> float:
-    """Seconds from `since` until `tensor` is there."""
+    """Await `tensor`; return the seconds from the time `since` until it was computed."""
     await tensor
     return time.perf_counter() - since
 
 
-# What is urgent
+# Urgent work
 
 
 async def measure_urgent(sizes: Sizes) -> Table:
-    """The table of latencies."""
+    """Measure and print the table "urgent": latencies of the small forward."""
     table = Table("urgent", ["runs", "p50 ms", "p90 ms", "max ms"], width=44)
     table.print_head()
     async with VirtualMachine():
@@ -109,12 +109,12 @@ async def measure_urgent(sizes: Sizes) -> Table:
         generator = random.Random(0)
         whole: list[float] = []
         behind: dict[int, list[float]] = {0: [], 1: []}
-        # In turns, since a shared machine is slow in phases.
+        # Both priorities are measured in turn, since a shared machine is slow in phases.
         for _ in range(max(1, sizes.runs // 3)):
             for priority, found in behind.items():
                 begin = time.perf_counter()
                 long = forwards.long()
-                # At whatever point of an op, which nothing tells of: an event would be at its end.
+                # Wait for a random time, to continue in the middle of an op; an event would fire at the end of one.
                 await asyncio.sleep(generator.uniform(1, 3) * float(np.median(one)))
                 found.append(await taken(forwards.small(priority), time.perf_counter()))
                 whole.append(await taken(long, begin))
@@ -124,11 +124,11 @@ async def measure_urgent(sizes: Sizes) -> Table:
     return table
 
 
-# What is late
+# Deadlines
 
 
 async def measure_deadlines(sizes: Sizes) -> Table:
-    """The table of latenesses."""
+    """Measure and print the table "deadlines": how late coroutines learn of a passed deadline."""
     table = Table("deadlines", ["runs", "p50 ms", "p90 ms", "max ms"], width=44)
     table.print_head()
     async with VirtualMachine():
@@ -167,16 +167,16 @@ async def _lateness_of_deadline(forwards: Forwards, sizes: Sizes) -> float:
 
 async def _lateness_of_sleep(sizes: Sizes) -> float:
     due = time.monotonic() + sizes.timeout
-    # How late this is is what is measured.
+    # The lateness of this sleep is measured.
     await asyncio.sleep(sizes.timeout)
     return time.monotonic() - due
 
 
-# What is not wanted any more
+# Cancellation
 
 
 async def measure_cancelled(sizes: Sizes) -> Table:
-    """The table of what was run after all."""
+    """Measure and print the table "cancelled": how many ops run after their scope is cancelled."""
     table = Table("cancelled", ["cancelled", "after p50", "after max", "not run %", "told p50 ms"], width=44)
     table.print_head()
     for worker, name in (
@@ -201,13 +201,13 @@ async def measure_cancelled(sizes: Sizes) -> Table:
 
 @dataclass(frozen=True)
 class Ended:
-    """One cancelled forward.
+    """The outcome of a forward that was cancelled.
 
     Attributes:
-        dropped: whether it was cancelled before its end.
-        run: how many ops were run.
-        after: how many of them began when it had been cancelled.
-        told: seconds until the awaiting coroutine knew.
+        dropped: whether it was cancelled before its last op was computed.
+        run: the number of ops that were run.
+        after: the number of these ops that began after the cancellation.
+        told: the seconds from the cancellation until the awaiting coroutine got `Cancelled`.
     """
 
     dropped: bool
@@ -217,7 +217,7 @@ class Ended:
 
 
 async def _cancel_one(sizes: Sizes, generator: random.Random) -> Ended:
-    """A forward that is cancelled by the loop, as soon as it comes to it after so many ops have begun."""
+    """Issue a forward of many ops; cancel it from the event loop once a random number of its ops have begun."""
     loop = asyncio.get_running_loop()
     stop_at = generator.randrange(1, sizes.ops)
     begun = begun_by_then = 0
@@ -242,7 +242,7 @@ async def _cancel_one(sizes: Sizes, generator: random.Random) -> Ended:
     with flow.scope() as scope:
         x = flow.zeros(*shape)
         for _ in range(sizes.ops):
-            # An honest estimate: a product of this size takes some hundred microseconds.
+            # The cost is realistic: a product of this size takes a few hundred microseconds.
             x = call(work, x, shape=shape, cost=200_000)
     dropped, told = False, 0.0
     try:
@@ -254,7 +254,7 @@ async def _cancel_one(sizes: Sizes, generator: random.Random) -> Ended:
     return Ended(dropped, begun, begun - begun_by_then, told)
 
 
-# Telling
+# Printing
 
 
 def _add_latencies(table: Table, name: str, seconds: Sequence[float]) -> None:
@@ -263,7 +263,7 @@ def _add_latencies(table: Table, name: str, seconds: Sequence[float]) -> None:
 
 
 def run(sizes: Sizes) -> list[Table]:
-    """All three tables."""
+    """Measure and print all three tables."""
     tables: list[Table] = []
     for measure in (measure_urgent, measure_deadlines, measure_cancelled):
         tables.append(asyncio.run(measure(sizes)))

@@ -1,7 +1,7 @@
-"""`ClockedDriver`: a CUDA device that computes nothing and takes its time, as the host sees a GPU.
+"""`ClockedDriver`: a simulated CUDA device that computes nothing, and whose kernels take time as on a GPU.
 
-A kernel ends by the clock: so long after the one before it on its stream, or after its launch if that was later.  So
-the device takes no time of the host's processor, and a benchmark sees the host's own work alone.
+A kernel ends by the clock: its duration after the end of the kernel before it on its stream, or after its launch if
+that was later.  So the device takes no time of the host's processor, and a benchmark measures the host's work alone.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from vmflow.streams.cuda.arrays import DeviceArray, bytes_at
 from vmflow.streams.cuda.driver import Argument, CompileTarget, DeviceProperties, Driver, Handle
 
-# Seconds that each kernel takes, and bytes that go through it in one more.
+# The fixed seconds of each kernel, and the bytes and the floating-point operations that it processes per second.
 KERNEL_SECONDS = 5e-6
 BYTES_PER_SECOND = 1e12
 FLOPS_PER_SECOND = 2e13
 
 
 class Clock:
-    """A stream, or an event.
+    """A stream or an event of the clocked device.
 
     Attributes:
-        end: when all is done that it stands for, in seconds of `time.perf_counter`.
+        end: when the work of the stream, or before the event, is done, in seconds of `time.perf_counter`.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Clock:
 
 @final
 class ClockedDriver(Driver):
-    """See the module.
+    """The driver of a CUDA device that computes nothing: kernels and copies only take time, without the host's help.
 
     Attributes:
-        launched: how many kernels and copies.
-        busy: seconds that they take together.
+        launched: the number of launched kernels and copies.
+        busy: the seconds that all of them take together.
     """
 
     index = 0
@@ -67,7 +67,7 @@ class ClockedDriver(Driver):
 
     def synchronize_event(self, event: Clock) -> None:
         while (left := event.end - time.perf_counter()) > 0:
-            time.sleep(left)  # as CUDA does for events that block
+            time.sleep(left)  # sleeps, as CUDA does for events with blocking synchronization
 
     def stream_wait(self, stream: Clock, event: Clock) -> None:
         stream.end = max(stream.end, event.end)

@@ -1,7 +1,7 @@
-"""What C kernels gain: ``python -m tests.benchmarks.codegen [--rounds 11] [--only softmax,chain] [--quick]``.
+"""The speed of C kernels: ``python -m tests.benchmarks.codegen [--rounds 11] [--only softmax,chain] [--quick]``.
 
-Ops, optimizers' steps and graphs, each computed with C kernels and without, and by torch on one thread.  All three take
-turns within each round; a figure is a ratio of two medians of processor time of one run.
+Ops, optimizers' steps and graphs are each computed by C kernels, by numpy, and by torch on one thread.  The three take
+turns within each round; a figure is a ratio of two medians of processor time from one run.
 """
 
 # ruff: noqa: E402 (the environment has to be set before numpy is imported)
@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-# Whoever has two threads would compare threads instead of kernels.
+# One thread for every library, so that kernels are compared and not threads.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
 
@@ -27,7 +27,7 @@ from vmflow.kernels.native.loading import LOADER
 
 Work = Callable[[], object]
 
-# By library: what is to be timed, for vmflow and, if it is not None, for torch.
+# The functions to time: for vmflow, and, if torch is installed, for torch.
 Pair = tuple[Work, Work | None]
 
 ROWS: Final = (512, 1024)
@@ -47,7 +47,7 @@ class GraphOf(nn.Graph):
 
 
 class Training(nn.Graph):
-    """A training step as a graph."""
+    """A graph of a training step: forward, cross-entropy, backward and the optimizer's step."""
 
     def __init__(self, model: nn.Module, optimizer: flow.optim.Optimizer) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Training(nn.Graph):
 
 
 def ops(torch: Any, quick: bool) -> dict[str, Pair]:
-    """Single ops on large arrays."""
+    """Cases of single ops on large arrays."""
     shape = (8, 16) if quick else ROWS
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     ours, theirs = flow.tensor(x), None if torch is None else torch.from_numpy(x)
@@ -104,7 +104,7 @@ def _calling(function: Callable[..., Any], *arguments: Any) -> Work:
 
 
 def steps(torch: Any, quick: bool) -> dict[str, Pair]:
-    """Steps of optimizers."""
+    """Cases of optimizers' steps on two million parameters."""
     size = 64 if quick else PARAMETERS
     settings: dict[str, dict[str, Any]] = {"SGD": {"lr": 1e-3, "momentum": 0.9}, "Adam": {}, "AdamW": {}}
     return {
@@ -128,7 +128,7 @@ def _step(library: Any, name: str, size: int, settings: dict[str, Any]) -> Work:
 
 
 def chains(torch: Any, quick: bool) -> dict[str, Pair]:
-    """Fused elementwise ops of a graph, against torch's eager ones."""
+    """Cases of graphs of fused elementwise ops, compared with torch's eager ops."""
     size = 64 if quick else LARGE
     a, b = (np.random.default_rng(seed).standard_normal(size).astype(np.float32) for seed in range(2))
     x, y = flow.tensor(a), flow.tensor(b)
@@ -152,7 +152,7 @@ def chains(torch: Any, quick: bool) -> dict[str, Pair]:
 
 
 def networks(torch: Any, quick: bool) -> dict[str, Pair]:
-    """A training step of an MLP, as a graph, against torch's eager one."""
+    """The case of an MLP's training step as a graph, compared with torch's eager step."""
     del quick
     random = np.random.default_rng(0)
     x, target = random.standard_normal((64, 784)).astype(np.float32), random.integers(0, 10, 64)
@@ -190,7 +190,7 @@ def _in_mode(mode: str, work: Work) -> Work:
 
 
 def run(rounds: int, quick: bool, only: list[str]) -> dict[str, dict[str, float]]:
-    """Microseconds, by case and contender."""
+    """Measure all cases; return microseconds by case and contender ("C", "numpy" and "torch")."""
     torch = torch_if_installed()
     before = LOADER.mode
     found: dict[str, dict[str, float]] = {}
@@ -202,7 +202,7 @@ def run(rounds: int, quick: bool, only: list[str]) -> dict[str, dict[str, float]
                 works = {"C": _in_mode("wait", ours), "numpy": _in_mode("off", ours)}
                 if theirs is not None:
                     works["torch"] = theirs
-                # A mode that has just changed is not timed: what knows of it is made anew.
+                # A turn repeats its work, so that choosing kernels anew after the change of mode counts little.
                 case = Case(name, {value: _repeated(work) for value, work in works.items()}, _REPEAT)
                 found[name] = measure(case, rounds, clock=processor_seconds).microseconds
     finally:

@@ -1,4 +1,4 @@
-"""Whom vmflow is compared with: the libraries that are wanted and installed, and on how many threads."""
+"""The libraries that vmflow is compared with, if they are requested and installed, and their numbers of threads."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, Final
 
 import vmflow as flow
 
-# Whom vmflow can be compared with.
+# The libraries that vmflow can be compared with.
 LIBRARIES: Final = ("numpy", "torch", "jax")
 
-# Where libraries read, when they are imported, how many threads to have.
+# The environment variables from which libraries read their number of threads when they are imported.
 THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
 class Company:
-    """Who takes part, and how much is asked of them.
+    """The libraries that a benchmark compares with vmflow, and whether it runs at small sizes.
 
     Attributes:
-        numpy: whether numpy does.
-        torch, jax: the modules, or None.
-        quick: whether small sizes will do, to see that everything runs.
+        numpy: whether numpy takes part.
+        torch, jax: the modules; None for a library that does not take part.
+        quick: whether to use small sizes, to check only that everything runs.
     """
 
     numpy: bool = True
@@ -34,13 +34,13 @@ class Company:
     quick: bool = False
 
     def names(self) -> tuple[str, ...]:
-        """Those who take part, without vmflow."""
+        """The names of the libraries that take part, without vmflow."""
         present = {"numpy": self.numpy, "torch": self.torch is not None, "jax": self.jax is not None}
         return tuple([name for name in LIBRARIES if present[name]])
 
 
 def torch_if_installed(threads: int = 1) -> Any:
-    """The module, with so many threads, or None."""
+    """Import torch and set its number of threads; return the module, or None if torch is not installed."""
     torch = module_if_installed("torch")
     if torch is not None:
         torch.set_num_threads(threads)
@@ -48,12 +48,12 @@ def torch_if_installed(threads: int = 1) -> Any:
 
 
 def module_if_installed(name: str) -> Any:
-    """The module, or None."""
+    """Import a module by name; return None if it is not installed."""
     return importlib.import_module(name) if importlib.util.find_spec(name) is not None else None
 
 
 def gathered(against: list[str], threads: int, quick: bool) -> Company:
-    """Import whoever of `against` is installed, with so many threads.
+    """Import the libraries in `against` that are installed, and set vmflow's and their number of threads.
 
     Raises:
         ValueError: if one of the names is unknown.
@@ -71,15 +71,15 @@ def gathered(against: list[str], threads: int, quick: bool) -> Company:
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """What has to be in the environment of a process for its libraries to have so many threads."""
+    """The environment variables with which a process must start for its libraries to have `threads` threads."""
     flags = "" if threads > 1 else "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     return {**dict.fromkeys(THREAD_VARIABLES, str(threads)), "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
 
 
 def restart_with_one_thread() -> None:
-    """Start this program again with one thread for its libraries, unless that is what it has.
+    """Restart this program with one thread for its libraries, unless its environment says so already.
 
-    They are told by its environment, which they read when they are imported.
+    Libraries read their number of threads from the environment when they are imported, so it cannot be changed later.
     """
     wanted = dict.fromkeys(THREAD_VARIABLES, "1")
     if not wanted.items() <= os.environ.items():

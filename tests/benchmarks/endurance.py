@@ -1,7 +1,7 @@
-"""Whether a machine is as fast after a million instructions: ``python -m tests.benchmarks.endurance``.
+"""Check that a virtual machine is as fast after a million instructions: ``python -m tests.benchmarks.endurance``.
 
-Blocks of adds of ten floats take turns with numpy's; the end is compared with the start, both relative to numpy at that
-time.
+Blocks of additions of ten floats by vmflow and by numpy take turns; the last tenth of the blocks is compared with the
+first tenth, each relative to numpy's blocks at that time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.benchmarks.tables import Table, conditions
 
 
 def run(blocks: int, each: int) -> Table:
-    """So many blocks of so many instructions; the table has a row for the first tenth and one for the last."""
+    """Time `blocks` blocks of `each` instructions; return a table with rows for the first tenth and the last tenth."""
     y, one = flow.ones(10), np.ones(10, np.float32)
     x, z = y, one
     taken: list[float] = []

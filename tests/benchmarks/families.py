@@ -1,4 +1,4 @@
-"""Which rows there are, by family."""
+"""The table's rows (cases), grouped into families by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAMILIES: Final[dict[str, Callable[[Company], Iterator[Case]]]] = {
 
 
 def chosen(company: Company, only: list[str]) -> Iterator[Case]:
-    """The cases of the families named, and those whose own names contain one of the words; all if there are none."""
+    """Generate the cases whose family is in `only`, or whose own name contains a word in `only`; all if it is empty."""
     words = [value for value in only if value not in FAMILIES]
     for name, family in FAMILIES.items():
         if not only or words or name in only:

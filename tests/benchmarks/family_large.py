@@ -1,4 +1,4 @@
-"""What an op costs where its kernel is nearly everything."""
+"""The time of ops on large arrays, where the kernel takes nearly all of the time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.benchmarks.contenders import Company
 from tests.benchmarks.measure import EAGER, GRAPH, Bar, Case
 from tests.benchmarks.models import GraphOf, elementwise_chain, finish, repeated
 
-# How many seconds one contender's turn may take, roughly.
+# The approximate seconds of one turn of a contender.
 TURN: Final = 0.02
 
-# Share of torch's time that is wanted, and roughly how many elements (or products of them) a nanosecond deals with.
+# By op, the largest ratio to torch's time that is good enough, and roughly the elements (or products) per nanosecond.
 OPS: Final[dict[str, tuple[float, float]]] = {"add": (1.0, 1.0), "mul": (1.0, 1.0), "exp": (0.6, 0.5)}
 MATMUL: Final = (0.95, 30.0)
 
 
 def large(company: Company) -> Iterator[Case]:
-    """Ops on matrices."""
+    """Generate the cases of single ops on matrices."""
     for side in (16, 32) if company.quick else (512, 2048):
         for name, (most, speed) in OPS.items():
             yield op(company, name, side, side * side / speed, most)
@@ -30,7 +30,15 @@ def large(company: Company) -> Iterator[Case]:
 
 
 def op(company: Company, name: str, side: int, nanoseconds: float, most: float) -> Case:
-    """One op, by all who take part, as often as fits into a turn."""
+    """Make the case of one op on square matrices, by all libraries, repeated to fill a turn.
+
+    Args:
+        company: the libraries.
+        name: of the op.
+        side: the number of rows and columns.
+        nanoseconds: the estimated time of the op.
+        most: the largest ratio to torch's time that is good enough.
+    """
     random = np.random.default_rng(0)
     arrays = [random.standard_normal((side, side)).astype(np.float32) for _ in range(1 if name == "exp" else 2)]
     count = 1 if company.quick else max(1, int(TURN / (nanoseconds * 1e-9)))
@@ -55,7 +63,7 @@ def _by_jax(jax: Any, name: str, arrays: list[Any], count: int) -> Callable[[], 
 
 
 def chain(company: Company) -> Iterator[Case]:
-    """Eight elementwise ops in a row over four million floats."""
+    """Generate the case of eight elementwise ops in a row on four million floats, eagerly and as a graph."""
     size = 1 << 8 if company.quick else 1 << 22
     random = np.random.default_rng(0)
     a, b = [random.standard_normal(size).astype(np.float32) for _ in range(2)]

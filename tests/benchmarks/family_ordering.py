@@ -1,4 +1,4 @@
-"""What ordering costs per instruction; `tests.benchmarks.throughput` knows other shapes and sizes."""
+"""The cost of ordering per instruction; `tests.benchmarks.throughput` measures graphs of other shapes and sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmflow.vm.virtual_machine import VirtualMachine
 
 
 def ordering(company: Company) -> Iterator[Case]:
-    """A hundred thousand instructions that do nothing, each behind one to three others."""
+    """Generate cases of a hundred thousand empty instructions, each of which depends on one to three earlier ones."""
     size = 200 if company.quick else 100_000
     graph = throughput.random_graph(size)
     machine = VirtualMachine("ordering")

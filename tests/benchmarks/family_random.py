@@ -12,15 +12,15 @@ from tests.benchmarks.contenders import Company
 from tests.benchmarks.measure import EAGER, Bar, Case
 from tests.benchmarks.models import finish, repeated
 
-# How many numbers a turn draws, roughly.
+# The approximate count of random numbers that a contender draws in one turn.
 TURN: Final = 10_000_000
 
-# By name, the largest share of numpy's time for a million numbers that is good enough.
+# By function, the largest ratio to numpy's time, for a million numbers, that is good enough.
 DRAWS: Final = {"rand": 1.0, "randn": 0.6, "dropout": None}
 
 
 def random(company: Company) -> Iterator[Case]:
-    """Uniform and normal numbers, and dropout, of few and many elements."""
+    """Generate the cases of uniform numbers, normal numbers and dropout, for small and large tensors."""
     for size in (10, 100) if company.quick else (1_000, 1_000_000, 10_000_000):
         for name, share in DRAWS.items():
             yield _draw(company, name, size, share)

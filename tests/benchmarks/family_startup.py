@@ -1,4 +1,4 @@
-"""What importing costs, in time and in memory."""
+"""The cost of importing a library, in time and in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from tests.benchmarks.contenders import Company
 from tests.benchmarks.measure import EAGER, Bar, Case
 
-# Prints the mebibytes that are in memory, as Linux counts them, at the end of a program.
+# A program's last lines, which print its resident memory in MiB, as Linux counts it.
 RESIDENT: Final = """
 with open("/proc/self/status") as status:
     print([int(line.split()[1]) for line in status if line.startswith("VmRSS:")][0] / 1024)
@@ -20,10 +20,10 @@ with open("/proc/self/status") as status:
 
 
 def startup(company: Company) -> Iterator[Case]:
-    """A new interpreter that imports the package and ends."""
+    """Generate the cases of a new interpreter that imports a library and ends: its time and its memory."""
     names = (EAGER, *company.names())
     with tempfile.TemporaryDirectory() as cache:
-        # Compiled modules are cached wherever a package is installed; give the checkout a cache too.
+        # Installed packages have their bytecode cached; a cache is given to the checkout, too.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONPATH": os.pathsep.join(sys.path)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
 

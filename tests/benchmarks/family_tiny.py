@@ -1,4 +1,4 @@
-"""What an op costs where its kernel is next to nothing: ten floats."""
+"""The time of ops on ten floats, where the kernel takes nearly no time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vmflow.vm.virtual_machine import VirtualMachine
 
 TINY: Final = 10
 
-# Calls of a graph whose results are dropped unread, before all are waited for.
+# The number of graph calls, with results dropped unread, that are timed before all of them are waited for.
 ISSUED: Final = 50
 
 
 def tiny(company: Company) -> Iterator[Case]:
-    """Chains of ops and of their gradients, single ops that are read, and calls of a graph."""
+    """Generate the cases of tiny ops: chains, chains with gradients, single ops that are read, and calls of a graph."""
     yield forward(company, 100 if company.quick else 10_000)
     yield in_place(company, 100 if company.quick else 10_000)
     yield from issue_and_execute(100 if company.quick else 2000)
@@ -35,7 +35,7 @@ def tiny(company: Company) -> Iterator[Case]:
 
 
 def additions(one: Any, length: int, finish: Callable[[Any], object] | None = None) -> Callable[[], None]:
-    """A chain of adds."""
+    """Make a function that runs a chain of `length` additions of `one`, and then calls `finish`."""
 
     def run() -> None:
         x = one
@@ -48,7 +48,7 @@ def additions(one: Any, length: int, finish: Callable[[Any], object] | None = No
 
 
 def forward(company: Company, length: int) -> Case:
-    """A chain without gradients."""
+    """Make the case of a chain of additions without gradients."""
     contenders: dict[str, Callable[[], Any]] = {EAGER: additions(flow.ones(TINY), length, lambda x: finish())}
     if company.numpy:
         contenders["numpy"] = additions(np.ones(TINY, np.float32), length)
@@ -61,7 +61,7 @@ def forward(company: Company, length: int) -> Case:
 
 
 def in_place(company: Company, length: int) -> Case:
-    """One tensor that another is added to, again and again."""
+    """Make the case of a chain of in-place additions to one tensor."""
 
     def changes(one: Any, finish: Callable[[], object] | None = None) -> Callable[[], None]:
         def run() -> None:
@@ -83,7 +83,7 @@ def in_place(company: Company, length: int) -> Case:
 
 
 def issue_and_execute(length: int) -> Iterator[Case]:
-    """The two halves of that apart, by a machine that does nothing until it is told to."""
+    """Generate the cases of issuing tiny ops and of executing them, apart: the machine runs ops only when drained."""
     patient = VirtualMachine("patient", gather=1 << 60)
     chain = additions(flow.ones(TINY), length)
 
@@ -99,7 +99,7 @@ def issue_and_execute(length: int) -> Iterator[Case]:
 
 
 def forward_and_backward(company: Company, length: int) -> Case:
-    """A chain of multiplications, differentiated; per op, both directions."""
+    """Make the case of a chain of multiplications and its backward pass; times are per op, for both directions."""
 
     def differentiated(library: Any, finish: Callable[[Any], object] | None = None) -> Callable[[], None]:
         leaf, factor = library.ones(TINY, requires_grad=True), library.ones(TINY)
@@ -140,7 +140,7 @@ def _numpy_forward_and_backward(length: int) -> Callable[[], None]:
 
 
 def op_and_item(company: Company, count: int) -> Case:
-    """An op and reading its result."""
+    """Make the case of an op and reading its result by `item`."""
 
     def reading(one: Any) -> Callable[[], None]:
         return repeated(lambda: (one + one).item(), count)
@@ -156,7 +156,7 @@ def op_and_item(company: Company, count: int) -> Case:
 
 
 def awaited(company: Company, count: int) -> Case:
-    """An op in a coroutine, whose result is awaited; the others' is there when they return."""
+    """Make the case of awaiting an op's result in a coroutine; other libraries return computed results."""
 
     def on_a_loop(step: Callable[[], Coroutine[Any, Any, object]]) -> Callable[[], None]:
         async def run() -> None:
@@ -185,14 +185,14 @@ def awaited(company: Company, count: int) -> Case:
 
 
 def graph_call_issued() -> Case:
-    """Until a call of a graph returns; what it leads to is waited for untimed."""
+    """Make the case of a graph call until it returns; computing the result is waited for untimed."""
     graph, x = AddOne(), flow.ones(TINY)
     contenders = {GRAPH: repeated(lambda: graph(x), ISSUED), EAGER: repeated(lambda: x + 1, ISSUED)}
     return Case("call of a one-op graph", contenders, ISSUED, after=finish, bars=(Bar(8.0, GRAPH, None),))
 
 
 def graph_call_read(company: Company, count: int) -> Case:
-    """Until the result of the call is there."""
+    """Make the case of a graph call until its result is computed and read."""
     graph, x = AddOne(), flow.ones(TINY)
     contenders: dict[str, Callable[[], Any]] = {
         GRAPH: repeated(lambda: graph(x).numpy(), count),

@@ -1,4 +1,4 @@
-"""What a training step costs, eagerly and as a graph, and what its optimizer costs alone."""
+"""The time of training steps, eagerly and as graphs, and of an optimizer's step alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.benchmarks.contenders import Company
 from tests.benchmarks.measure import EAGER, GRAPH, Bar, Case
 from tests.benchmarks.models import Training, eager_training, finish, repeated
 
-# A library -> a model, and its parameters -> an optimizer, of that library.
+# Functions that make a model of a library, and an optimizer of a library for a model's parameters.
 MakeModel = Callable[[Any], Any]
 MakeOptimizer = Callable[[Any, Any], Any]
 
 
 def training(company: Company) -> Iterator[Case]:
-    """Of a dense classifier, two convolutional ones, and the blocks of a GPT."""
+    """Generate the cases of training steps of a dense classifier, two convolutional ones, and a GPT's blocks."""
     for batch, graph_share in ((2, 0.5), (4, 0.6)) if company.quick else ((64, 0.5), (512, 0.6)):
         yield mlp(company, batch, graph_share)
     batch = 2 if company.quick else 64
@@ -34,7 +34,7 @@ def momentum(library: Any, parameters: Any) -> Any:
 
 
 def adam(library: Any, parameters: Any) -> Any:
-    """The optimizer of the convolutional ones."""
+    """The optimizer of the convolutional classifiers."""
     return library.optim.Adam(parameters, lr=1e-3)
 
 
@@ -46,15 +46,15 @@ def adam_w(library: Any, parameters: Any) -> Any:
 def steps(
     company: Company, make: MakeModel, optimizer_of: MakeOptimizer, loss: str, arrays: tuple[Any, Any], count: int
 ) -> dict[str, Callable[[], Any]]:
-    """So many steps, by contender.
+    """Make the contenders of a training benchmark: functions that train `count` steps by each library.
 
     Args:
-        company: who takes part.
-        make: a model of a library.
-        optimizer_of: a library and a model's parameters.
-        loss: the name of a function of a library's `nn.functional`.
+        company: the libraries.
+        make: makes a model of a library.
+        optimizer_of: makes an optimizer of a library for a model's parameters.
+        loss: the name of the loss function in a library's `nn.functional`.
         arrays: inputs and targets.
-        count: of steps, after which the loss is read.
+        count: the number of steps, after which the loss is read.
     """
 
     def operands(library: Any) -> list[Any]:
@@ -79,7 +79,7 @@ def steps(
 
 
 def _trained(step: Callable[[], Any], count: int, finish: Callable[[], object] | None = None) -> Callable[[], None]:
-    """Steps, the last of which is read, as programs do now and then."""
+    """Make a function that runs `count` steps and reads the loss of the last one, as programs do now and then."""
 
     def last() -> None:
         step().item()
@@ -90,7 +90,7 @@ def _trained(step: Callable[[], Any], count: int, finish: Callable[[], object] |
 
 
 def mlp(company: Company, batch: int, graph_share: float) -> Case:
-    """The dense classifier; numpy's and jax's are written out."""
+    """Make the case of the dense classifier's training step; for numpy and jax the step is written out by hand."""
     random = np.random.default_rng(0)
     x = random.standard_normal((batch, models.MLP_SIZES[0])).astype(np.float32)
     target = random.integers(0, models.MLP_SIZES[-1], batch)
@@ -105,7 +105,7 @@ def mlp(company: Company, batch: int, graph_share: float) -> Case:
 
 
 def classifier(company: Company, name: str, make: MakeModel, shape: tuple[int, ...]) -> Case:
-    """A convolutional network with Adam."""
+    """Make the case of a training step of a convolutional classifier with Adam."""
     random = np.random.default_rng(0)
     arrays = random.standard_normal(shape).astype(np.float32), random.integers(0, 10, shape[0])
     count = 1 if company.quick else 5
@@ -114,7 +114,7 @@ def classifier(company: Company, name: str, make: MakeModel, shape: tuple[int, .
 
 
 def gpt(company: Company) -> Case:
-    """Blocks of a GPT, whose output should be what came in."""
+    """Make the case of a training step of a GPT's blocks, which learn to reproduce their input."""
     depth, width, length, batch = (1, 16, 4, 2) if company.quick else (4, 256, 128, 8)
     x = np.random.default_rng(0).standard_normal((batch, length, width)).astype(np.float32)
 
@@ -132,7 +132,7 @@ RATE, FIRST, SECOND, SMALL = 1e-3, 0.9, 0.999, 1e-8
 
 
 def optimizer(company: Company) -> Iterator[Case]:
-    """A step of Adam over two million parameters."""
+    """Generate the case of a step of Adam on two million parameters."""
     shapes = [(16, 16)] * 2 if company.quick else [(512, 512)] * 8
     random = np.random.default_rng(0)
     arrays = [[random.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(2)]
@@ -157,7 +157,7 @@ def optimizer(company: Company) -> Iterator[Case]:
 
 
 def _numpy_adam(values: list[Any], gradients: list[Any]) -> Callable[[], None]:
-    """In place, with a temporary array or two for each operation."""
+    """Make numpy's step of Adam, in place with one or two temporary arrays for each operation."""
     states = [
         (entry.copy(), np.zeros_like(entry), np.zeros_like(entry), g)
         for entry, g in zip(values, gradients, strict=True)
@@ -178,7 +178,7 @@ def _numpy_adam(values: list[Any], gradients: list[Any]) -> Callable[[], None]:
 
 
 def _jax_adam(jax: Any, values: list[Any], gradients: list[Any]) -> Callable[[], None]:
-    """Compiled, in the memory of what was there before."""
+    """Make jax's step of Adam, compiled, which reuses the memory of the former state for the new one."""
     array = jax.numpy
     given = [array.asarray(entry) for entry in gradients]
 

@@ -1,13 +1,13 @@
-"""The README's first command on a machine that has no kernels yet: does what is compiled spoil what is timed?
+"""The README's first command on a machine without cached kernels: does compiling them falsify the times it prints?
 
 ``python -m tests.benchmarks.first_run [--python .venv/bin/python] [--runs 3] [--alone]``
 
-Each run has an empty cache and, unless it is to be alone, another program beside it that keeps a core busy.
+Each run has an empty kernel cache and, without ``--alone``, another program at the same time that keeps a core busy.
 
-- `examples/digits.py` says what is compiled, and once that has settled its graph takes at most 1.05 of the time of
-  eager steps, in the median of pairs.
-- Eager steps in the background mode, while a compiler runs or waits for its turn, are compared with steps of a process
-  that compiles nothing.
+- `examples/digits.py` must say that kernels are compiled; once they are, its graph must take at most 1.05 of the time
+  of eager steps, in the median of pairs.
+- Eager steps in the mode "background", while kernels are compiled or queued, are compared with steps of a process that
+  compiles nothing.
 
 ``--python`` names an interpreter that has vmflow and the extra "examples" installed, as the first command leaves it.
 """
@@ -30,16 +30,16 @@ from typing import NamedTuple
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-# What a graph may take of eager's time.
+# The largest ratio of the graph's time to the eager step's that is good enough.
 BAR = 1.05
 
-# Seconds, after which a run is given up, and after which the program beside it ends in any case.
+# The seconds after which a run is killed, and after which the program that keeps a core busy ends by itself.
 PATIENCE = 300
 
 BUSY = f"import time\nend = time.monotonic() + {PATIENCE}\nwhile time.monotonic() < end: pass"
 
-# Eager steps for so many seconds, or until nothing is compiled any more; prints their mean in seconds, from the second
-# second on, and how many there were.
+# A program that trains eagerly for a number of seconds, or until no kernel is left to compile.  It prints the mean
+# seconds of a step and the number of steps, without those of the first second.
 STEPS = """
 import asyncio, json, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -65,13 +65,13 @@ asyncio.run(main(float(sys.argv[2])))
 
 
 class Run(NamedTuple):
-    """What `examples/digits.py` has said.
+    """The figures that a run of `examples/digits.py` has printed.
 
     Attributes:
-        compiled: of how many libraries it has said that they are being compiled.
-        graph: milliseconds of a step as a graph.
-        eager: the same eagerly.
-        ratio: of the two.
+        compiled: the number of libraries that it said it compiles.
+        graph: the milliseconds of a training step as a graph.
+        eager: the milliseconds of an eager step.
+        ratio: of the graph's time to the eager time.
     """
 
     compiled: int
@@ -81,10 +81,10 @@ class Run(NamedTuple):
 
 
 def read(printed: str) -> Run:
-    """What there is about kernels and times in the example's output.
+    """Parse the numbers of compiled libraries and the times in the example's output.
 
     Raises:
-        ValueError: if there are no times.
+        ValueError: if the output has no times.
     """
     compiled = sum([int(count) for count in re.findall(r"compiling (\d+) librar", printed)])
     times = re.search(r"takes ([\d.]+) ms as a graph and ([\d.]+) ms eagerly: ([\d.]+) of the time", printed)
@@ -96,7 +96,7 @@ def read(printed: str) -> Run:
 
 @contextmanager
 def busy() -> Iterator[None]:
-    """Another program keeps a core busy, at the usual priority."""
+    """A context manager in which another process keeps a core busy, at the usual priority."""
     process = subprocess.Popen([sys.executable, "-S", "-c", BUSY])
     try:
         yield
@@ -106,7 +106,7 @@ def busy() -> Iterator[None]:
 
 
 def call(python: str, *arguments: str, jit: str = "") -> str:
-    """The output of an interpreter that finds no kernels on disk."""
+    """Run an interpreter with an empty kernel cache; return its output."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "VMFLOW_CACHE_DIR": folder, "VMFLOW_JIT": jit}
         done = subprocess.run(
@@ -118,7 +118,7 @@ def call(python: str, *arguments: str, jit: str = "") -> str:
 
 
 def first_run(python: str) -> Run:
-    """Run the example, and print what came of it."""
+    """Run `examples/digits.py` with an empty kernel cache, print its figures and return them."""
     begin = time.perf_counter()
     found = read(call(python, str(EXAMPLES / "digits.py")))
     print(
@@ -130,7 +130,7 @@ def first_run(python: str) -> Run:
 
 
 def beside_the_compiler(python: str, seconds: float) -> float:
-    """How many times as long an eager step takes in the background mode; prints it."""
+    """Print and return the ratio of an eager step's time while kernels are compiled to its time without compiling."""
     arguments = ("-c", STEPS, str(EXAMPLES), str(seconds))
     without, _ = json.loads(call(python, *arguments, jit="0"))
     beside, count = json.loads(call(python, *arguments))
@@ -143,14 +143,14 @@ def beside_the_compiler(python: str, seconds: float) -> float:
 
 
 def main() -> int:
-    """Print the figures; 1 if the graph is slower than it may be, or nothing was said of what is compiled."""
+    """Run and print all; return 1 if the graph was too slow, or the example did not say that it compiles kernels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--alone", action="store_true", help="without another program beside it")
     parser.add_argument("--seconds", type=float, default=20.0, help="of eager steps at most (default: %(default)s)")
     options = parser.parse_args()
-    # Not resolved: the link in a virtual environment is what makes it one.
+    # The path is not resolved, since a virtual environment is found by the symbolic link to its interpreter.
     python = os.path.abspath(options.python)
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before", flush=True)
     with nullcontext() if options.alone else busy():

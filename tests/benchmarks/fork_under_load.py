@@ -1,7 +1,7 @@
-"""Fork again and again while another thread computes, and check every child and the parent.
+"""Fork again and again while another thread computes, and check that every child and the parent work.
 
-Prints for each kind of load how many children were right, how long `os.fork` took, and whether the other thread went
-on.
+For each kind of load, print how many children computed right results, how long `os.fork` took, and whether the other
+thread of the parent kept running.
 
     python -m tests.benchmarks.fork_under_load [FORKS [LOAD ...]]
 """
@@ -22,16 +22,16 @@ from collections.abc import Callable
 import vmflow as flow
 
 FORKS = 60
-# Seconds after which a child that hangs is killed, and for which the other thread may take to go on.
+# The seconds after which a child that hangs is killed, and within which the other thread must finish its next rounds.
 PATIENCE = 20
 
 
 class Load:
-    """A thread that does one thing again and again.
+    """A thread that calls `step` again and again.
 
     Attributes:
-        rounds: how often it has done it.
-        error: what has ended it, if anything has.
+        rounds: the number of finished calls.
+        error: the exception that has ended the thread; None if it runs.
     """
 
     def __init__(self, step: Callable[[], object]) -> None:
@@ -54,7 +54,7 @@ class Load:
             self.error = error
 
     def goes_on(self, more: int = 2) -> bool:
-        """Whether it does so many rounds more."""
+        """Wait for `more` further calls of `step`; return whether they have finished in time."""
         wanted = self.rounds + more
         with self._round:
             return (
@@ -63,7 +63,7 @@ class Load:
             )
 
     def stop(self) -> None:
-        """End it."""
+        """Let the thread end after its present call, and wait for it."""
         self._stop = True
         self._thread.join(PATIENCE)
 
@@ -186,7 +186,7 @@ LOADS: dict[str, Callable[[], Callable[[], None]]] = {
 
 
 class Shared:
-    """What is made before all forks, and used in the children."""
+    """A tensor, a module and a graph that are made before all forks, and used in the children."""
 
     def __init__(self) -> None:
         self.there = flow.arange(10.0) * 2
@@ -196,7 +196,7 @@ class Shared:
         assert self.graph(flow.ones(3)).tolist() == [3.0] * 3
 
     def check(self, own: flow.Tensor) -> None:
-        """Use everything; of a child."""
+        """Check in a child that these objects, `own` and new ops, graphs and event loops work."""
         assert own.tolist() == [3.0] * 5
         assert (self.there + 1).sum().item() == 100
         assert self.there.add_(1).tolist()[0] == 1
@@ -216,8 +216,8 @@ class Shared:
 
 
 def fork(shared: Shared) -> tuple[float, int]:
-    """Seconds that a fork took, and how the child has ended."""
-    own = flow.ones(5) + 2  # perhaps pending
+    """Fork, and check the objects in the child; return the seconds of the fork and the child's exit code."""
+    own = flow.ones(5) + 2  # its value may still be uncomputed when the process forks
     begin = time.perf_counter()
     child = os.fork()
     took = time.perf_counter() - begin
@@ -234,7 +234,7 @@ def fork(shared: Shared) -> tuple[float, int]:
 
 
 def run(name: str, forks: int, shared: Shared) -> bool:
-    """Whether all went well under one kind of load."""
+    """Fork `forks` times under one kind of load, print the results, and return whether everything worked."""
     load = Load(LOADS[name]())
     going = load.goes_on()
     taken: list[float] = []
@@ -257,7 +257,7 @@ def run(name: str, forks: int, shared: Shared) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the loads that are named, or all."""
+    """Run the loads named in the arguments, or all; return the exit code."""
     warnings.simplefilter("ignore")
     forks = int(arguments[0]) if arguments else FORKS
     shared = Shared()

@@ -1,9 +1,9 @@
-"""The cost of an op of global tensors next to the local one, and of PyTorch's DTensor next to its local one.
+"""The time of an op on global tensors relative to local ones, and of PyTorch's DTensor relative to its local tensors.
 
 ``python -m tests.benchmarks.global_ops [--rounds 15] [--quick]``
 
-Everything is on one rank, so that nothing moves: the cost is that of finding this out.  Each ratio is of calls that
-take turns in one run; medians of the rounds.
+There is one rank, so that no data moves: the extra cost is that of finding this out.  Local and global calls take turns
+in one run, and figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALLS = 1000
 
 
 def seconds(call: Callable[[], object], calls: int) -> float:
-    """The time of one call, as the mean of so many."""
+    """The seconds of one call, as the mean of `calls` calls."""
     begin = time.perf_counter()
     for _ in range(calls):
         call()
@@ -35,7 +35,7 @@ def seconds(call: Callable[[], object], calls: int) -> float:
 def compare(
     table: Table, name: str, local: Callable[[], object], spread: Callable[[], object], rounds: int, calls: int
 ) -> None:
-    """A row: both times in microseconds, and their ratio."""
+    """Time a local call and its global counterpart; add a row with both times in microseconds, and their ratio."""
     pairs = [(seconds(local, calls), seconds(spread, calls)) for _ in range(rounds + 1)][1:]
     table.add(
         name,
@@ -46,12 +46,12 @@ def compare(
 
 
 def backward(x: Any) -> None:
-    """A gradient through an addition and a sum."""
+    """Compute a gradient through an addition and a sum."""
     (x + x).sum().backward()
 
 
 def run(rounds: int, calls: int, torch: Any) -> Table:
-    """Compare additions and gradients."""
+    """Compare local and global additions and gradients, and print the table."""
     table = Table("call", ["local us", "global us", "ratio"], width=32)
     table.print_head()
     where = flow.placement("cpu", [0])

@@ -1,10 +1,10 @@
-"""What it costs to call a graph: ``python -m tests.benchmarks.graph_calls``.
+"""The time of calling a graph: ``python -m tests.benchmarks.graph_calls``.
 
 A compiled graph of one op, ``x + 1`` for eight floats, is called in a script and in a coroutine; "issued" is the call
-alone, "read" ends with the value.  Next to it: the same op eagerly, in numpy and, if installed, in torch.  The last
-table but one is a training step (784-256-128-10, batches of 64, SGD with momentum) as a graph and eagerly.  The last is
-what a call spends on noticing that something has changed that the graph was built from.  What counts are the ratios of
-medians of one run.
+until it returns, "read" ends when the value is read.  The same op is timed eagerly, in numpy and, if installed, in
+torch.  "training step" is a step (784-256-128-10, batches of 64, SGD with momentum) as a graph and eagerly.  "guard" is
+the part of a call that checks whether modules and settings that the graph was built from have changed.  Compare only
+ratios of medians from one run.
 """
 
 # ruff: noqa: E402 (the environment has to be set before numpy is imported)
@@ -20,7 +20,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-# Whoever has two threads would compare threads instead of calls.
+# One thread for every library, so that calls are compared and not threads.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
 
@@ -46,12 +46,12 @@ Work = Callable[[], object]
 
 ELEMENTS: Final = 8
 
-# Calls whose results are dropped unread, before all are waited for.
+# The number of calls, with results dropped unread, that are timed before all of them are waited for.
 ISSUED: Final = 50
 
 
 def in_a_script(torch: Any, count: int, rounds: int) -> dict[str, float]:
-    """Microseconds of one call, read at once, by contender."""
+    """The microseconds of one call whose result is read immediately, by contender."""
     graph, x, array = AddOne(), flow.ones(ELEMENTS), np.ones(ELEMENTS, np.float32)
     works: dict[str, Work] = {
         "graph": lambda: graph(x).numpy(),
@@ -67,7 +67,7 @@ def in_a_script(torch: Any, count: int, rounds: int) -> dict[str, float]:
 
 
 def issued(rounds: int) -> dict[str, float]:
-    """Microseconds until a call returns, by contender; what it leads to is waited for untimed."""
+    """The microseconds until a call returns, by contender; computing the results is waited for untimed."""
     graph, x = AddOne(), flow.ones(ELEMENTS)
     works: dict[str, Callable[[], flow.Tensor]] = {"graph": lambda: graph(x), "eager": lambda: x + 1}
     times: dict[str, list[float]] = {name: [] for name in works}
@@ -77,13 +77,13 @@ def issued(rounds: int) -> dict[str, float]:
             results = [work() for _ in range(ISSUED)]
             taken = time.perf_counter() - begin
             results[-1].numpy()
-            if turn > 0:  # the first builds
+            if turn > 0:  # the first turn builds the graph, and is not timed
                 times[name].append(taken)
     return {name: statistics.median(taken) / ISSUED * 1e6 for name, taken in times.items()}
 
 
 async def in_a_coroutine(count: int, rounds: int) -> dict[str, float]:
-    """Microseconds of one call that is awaited, by contender."""
+    """The microseconds of one awaited call, by contender."""
     graph, x = AddOne(), flow.ones(ELEMENTS)
     works: dict[str, Callable[[], Awaitable[object]]] = {"graph": lambda: graph(x), "eager": lambda: x + 1}
     times: dict[str, list[float]] = {name: [] for name in works}
@@ -98,7 +98,7 @@ async def in_a_coroutine(count: int, rounds: int) -> dict[str, float]:
 
 
 def training(count: int, rounds: int) -> dict[str, float]:
-    """Microseconds of a training step, by contender."""
+    """The microseconds of a training step whose loss is read, as a graph and eagerly."""
 
     def classifier() -> tuple[nn.Module, flow.optim.Optimizer]:
         model = mlp(flow)
@@ -115,7 +115,7 @@ def training(count: int, rounds: int) -> dict[str, float]:
 
 
 def guards(count: int, rounds: int) -> dict[str, float]:
-    """Microseconds that a call spends on noticing changes, of a small model and a large one; and those of a call."""
+    """The microseconds in which a call checks for changes, for a small and a large model; and those of a whole call."""
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(120)])
     small, large = AddOne(), Of(model)
     x = flow.ones(ELEMENTS)
@@ -138,7 +138,7 @@ def guards(count: int, rounds: int) -> dict[str, float]:
 
 
 class Of(nn.Graph):
-    """A module as a graph."""
+    """A graph whose `build` calls one module."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""What fusing elementwise ops gains, and what a tiny op of a graph costs: ``python -m tests.benchmarks.graph_fusion``.
+"""The speed of fused elementwise ops, and of a graph's tiny ops: ``python -m tests.benchmarks.graph_fusion``.
 
-Chains of elementwise ops run as a graph with fusion and without, as eager ops, in torch, and in numpy: once plainly and
-once by hand, with one temporary array and tiles.  "program" is what the graph computes, without the copies of its
-arguments and results and without what a launch costs.  Every figure is a ratio of two medians of one run.
+Chains of elementwise ops run as a graph with fusion and without, as eager ops, in torch, and in numpy: plainly, and by
+hand with one temporary array and tiles.  "program" is the graph's computation alone, without copies of its arguments
+and results and without the cost of a launch.  Every figure is a ratio of two medians from one run.
 
-The last table is a replayed chain of adds of 64 floats, next to the same calls of numpy in a loop.
+The last table is a chain of additions of 64 floats run by a graph, compared with the same calls of numpy in a loop.
 """
 
 # ruff: noqa: E402 (the environment has to be set before numpy is imported)
@@ -17,7 +17,7 @@ import platform
 from collections.abc import Callable
 from typing import Any, Final
 
-# Whoever has two threads would compare threads instead of kernels.
+# One thread for every library, so that kernels are compared and not threads.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
 
@@ -41,7 +41,7 @@ TILE: Final = 1 << 15
 
 
 def chain_by_hand(x: Any, y: Any, out: Any) -> None:
-    """`elementwise_chain` as calls of numpy that make no arrays."""
+    """Compute `elementwise_chain` by calls of numpy that write into `out` and allocate no arrays."""
     np.add(x, y, out)
     np.multiply(out, np.float32(1.5), out)
     np.subtract(out, y, out)
@@ -53,12 +53,12 @@ def chain_by_hand(x: Any, y: Any, out: Any) -> None:
 
 
 def gelu(x: Any, y: Any) -> Any:
-    """The approximation by a hyperbolic tangent, and a residual."""
+    """Compute ``gelu(x) + y``, gelu approximated by a hyperbolic tangent."""
     return x * (((x + x * x * x * 0.044715) * 0.79788456).tanh() + 1.0) * 0.5 + y
 
 
 def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
-    """What a graph of one chain computes, and nothing else."""
+    """Make a function that runs the program of a compiled graph, without a launch and copies of inputs and outputs."""
     graph(*arguments).numpy()
     (compiled,) = graph._forms
     runtime = compiled._runtime(MODE.get())
@@ -71,7 +71,7 @@ def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
     launch.inputs = [argument.numpy() for argument in arguments]
     inputs, outputs = program._inputs, program._outputs
 
-    # The graph has to live, since the memory is its.
+    # The default argument keeps the graph alive, which owns the program's memory.
     def run(_owner: GraphOf = graph) -> None:
         program._inputs, program._outputs = [], []
         program.run(launch)
@@ -81,7 +81,7 @@ def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
 
 
 def by_hand(x: Any, y: Any) -> Work:
-    """The chain in tiles."""
+    """Make a function that computes `chain_by_hand` in tiles that fit into the CPU's caches."""
     out = np.empty_like(x)
 
     def run() -> None:
@@ -93,7 +93,7 @@ def by_hand(x: Any, y: Any) -> Work:
 
 
 def contenders(function: Callable[[Any, Any], Any], size: int, torch: Any) -> dict[str, Work]:
-    """The same work, in several ways."""
+    """Functions that compute the same chain of ops in several ways, by name."""
     random = np.random.default_rng(0)
     a, b = [random.standard_normal(size).astype(np.float32) for _ in range(2)]
     x, y = flow.tensor(a), flow.tensor(b)
@@ -115,7 +115,7 @@ def contenders(function: Callable[[Any, Any], Any], size: int, torch: Any) -> di
 
 
 def elementwise(torch: Any, sizes: tuple[int, ...], rounds: int) -> dict[str, dict[str, float]]:
-    """Microseconds, by case and contender."""
+    """Measure chains of elementwise ops; return microseconds by case and contender."""
     found: dict[str, dict[str, float]] = {}
     for function in (elementwise_chain, gelu):
         for size in sizes:
@@ -127,7 +127,7 @@ def elementwise(torch: Any, sizes: tuple[int, ...], rounds: int) -> dict[str, di
 
 
 def tiny(rounds: int) -> dict[str, float]:
-    """Microseconds per op of a long chain of tiny ones, by contender."""
+    """The microseconds per op of a long chain of ops on 64 floats, by contender."""
 
     def adds(x: Any, y: Any) -> Any:
         for _ in range(TINY_CALLS):
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, one small size")
     options = parser.parse_args()
     rounds = 2 if options.quick else options.rounds
-    with np.errstate(all="ignore"):  # programs run on what they have left
+    with np.errstate(all="ignore"):  # programs run again on their former results, which may overflow
         _print(rounds, SIZES[:1] if options.quick else SIZES)
 
 

@@ -1,13 +1,13 @@
-"""What a training step takes of a device's memory, eagerly and as a graph: ``python -m tests.benchmarks.graph_memory``.
+"""The device memory of a training step, eagerly and as a graph: ``python -m tests.benchmarks.graph_memory``.
 
-The device is the simulated one, where everything lies in the allocator's memory.  What lives before and after a step
-(parameters, the optimizer's state, the batch) does not count; what does are gradients, activations, what kernels work
-in, and the result.  A graph keeps its memory from one call to the next, so that its peak is taken over building, the
-first call and all that comes with them.
+The device is the simulated one, on which the allocator counts all memory.  Memory that is in use before and after a
+step (parameters, the optimizer's state, the batch) does not count; gradients, activations, kernels' workspaces and the
+result do.  A graph keeps its memory from one call to the next, so that its peak is that of building it and the first
+call.
 
-"checkpointed" computes the insides of the model's blocks anew for the backward pass; "recomputed" makes values anew
-within so much of the step's time, which only graphs do.  What it costs is in the column "time": that of the graph on
-the CPU, divided by that of the plain eager step.
+"checkpointed" computes the activations inside the model's blocks again in the backward pass; "recomputed" computes
+values again for up to this share of the step's time, which only graphs do.  The column "time" has the cost of this: the
+time of the graph on the CPU, divided by that of the plain eager step.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ functional = nn.functional
 
 @attrs.frozen
 class Model:
-    """Something to train.
+    """A classifier to train, and a batch.
 
     Attributes:
-        module: it maps inputs to scores (n, classes), or more dimensions before the last.
-        blocks: the names of the modules that are checkpointed.
+        module: maps inputs to scores of shape (n, classes), or with more dimensions before the last.
+        blocks: the names of the submodules that are checkpointed.
         inputs, targets: a batch.
     """
 
@@ -54,13 +54,13 @@ class Model:
 
 @attrs.frozen
 class Footprint:
-    """What a step takes, in bytes.
+    """The memory that a training step takes, in bytes.
 
     Attributes:
-        lives: what there is before and after it, and does not count.
-        peak: the most that was asked for and not given back at one time.
-        handed_out: the same as the allocator hands it out, which may round a piece up to twice its size.
-        kept: what is still held once the step is over, its loss included.
+        lives: the bytes in use before the step, which the other figures do not count.
+        peak: the most bytes that were requested and not yet freed at any time.
+        handed_out: the peak as the allocator counts it, which may round a block up to twice its requested size.
+        kept: the bytes that are still in use after the step, including its loss.
     """
 
     lives: int
@@ -70,13 +70,13 @@ class Footprint:
 
 
 def gpt() -> Model:
-    """The network of ``examples/char_gpt.py``, 64 windows' worth of characters for each of 16 texts."""
+    """The network of ``examples/char_gpt.py``, with a batch of 16 texts of 64 characters."""
     path = Path(__file__).resolve().parents[2] / "examples" / "char_gpt.py"
     spec = importlib.util.spec_from_file_location("char_gpt_measured", path)
     assert spec is not None
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = example  # its dataclasses look themselves up there
+    sys.modules[spec.name] = example  # dataclasses look up their own module there
     spec.loader.exec_module(example)
     module = example.GPT(64, context=64, width=128, depth=4)
     blocks = tuple([f"blocks.{number}" for number in range(4)])
@@ -84,7 +84,7 @@ def gpt() -> Model:
 
 
 def digits() -> Model:
-    """The network of ``examples/digits.py``, with its convolutions as blocks."""
+    """The network of ``examples/digits.py``, whose two convolutional blocks can be checkpointed."""
     first = [nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)]
     second = [nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)]
     end = [nn.Flatten(), nn.Dropout(0.2), nn.Linear(128, 10)]
@@ -93,7 +93,7 @@ def digits() -> Model:
 
 
 def mlp() -> Model:
-    """Three hidden layers, and images of handwriting in pairs of 32."""
+    """A network of three hidden layers, with a batch of 64 images of 28 x 28 pixels."""
     hidden = [nn.Sequential(nn.Linear(before, 256), nn.ReLU()) for before in (784, 256, 256)]
     module = nn.Sequential(*hidden, nn.Linear(256, 10))
     return Model(module, ("0", "1", "2"), flow.rand(64, 784), flow.randint(0, 10, (64,)))
@@ -102,15 +102,15 @@ def mlp() -> Model:
 MODELS: Final[dict[str, Callable[[], Model]]] = {"GPT": gpt, "digits CNN": digits, "MLP": mlp}
 
 
-# In what way a step saves memory.
+# The ways in which a step saves memory: not at all, or by checkpointed blocks.
 PLAIN, CHECKPOINTED = "", "checkpointed"
-# By what part of its time it may take longer for that.
+# By way, the share of the step's time that a graph may spend on computing values again to save memory.
 RECOMPUTED: Final = {"recomputed, 3 %": 0.03, "recomputed, 20 %": 0.2}
 WAYS: Final = (PLAIN, *RECOMPUTED, CHECKPOINTED)
 
 
 class Step(nn.Graph):
-    """A step of training as a graph."""
+    """A graph of a training step that saves memory in a given way."""
 
     def __init__(self, model: Model, optimizer: Any, way: str) -> None:
         super().__init__()
@@ -124,21 +124,21 @@ class Step(nn.Graph):
             block.config.activation_checkpointing = True
 
     def build(self, inputs: flow.Tensor, targets: flow.Tensor) -> flow.Tensor:
-        """The loss."""
+        """Compute the loss and its gradients; return the loss."""
         loss = loss_of(self.model, inputs, targets)
         loss.backward()
         return loss
 
 
 def loss_of(module: Any, inputs: flow.Tensor, targets: flow.Tensor) -> flow.Tensor:
-    """The cross-entropy of scores in any number of dimensions."""
+    """The cross-entropy of a module's scores, whose last dimension is the classes."""
     scores = module(inputs)
     return functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), targets)
 
 
 @contextmanager
 def on_device() -> Iterator[None]:
-    """New tensors go there."""
+    """A context manager in which new tensors are made on the simulated device."""
     before = MODE.get().device
     flow.set_default_device(DEVICE)
     try:
@@ -149,7 +149,7 @@ def on_device() -> Iterator[None]:
 
 @contextmanager
 def blocks_checkpointed(model: Model) -> Iterator[None]:
-    """Within, eager code computes the blocks anew for the backward pass."""
+    """A context manager in which eager code checkpoints the model's blocks: backward computes them again."""
     modules: list[Any] = [model.module.get_submodule(path) for path in model.blocks]
     for module in modules:
         module.forward = _anew(module.forward)
@@ -165,14 +165,14 @@ def _anew(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _settled() -> dict[str, int]:
-    """The allocator's counters, when everything that was issued or dropped has come to its end."""
+    """The device's memory counters, after issued ops have finished and dropped tensors were freed."""
     gc.collect()
     flow.synchronize()
     return flow.memory_stats(DEVICE)
 
 
 def footprint(step: Callable[[], flow.Tensor]) -> Footprint:
-    """What one call of it takes; it returns the loss."""
+    """Measure the memory that one call of `step`, which returns the loss, takes."""
     before = _settled()
     flow.reset_peak_memory_stats(DEVICE)
     loss = step()
@@ -189,13 +189,13 @@ def footprint(step: Callable[[], flow.Tensor]) -> Footprint:
 
 @attrs.frozen
 class Trained:
-    """A model that has been trained for some steps, so that its optimizer has its state."""
+    """A model that has been trained for some steps, so that its optimizer's state exists."""
 
     model: Model
     optimizer: Any
 
     def eager_step(self) -> flow.Tensor:
-        """As loops are written; the gradients stay until `forget`."""
+        """Run a training step as eager loops do; its gradients are kept until `forget` is called."""
         loss = loss_of(self.model.module, self.model.inputs, self.model.targets)
         loss.backward()
         self.optimizer.step()
@@ -206,7 +206,7 @@ class Trained:
         self.optimizer.zero_grad()
 
     def eager(self, way: str = PLAIN) -> Footprint:
-        """What an eager step takes, which knows of no recomputing but checkpoints."""
+        """The memory of an eager step, with checkpointed blocks if `way` says so; other ways need a graph."""
         if way != CHECKPOINTED:
             found = footprint(self.eager_step)
         else:
@@ -216,13 +216,13 @@ class Trained:
         return found
 
     def graph(self, way: str = PLAIN) -> tuple[Footprint, Step]:
-        """What the first call of a graph takes, with building it, and the graph."""
+        """Build a graph of the step and call it once; return the memory that this took, and the graph."""
         graph = Step(self.model, self.optimizer, way)
         return footprint(lambda: graph(self.model.inputs, self.model.targets)), graph
 
 
 def trained(make: Callable[[], Model]) -> Trained:
-    """The model after two eager steps."""
+    """Make a model and an optimizer, and train for two eager steps."""
     flow.manual_seed(0)
     model = make()
     found = Trained(model, flow.optim.AdamW(model.module.parameters(), lr=1e-3))
@@ -233,7 +233,7 @@ def trained(make: Callable[[], Model]) -> Trained:
 
 
 def times(subject: Trained, rounds: int) -> dict[str, float]:
-    """By way, the time of the graph's step divided by that of the plain eager one."""
+    """By way of saving memory, the time of the graph's step divided by that of the plain eager step."""
 
     def eagerly() -> None:
         subject.eager_step().item()
@@ -249,7 +249,7 @@ def times(subject: Trained, rounds: int) -> dict[str, float]:
 
 
 def run(models: dict[str, Callable[[], Model]], rounds: int) -> Table:
-    """Rows in kilobytes for each model: as it is, allowed to recompute, and with checkpointed blocks."""
+    """Measure and print rows in kilobytes for each model: plain, recomputing, and with checkpointed blocks."""
     table = Table("kilobytes", COLUMNS)
     table.print_head()
     for name, make in models.items():

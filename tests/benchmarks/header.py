@@ -1,4 +1,4 @@
-"""The conditions of figures: date, versions, builds, machine, threads."""
+"""The conditions under which figures were measured: date, versions, builds, machine, threads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import vmflow.vm.engine
 from tests.benchmarks.contenders import Company
 from vmflow.info import collect_info
 
-# Names, in different builds of OpenBLAS, of the function that returns the name of its kernels.
+# The names, in different builds of OpenBLAS, of the function that returns the CPU type of its kernels.
 _CORE_NAMES = ("openblas_get_corename", "openblas_get_corename64_", "scipy_openblas_get_corename64_")
 
-# The beginning of the line of `show_config` about C kernels.
+# The beginning of the line about C kernels in the text of `show_config`.
 _C_KERNELS = "C kernels"
 
 
 def header(company: Company, threads: int) -> dict[str, str]:
-    """The conditions by topic, in the order in which they are printed."""
+    """The measurement's conditions by topic, in the order in which they are printed."""
     info = collect_info()
     versions = [f"Python {platform.python_version()}", f"numpy {np.__version__}"]
     versions += [f"{value.__name__} {value.__version__}" for value in (company.torch, company.jax) if value is not None]
@@ -41,7 +41,7 @@ def header(company: Company, threads: int) -> dict[str, str]:
 
 
 def core_is_compiled() -> bool:
-    """Whether the engine is compiled by mypyc."""
+    """Whether vmflow's core (the engine of its virtual machine) is compiled by mypyc."""
     return not str(vmflow.vm.engine.__file__).endswith(".py")
 
 
@@ -56,7 +56,7 @@ def _c_kernels() -> str:
         for splitline in flow.show_config().splitlines()
         if splitline.startswith(_C_KERNELS)
     ]
-    # Pages name no folder of a user.
+    # The user's home folder is not shown on pages.
     return lines[0].replace(str(Path.home()), "~") if lines else "no"
 
 
@@ -82,7 +82,7 @@ def blas_kernels() -> str | None:
 
 
 def _loaded_libraries(word: str) -> Iterator[str]:
-    """The files of this process's libraries that have `word` in their names, numpy's first; none outside of Linux."""
+    """The paths of shared libraries in this process with `word` in their names, numpy's first; none except on Linux."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
     paths = {line[line.index("/") :] for line in lines if "/" in line and word in line}

@@ -1,10 +1,10 @@
-"""What convolutions cost, forward and with their gradients, against PyTorch on one thread.
+"""The time of convolutions, forward and with their gradients, compared with PyTorch on one thread.
 
 ``python -m tests.benchmarks.layers [--quick] [--rounds 15] [--json FILE]``
 
-The contenders take turns within each round, and medians over the rounds are compared; both compute in float32 on one
-thread.  vmflow's BLAS is told so by the environment, which is read when numpy is imported; so this program starts
-itself again if need be.
+The libraries take turns within each round, and medians over the rounds are compared; both compute in float32 on one
+thread.  vmflow's BLAS reads its number of threads from the environment when numpy is imported; so this program restarts
+itself if the environment says otherwise.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Shape(NamedTuple):
     """A convolution of a network.
 
     Attributes:
-        name: of the row.
-        input: (samples, channels, ...).
-        filters, kernel: how many, and their size in each direction.
-        stride, padding: in each direction.
+        name: the name of the table's row.
+        input: the input's shape, (samples, channels, ...).
+        filters, kernel: the number of filters, and their size in each direction.
+        stride, padding: of the convolution in each direction.
         transposed: whether it is a transposed convolution.
     """
 
@@ -42,13 +42,13 @@ class Shape(NamedTuple):
     transposed: bool = False
 
     def function(self, library: Any) -> Callable[..., Any]:
-        """The convolution, of an input, a weight and a bias, in this library."""
+        """Make the function of `library` that computes the convolution of an input, a weight and a bias."""
         rank = len(self.input) - 2
         called = getattr(library.nn.functional, f"conv_transpose{rank}d" if self.transposed else f"conv{rank}d")
         return lambda *operands: called(*operands, stride=self.stride, padding=self.padding)
 
     def operands(self) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
-        """An input, a weight and a bias, the same each time."""
+        """Make an input, a weight and a bias of random numbers, the same at each call."""
         generator = np.random.default_rng(0)
         size = [self.kernel] * (len(self.input) - 2)
         lead = [self.input[1], self.filters] if self.transposed else [self.filters, self.input[1]]
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
         return [generator.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
-# Of LeNet, of a small network for small images, and of ResNet-50; then other numbers of dimensions.
+# Convolutions of LeNet, of a small network for small images, and of ResNet-50; then 1-d, 3-d and transposed ones.
 SHAPES = (
     Shape("LeNet1 64x1x28, 6@5 p2", (64, 1, 28, 28), 6, 5, padding=2),
     Shape("LeNet2 64x6x14, 16@5", (64, 6, 14, 14), 16, 5),
@@ -76,7 +76,7 @@ COLUMNS = ("forward ms", "torch ms", "ratio", "both ms", "torch both ms", "ratio
 
 
 def forward(shape: Shape, torch: Any) -> Case:
-    """The output alone."""
+    """Make the case of a convolution's output alone."""
     arrays = shape.operands()
     operands = [flow.tensor(array) for array in arrays]
     function = shape.function(flow)
@@ -89,7 +89,7 @@ def forward(shape: Shape, torch: Any) -> Case:
 
 
 def forward_and_backward(shape: Shape, torch: Any) -> Case:
-    """The output and the gradients by input, weight and bias."""
+    """Make the case of a convolution's output and its gradients by input, weight and bias."""
     contenders = {"vmflow": _trained(flow, shape)}
     if torch is not None:
         contenders["torch"] = _trained(torch, shape)
@@ -105,7 +105,7 @@ def _trained(library: Any, shape: Shape) -> Callable[[], object]:
 
     def work() -> object:
         gradients = library.autograd.grad(function(*operands), operands, seed)
-        return [gradient.numpy() for gradient in gradients]  # which waits for them
+        return [gradient.numpy() for gradient in gradients]  # numpy() waits for the gradients
 
     return work
 
@@ -134,7 +134,7 @@ def _milliseconds(result: Result, name: str) -> float | None:
 
 
 def main() -> None:
-    """Print the table, and write it to a file if asked."""
+    """Print the table, and write it to the file that ``--json`` names."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.layers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two small shapes and three rounds, to see that it works")
     parser.add_argument("--rounds", type=int, default=15, help="times each contender runs; the median counts")

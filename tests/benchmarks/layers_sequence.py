@@ -1,6 +1,7 @@
-"""A training step of recurrent layers and of attention: vmflow, the same as a plain composition of ops, and torch.
+"""The time of training steps of recurrent layers and attention: vmflow's layers, plain compositions of ops, and torch.
 
-``OPENBLAS_NUM_THREADS=1 python -m tests.benchmarks.layers_sequence [--rounds 9]``, so that both have one thread.
+``OPENBLAS_NUM_THREADS=1 python -m tests.benchmarks.layers_sequence [--rounds 9]``, so that both libraries have one
+thread.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STEPS, BATCH, HIDDEN = 64, 32, 128
 
 
 def _stepping(module: Any, network: Any, source: Any) -> Callable[[], object]:
-    """Forward and backward."""
+    """Make a function that runs a network forward and backward, and waits for the results."""
 
     def step() -> None:
         result, _ = network(source)
@@ -36,7 +37,7 @@ def _stepping(module: Any, network: Any, source: Any) -> Callable[[], object]:
 
 
 class Composed(nn.Module):
-    """One layer of a recurrent network, written in plain ops."""
+    """A recurrent layer with the parameters of `network`, computed by plain ops instead of a fused one."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -50,7 +51,7 @@ class Composed(nn.Module):
 
 
 def recurrent(torch: Any, steps: int = STEPS) -> Iterator[Case]:
-    """Each kind of network."""
+    """Generate the cases of RNN, LSTM and GRU."""
     array = np.random.default_rng(0).standard_normal((steps, BATCH, HIDDEN)).astype(np.float32)
     for name in ("RNN", "LSTM", "GRU"):
         network = getattr(nn, name)(HIDDEN, HIDDEN)
@@ -64,7 +65,7 @@ def recurrent(torch: Any, steps: int = STEPS) -> Iterator[Case]:
 
 
 class Itself:
-    """Attention to itself, called like a recurrent network."""
+    """Self-attention with the interface of a recurrent network: ``(x) -> (output, _)``."""
 
     def __init__(self, attention: Any) -> None:
         self.attention = attention
@@ -75,7 +76,7 @@ class Itself:
 
 
 def attention(torch: Any, length: int = STEPS) -> Iterator[Case]:
-    """Four heads."""
+    """Generate the case of self-attention with four heads."""
     array = np.random.default_rng(0).standard_normal((length, BATCH, HIDDEN)).astype(np.float32)
     contenders = {"vmflow": _stepping(flow, Itself(nn.MultiheadAttention(HIDDEN, 4)), flow.tensor(array))}
     if torch is not None:

@@ -1,10 +1,10 @@
-"""What loading makes of saved graphs that somebody has changed: values, or errors that are documented.
+"""Load saved graphs that were changed at random: the result must be values, or documented errors.
 
 ``python -m tests.benchmarks.load_mutations [--count 100000] [--seed 0] [--first 0] [--few]``
 
 Saved graphs of many kinds are changed at random, loaded and run in children of this process; see
-`tests.graph_mode.mutations`.  Printed is what came of it; the exit code is 1 if a child crashed or hung, or if an error
-was not a documented one.  With VMFLOW_C_CHECKS=1 functions in C look at what they are given.
+`tests.graph_mode.mutations`.  The outcomes are counted and printed; the exit code is 1 if a child crashed or hung, or
+if an error was not a documented one.  With VMFLOW_C_CHECKS=1, functions in C check their arguments.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.graph_mode.mutations import Tally, graphs, report, saved, tried
 
 ROOT = Path(__file__).parents[2]
 
-# After so many it is said how far it has come.
+# The number of changed graphs after which progress is printed.
 _TOLD: Final = 10_000
 
 
 def seeds_of_all_ops(folder: Path) -> list[object]:
-    """A saved graph for each row of the tests of ops, with its gradients."""
+    """Save a graph for each op in the tests of ops, with its gradients; return them as seeds for mutations."""
     import vmflow as flow
     from tests.graph_mode.test_serialization import Forward, differentiated
     from tests.ops.test_coverage import ROWS
@@ -41,7 +41,7 @@ def seeds_of_all_ops(folder: Path) -> list[object]:
 
 
 def prepare(folder: Path, few: bool) -> None:
-    """Save the seeds, in a process of its own: the one that is forked has computed nothing."""
+    """Save the graphs that will be changed; in a process of its own, so that the forking process computes nothing."""
     found: list[object] = [saved(folder / name, name, graph, args) for name, graph, args in graphs()]
     if not few:
         found += seeds_of_all_ops(folder)
@@ -49,7 +49,7 @@ def prepare(folder: Path, few: bool) -> None:
 
 
 def main() -> int:
-    """As the module says."""
+    """Change, load and run graphs, print the outcomes, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -70,7 +70,7 @@ def main() -> int:
 
         declare_all_ops()
         if LOADER.mode != "off":
-            LOADER.mode = "wait"  # what is written by hand is compiled, and inherited by the children
+            LOADER.mode = "wait"  # hand-written C functions are compiled here, so that children inherit them
             for name in functions._DECLARED:
                 functions.function(name, 1 << 20)
             LOADER.mode = "background"

@@ -1,9 +1,9 @@
-"""How late an event loop is while it, or a thread beside it, computes.
+"""The lateness of an event loop's timers while the loop, or a thread beside it, computes.
 
 ``python -m tests.benchmarks.loop_lag [--seconds 10] [--quick] [--json FILE]``
 
-A coroutine sleeps a millisecond at a time and notes how much later than due it goes on, as any other coroutine of the
-program would: when its timer has fired it waits for one more turn of the loop.  Meanwhile one of these loads runs:
+A coroutine sleeps a millisecond at a time and notes how much later than due it continues, as any other coroutine of the
+program would: when its timer has fired it waits for one more iteration of the loop.  Meanwhile one of these loads runs:
 
 - *idle*: none.
 - *tiny*: chains of 200 additions of 64 numbers, each chain awaited.
@@ -11,11 +11,11 @@ program would: when its timer has fired it waits for one more turn of the loop. 
 - *mix*: five such chains one after the other, and one product, at the same time.
 
 Each load is run by vmflow on the loop, by torch and by numpy in `asyncio.to_thread` (one call per chain or product),
-and by torch right in the coroutine, which shows what happens if nothing is done about it.  For throughput the same
-vmflow calls are also made by a script without any loop; the loss on the loop includes what the heartbeat itself takes.
+and by torch directly in the coroutine, which blocks the loop.  To compare throughput, a script without any loop makes
+the same vmflow calls; the loss on the loop includes the time of the coroutine that sleeps.
 
-*vmflow, device* issues the same ops to a CUDA device of which only the time is simulated, see `clocked_device`: the
-host launches them and hears of their ends, and the device takes nothing of the host's processor.
+*vmflow, device* issues the same ops to a CUDA device whose time alone is simulated, see `clocked_device`: the host
+launches the ops and polls their ends, and the device takes no time of the host's processor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.benchmarks.contenders import restart_with_one_thread, torch_if_instal
 from tests.benchmarks.tables import Table, conditions
 from tests.cuda.emulated import driven
 
-# Once through the load, on a loop.
+# A function whose awaitable runs a load once on an event loop.
 Round = Callable[[], Awaitable[object]]
 
 LOADS = ("tiny", "products", "mix")
@@ -49,33 +49,34 @@ BEAT_SECONDS = 0.001
 NUMBERS = 64
 CHAINS_PER_PRODUCT = 5
 
-# Ops that a coroutine issues before it lets the loop go on: a sixth of a millisecond, where issuing and running one
-# takes four microseconds.  A beat has to wait for two such breaths, one for its timer to be seen and one for its turn.
+# The number of ops that a coroutine issues before it yields to the loop: a sixth of a millisecond, if issuing and
+# running an op takes four microseconds.  A beat has to wait for two such batches: until the loop sees its timer, and
+# until its coroutine runs.
 BREATH = 40
-# The same for a device, where launching an op and hearing of its end takes ten times as long.
+# The number of ops before a yield for the device, where launching an op and polling its end takes ten times as long.
 DEVICE_BREATH = 4
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work there is in one go.
+    """The sizes of the loads.
 
     Attributes:
-        chain: ops in a chain.
-        side: of the matrices.
+        chain: the number of ops in a chain.
+        side: the number of rows and columns of the matrices.
     """
 
     chain: int = 200
     side: int = 1024
 
     def ops(self, load: str) -> int:
-        """How many ops going once through `load` takes."""
+        """The number of ops in one run of the load `load`."""
         return {"tiny": self.chain, "products": 1, "mix": CHAINS_PER_PRODUCT * self.chain + 1}[load]
 
 
 @dataclass(frozen=True)
 class Work:
-    """The two kinds of work as plain calls, which return when it is done."""
+    """The two kinds of work, a chain and a product, as plain calls that return when the work is done."""
 
     chain: Callable[[], Any]
     product: Callable[[], Any]
@@ -83,12 +84,12 @@ class Work:
 
 @dataclass
 class Observation:
-    """What was seen of one contender under one load.
+    """The measurements of one contender under one load.
 
     Attributes:
-        late: seconds by which each beat came too late.
-        rounds: how often the load was gone through.
-        seconds: how long that took.
+        late: the seconds by which each beat came too late.
+        rounds: how often the load was run.
+        seconds: the time that these runs took.
     """
 
     late: list[float] = field(default_factory=list)
@@ -100,7 +101,7 @@ class Observation:
 
 
 def array_work(ones: Callable[..., Any], sizes: Sizes) -> Work:
-    """By a library whose calls return when the work is done."""
+    """Make the work by a library whose calls return when the work is done; `ones` is its function of that name."""
     one, matrix = ones(NUMBERS), ones((sizes.side, sizes.side))
 
     def chain() -> Any:
@@ -113,7 +114,7 @@ def array_work(ones: Callable[..., Any], sizes: Sizes) -> Work:
 
 
 def vmflow_work(sizes: Sizes) -> Work:
-    """By vmflow in a script, which waits by reading the values."""
+    """Make the work by vmflow in a script, which waits for results by reading them."""
     work = array_work(flow.ones, sizes)
     return Work(lambda: work.chain().numpy(), lambda: work.product().numpy())
 
@@ -122,9 +123,9 @@ def vmflow_work(sizes: Sizes) -> Work:
 
 
 def vmflow_rounds(sizes: Sizes, device: str = "cpu", breath: int = BREATH) -> dict[str, Round]:
-    """Issue from the coroutine and await the results."""
+    """Make the loads by vmflow: a coroutine issues ops, yields after every `breath` of them, and awaits the results."""
     one, matrix = flow.ones(NUMBERS, device=device), flow.ones((sizes.side, sizes.side), device=device)
-    # A coroutine that issues without awaiting is a coroutine that computes: it has to let others go on by itself.
+    # Issuing ops takes time on the loop, so that a coroutine must yield to others from time to time.
     breathe: Callable[[], Awaitable[None]] = getattr(flow, "checkpoint", partial(asyncio.sleep, 0))
 
     async def chain() -> None:
@@ -142,12 +143,12 @@ def vmflow_rounds(sizes: Sizes, device: str = "cpu", breath: int = BREATH) -> di
 
 
 def rounds_in_threads(work: Work) -> dict[str, Round]:
-    """One call on a thread for each chain or product."""
+    """Make the loads by one `asyncio.to_thread` call for each chain or product."""
     return _loads(partial(asyncio.to_thread, work.chain), partial(asyncio.to_thread, work.product))
 
 
 def rounds_in_coroutine(work: Work) -> dict[str, Round]:
-    """One call in the coroutine for each chain or product; in between the loop may go on."""
+    """Make the loads by one blocking call in the coroutine for each chain or product, and a yield after each call."""
 
     async def direct(call: Callable[[], object]) -> None:
         call()
@@ -168,7 +169,7 @@ def _loads(chain: Round, product: Round) -> dict[str, Round]:
 
 
 def plain_rounds(work: Work) -> dict[str, Callable[[], object]]:
-    """The loads without a loop."""
+    """Make the loads as plain functions, without an event loop."""
 
     def mix() -> None:
         for _ in range(CHAINS_PER_PRODUCT):
@@ -182,18 +183,18 @@ def plain_rounds(work: Work) -> dict[str, Callable[[], object]]:
 
 
 async def watch(once: Round, seconds: float, seen: Observation) -> None:
-    """Go through a load again and again, and note how late the beats of the loop come."""
+    """Run a load again and again for `seconds`, and note in `seen` how late a sleeping coroutine's beats come."""
     loop = asyncio.get_running_loop()
     over = False
 
     async def beat() -> None:
         while not over:
             due = loop.time() + BEAT_SECONDS
-            # How late the loop is for a timer is what is measured.
+            # The lateness of this sleep is measured.
             await asyncio.sleep(BEAT_SECONDS)
             seen.late.append(loop.time() - due)
 
-    await once()  # the first time through fills caches
+    await once()  # the first run fills caches, and is not counted
     heart = asyncio.create_task(beat())
     await asyncio.sleep(0)
     begin = time.perf_counter()
@@ -209,7 +210,7 @@ async def watch(once: Round, seconds: float, seen: Observation) -> None:
 
 
 def watch_plain(once: Callable[[], object], seconds: float, seen: Observation) -> None:
-    """Go through a load again and again without a loop."""
+    """Run a load again and again for `seconds` without an event loop, and count the runs in `seen`."""
     once()
     begin = time.perf_counter()
     elapsed = 0.0
@@ -221,7 +222,10 @@ def watch_plain(once: Callable[[], object], seconds: float, seen: Observation) -
 
 
 def run(seconds: float, turns: int, torch: Any, sizes: Sizes) -> Table:
-    """Observe every load, everybody for `seconds` in `turns` turns, since a shared machine is slow in phases."""
+    """Measure every contender under every load for `seconds`.
+
+    Each contender's time is divided into `turns` turns, since a shared machine is slow in phases.
+    """
     with driven([ClockedDriver()], "loop lag"):
         return _run(seconds, turns, torch, sizes)
 
@@ -230,7 +234,7 @@ def _run(seconds: float, turns: int, torch: Any, sizes: Sizes) -> Table:
     table = Table("load, contender", ["beats", "p50 ms", "p90 ms", "p99 ms", "ops/s", "loss %"], width=32)
     table.print_head()
     idle = Observation()
-    # Nothing but time is to pass, while the beats are noted.
+    # The idle load only sleeps while the beats are noted.
     asyncio.run(watch(partial(asyncio.sleep, seconds / 20), seconds, idle))
     _report(table, "idle", idle)
     by_numpy = array_work(partial(np.ones, dtype=np.float32), sizes)
@@ -267,7 +271,7 @@ def _report(table: Table, name: str, seen: Observation, speed: float | None = No
 def main() -> None:
     """Print the table."""
     os.environ["VMFLOW_CUDA"] = "emulated"
-    restart_with_one_thread()  # more would take the loop its core
+    restart_with_one_thread()  # more threads would take the core that the loop needs
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.loop_lag", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each contender runs each load")
     parser.add_argument("--quick", action="store_true", help="0.7 seconds each, instead")

@@ -1,7 +1,7 @@
 """Time several contenders in one run and compare them.
 
-A shared machine is slow in phases.  So the contenders take turns within each round, and what is compared is the median
-of each over the rounds; a ratio of two medians from one run means more than any number of microseconds.
+A shared machine is slow in phases.  So the contenders take turns within each round, and their medians over the rounds
+are compared; a ratio of two medians from one run means more than any number of microseconds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, Final
 
 import vmflow as flow
 
-# The contenders that are vmflow, in its two ways.
+# The names of the two contenders that are vmflow: eager ops, and a graph.
 EAGER: Final = "vmflow"
 GRAPH: Final = "graph"
 
-# However long they take.
+# The number of rounds that a case gets however long they take.
 FEWEST_ROUNDS: Final = 3
 
-# In seconds: between two looks at whether anybody computes, for how long that may be so, and how long a contender works
-# before it is timed.
+# Seconds between two checks whether threads of this process still compute, seconds after which that is an error, and
+# seconds for which a contender works before it is timed; see `_have_to_itself`.
 _LOOK: Final = 0.01
 _PATIENCE: Final = 10.0
 _WARM: Final = 0.1
@@ -33,13 +33,13 @@ _WARM: Final = 0.1
 
 @dataclass(frozen=True)
 class Bar:
-    """What is wanted of one figure of a row.
+    """An upper limit for one figure of a row: a contender's time, or its ratio to another contender's.
 
     Attributes:
-        most: the largest that is good enough.
-        of: the contender that it is wanted of.
-        to: whose share it is; None if it is in the row's own unit.
-        compiled: True if it only holds where the core is compiled, False if only where it is not.
+        most: the largest figure that is good enough.
+        of: the contender whose figure is limited.
+        to: the contender that the figure is relative to; None for a figure in the row's own unit.
+        compiled: True if the limit holds only with a compiled core, False if only without one, None for both.
     """
 
     most: float
@@ -50,15 +50,15 @@ class Bar:
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table.
+    """One row of the table: the same work by several contenders.
 
     Attributes:
-        name: of the row.
+        name: the name of the row.
         contenders: by name, a function that does the work `repeat` times.
         repeat: how many units of work one call does; figures are given per unit.
-        before, after: done around vmflow's work, untimed.
-        bars: what is wanted.
-        unit: of the figures; where it is not "us", they are what the contenders return.
+        before, after: called before and after vmflow's work, untimed.
+        bars: the limits that figures have to meet.
+        unit: of the figures; with another unit than "us", the figures are the values that the contenders return.
     """
 
     name: str
@@ -72,25 +72,25 @@ class Case:
 
 @dataclass
 class Result:
-    """Microseconds (or what the case's unit says) per unit of work, the median of the rounds, by contender."""
+    """A case's figures by contender: medians over the rounds, in microseconds (or the case's unit) per unit of work."""
 
     name: str
     microseconds: dict[str, float] = field(default_factory=dict)
 
     def ratio(self, to: str, of: str = EAGER) -> float | None:
-        """vmflow's time, or that of another contender, divided by another's; smaller is better."""
+        """The figure of contender `of`, by default vmflow's, divided by that of `to`; None if one was not measured."""
         both = of in self.microseconds and to in self.microseconds
         return self.microseconds[of] / self.microseconds[to] if both else None
 
     def figure(self, bar: Bar) -> float | None:
-        """What is to be held against the bar; None if it was not measured."""
+        """The figure or ratio that `bar` limits; None if it was not measured."""
         return self.microseconds.get(bar.of) if bar.to is None else self.ratio(bar.to, bar.of)
 
 
 def processor_seconds() -> float:
-    """Processor time, of all threads and of children that have ended.
+    """The processor time of all threads of this process, and of its children that have ended.
 
-    Others on the same machine do not count here; what two threads do at the same time counts twice.
+    Other programs on the machine do not count; two threads that compute at the same time count twice.
     """
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
@@ -103,19 +103,19 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     alone: bool = False,
 ) -> Result:
-    """Run every contender `rounds` times, taking turns.
+    """Run every contender of a case `rounds` times, taking turns, and return the medians.
 
     Args:
-        case: what to run.
-        rounds: how often.
-        seconds: after which no new round begins, once there have been a few.
-        clock: what tells the seconds that a contender has taken.
-        alone: whether each is to have the cores for itself, see `_have_to_itself`; where libraries have threads.
+        case: the contenders.
+        rounds: how often each contender is timed.
+        seconds: after this time no new round begins, once there have been `FEWEST_ROUNDS`.
+        clock: the clock by which a contender is timed, in seconds.
+        alone: whether to wait until other threads are idle, see `_have_to_itself`; needed if libraries have threads.
     """
     figures: dict[str, list[float]] = {name: [] for name in case.contenders}
     for name, work in case.contenders.items():  # the first run fills caches
         _one(case, name, work, clock)
-    # As in a process that finds on disk what the first run has had compiled.
+    # Wait for the kernels that the first run had compiled, as if this process had found them in the cache.
     flow.backends.codegen.wait()
     begin = time.perf_counter()
     for turn in range(rounds):
@@ -130,10 +130,10 @@ def measure(
 
 
 def _have_to_itself(case: Case, name: str, work: Callable[[], Any]) -> None:
-    """Let a contender find the cores as it would in a process of its own that has worked for a while.
+    """Wait until other libraries' threads are idle, and warm the contender up, as if it had a process of its own.
 
-    Threads that a library leaves waiting for more work keep a core for up to a tenth of a second; and threads that are
-    woken then may lie on their waker's core for as long.
+    Threads of a library that spin for more work keep a core busy for up to a tenth of a second; and threads that are
+    woken meanwhile may share their waker's core for as long.
     """
     patience = time.perf_counter() + _PATIENCE
     while True:
@@ -152,7 +152,7 @@ def _have_to_itself(case: Case, name: str, work: Callable[[], Any]) -> None:
 
 
 def _one(case: Case, name: str, work: Callable[[], Any], clock: Callable[[], float]) -> float:
-    """One figure of one contender."""
+    """Run a contender once, and return its figure per unit of work."""
     ours = name in (EAGER, GRAPH)
     if case.before is not None and ours:
         case.before()

@@ -1,4 +1,4 @@
-"""The models and programs that several benchmarks run, for whatever library has PyTorch's names."""
+"""The models and programs that several benchmarks run, by any library with PyTorch's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MLP_MOMENTUM: Final = 0.9
 
 
 def repeated(work: Callable[[], object], count: int, finish: Callable[[], object] | None = None) -> Callable[[], None]:
-    """So many times; with what has to be done before all of it is."""
+    """Make a function that calls `work` `count` times, and then `finish`, which waits for unfinished work."""
 
     def run() -> None:
         for _ in range(count):
@@ -30,7 +30,7 @@ def repeated(work: Callable[[], object], count: int, finish: Callable[[], object
 
 
 def elementwise_chain(x: Any, y: Any) -> Any:
-    """Eight ops of arithmetic; `x` and `y` of whatever library."""
+    """Compute eight elementwise ops of arithmetic on `x` and `y`, arrays of any library."""
     t = (x + y) * 1.5 - y
     return ((t * x + 0.5) * y - x) * 0.25
 
@@ -39,7 +39,7 @@ def elementwise_chain(x: Any, y: Any) -> Any:
 
 
 def mlp(library: Any) -> Any:
-    """A classifier of small images by dense layers."""
+    """Make a classifier of small images with dense layers, of the sizes `MLP_SIZES`."""
     layers: list[Any] = []
     for given, made in pairwise(MLP_SIZES):
         layers += [library.nn.Linear(given, made), library.nn.ReLU()]
@@ -47,7 +47,7 @@ def mlp(library: Any) -> Any:
 
 
 def digits_network(library: Any) -> Any:
-    """The network of the digits example, for images of 8 x 8."""
+    """Make the convolutional network of the digits example, for images of 8 x 8 pixels."""
     layers = library.nn
     return layers.Sequential(
         layers.Conv2d(1, 16, 3, padding=1),
@@ -65,7 +65,7 @@ def digits_network(library: Any) -> Any:
 
 
 def lenet(library: Any) -> Any:
-    """LeCun's network with ReLU and maxima, for images of 28 x 28."""
+    """Make LeNet with ReLU and max pooling, for images of 28 x 28 pixels."""
     layers = library.nn
     return layers.Sequential(
         layers.Conv2d(1, 6, 5, padding=2),
@@ -84,10 +84,10 @@ def lenet(library: Any) -> Any:
 
 
 def gpt_blocks(library: Any, depth: int, width: int, heads: int) -> Any:
-    """The blocks of a GPT: causal attention and a perceptron, each normalised before and added to what came in."""
+    """Make a GPT's blocks: causal attention and a perceptron, each with a layer norm and a residual connection."""
     layers, functional = library.nn, library.nn.functional
 
-    class Block(layers.Module):  # type: ignore[misc, name-defined]  # whichever library's
+    class Block(layers.Module):  # type: ignore[misc, name-defined]  # mypy does not know the library
         def __init__(self) -> None:
             super().__init__()
             self.first_norm, self.second_norm = layers.LayerNorm(width), layers.LayerNorm(width)
@@ -114,7 +114,7 @@ def gpt_blocks(library: Any, depth: int, width: int, heads: int) -> Any:
 
 
 class AddOne(nn.Graph):
-    """One op."""
+    """A graph of one op: ``x + 1``."""
 
     def build(self, x: flow.Tensor) -> flow.Tensor:
         return x + 1
@@ -150,7 +150,7 @@ class Training(nn.Graph):
 def eager_training(
     model: Any, optimizer: Any, loss_of: Callable[[Any, Any], Any], x: Any, target: Any
 ) -> Callable[[], Any]:
-    """A training step as a loop would take it; what it returns is the loss."""
+    """Make a function that runs an eager training step and returns the loss."""
 
     def step() -> Any:
         optimizer.zero_grad()
@@ -163,15 +163,15 @@ def eager_training(
 
 
 def finish() -> None:
-    """Wait for all that vmflow was given to do; with what an optimizer does behind the loss."""
+    """Wait for all issued ops of vmflow, also for those that follow the loss, such as the optimizer's."""
     default_machine().drain()
 
 
-# The dense classifier for those without layers and optimizers of their own
+# The dense classifier written by hand for libraries without layers and optimizers
 
 
 def mlp_parameters() -> list[np.ndarray[Any, Any]]:
-    """Weights (of inputs by outputs) and biases in turn."""
+    """Draw the classifier's parameters: for each layer a weight of shape (inputs, outputs) and a bias."""
     random = np.random.default_rng(0)
     found: list[np.ndarray[Any, Any]] = []
     for given, made in pairwise(MLP_SIZES):
@@ -181,7 +181,7 @@ def mlp_parameters() -> list[np.ndarray[Any, Any]]:
 
 
 def numpy_mlp_step(x: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], float]:
-    """A training step, written out."""
+    """Make a function that runs numpy's training step of the dense classifier, gradients written out by hand."""
     parameters = mlp_parameters()
     velocities = [np.zeros_like(value) for value in parameters]
     rows = np.arange(len(x))
@@ -212,7 +212,7 @@ def numpy_mlp_step(x: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Cal
 
 
 def numpy_mlp_products(batch: int) -> Callable[[], None]:
-    """A training step's matrix products and nothing else, into arrays that are there: what BLAS leaves to be won."""
+    """Make a function that computes only a training step's matrix products, into existing arrays: a lower bound."""
     products: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     random = np.random.default_rng(0)
 
@@ -237,7 +237,7 @@ def numpy_mlp_products(batch: int) -> Callable[[], None]:
 
 
 def jax_mlp_step(jax: Any, x: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], Any]:
-    """A training step, compiled as a whole."""
+    """Make a function that runs jax's training step of the dense classifier, compiled as a whole."""
     array = jax.numpy
     images, labels = array.asarray(x), array.asarray(target)
 

@@ -1,10 +1,10 @@
-"""Where each microsecond of a tiny eager op goes: its parts, each by itself, for both ways that an op may take.
+"""The microseconds of a tiny eager op by parts, each timed alone, for both ways in which an op may run.
 
 ``python -m tests.benchmarks.op_profile [--rounds 200]``
 
-What a script issues with nothing before it runs at once; else, as on an event loop, it becomes an instruction that has
-its turn.  A part is called here from outside, which costs it a call that it does without within an op: so what is left
-of the whole is a little more than "the rest" says.
+An op that a script issues while no other op is pending runs immediately; otherwise, as on an event loop, it becomes an
+instruction that runs later.  Each part is timed with the call of a Python function, which it does not need inside an
+op: so the true rest of the whole is a little more than "the rest" says.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vmflow.instructions.op_call import op_call
 from vmflow.ops.table import OPS
 from vmflow.vm.virtual_machine import VirtualMachine, default_machine
 
-# Floats in an array, and calls that are timed together.
+# The number of floats in an array, and the number of calls that are timed together.
 TINY: Final = 10
 TOGETHER: Final = 500
 
@@ -40,7 +40,7 @@ Parts = dict[str, Callable[[], object]]
 
 
 def parts_at_once() -> tuple[Callable[[], object], Parts]:
-    """An op that runs as it is issued, and what it consists of."""
+    """Make a call of an op that runs as it is issued, and calls of its parts by name."""
     tensor, machine, op = flow.ones(TINY), default_machine(), OPS["add"]
     pair = (tensor._blob, tensor._blob)
     meta, array = tensor._blob.meta, np.ones(TINY, np.float32)
@@ -60,7 +60,10 @@ def parts_at_once() -> tuple[Callable[[], object], Parts]:
 
 
 def parts_by_turn(machine: VirtualMachine) -> tuple[Callable[[], object], Parts]:
-    """An op that becomes an instruction, and what issuing it consists of; `machine` must not run it."""
+    """Make a call of an op that becomes an instruction, and calls of the parts of issuing it.
+
+    `machine` must not run the instruction, so that issuing is timed alone.
+    """
     tensor, op = flow.ones(TINY), OPS["add"]
     blob = tensor._blob
     stream = machine.stream(blob.meta.device)
@@ -75,12 +78,12 @@ def parts_by_turn(machine: VirtualMachine) -> tuple[Callable[[], object], Parts]
 
 
 def timed(work: Callable[[], object], rounds: int, after: Callable[[], object] | None = None) -> float:
-    """Microseconds of processor time per call, the median of the rounds, without what an empty function takes.
+    """The microseconds of processor time per call, the median over the rounds, minus the time of an empty function.
 
     Args:
-        work: to be called.
+        work: the function to time.
         rounds: how often to measure.
-        after: done after each round, untimed.
+        after: called after each round, untimed.
     """
 
     def once(function: Callable[[], object]) -> float:
@@ -93,7 +96,7 @@ def timed(work: Callable[[], object], rounds: int, after: Callable[[], object] |
 
 
 def processor_time(work: Callable[[], object]) -> float:
-    """Microseconds of this thread for each of the calls that are timed together."""
+    """The microseconds of this thread's processor time per call, where `work` makes `TOGETHER` calls."""
     begin = time.thread_time()
     work()
     return (time.thread_time() - begin) / TOGETHER * 1e6
@@ -110,7 +113,7 @@ def _nothing() -> None:
 
 @contextmanager
 def issuing_to(machine: VirtualMachine) -> Iterator[None]:
-    """What is issued here goes to this machine."""
+    """A context manager in which ops are issued to `machine`."""
     before = MODE.get()
     MODE.set(before.replace(machine=machine))
     try:
@@ -120,7 +123,7 @@ def issuing_to(machine: VirtualMachine) -> Iterator[None]:
 
 
 def show(title: str, whole: float, parts: dict[str, float]) -> None:
-    """Print the parts, and what is left of the whole."""
+    """Print the time of the whole op, of its parts, and the rest that the parts do not explain."""
     print(f"{title:60}{whole:8.2f} us")
     for name, taken in parts.items():
         print(f"  {name:58}{taken:8.2f}")

@@ -1,6 +1,6 @@
 """The op table as ratios to torch: ``python -m tests.benchmarks.ops [--sizes 64,512,2048] [--only add,exp] [--quick]``.
 
-Each op runs on square float32 matrices of these sizes, as often as takes about five milliseconds, both libraries on one
+Each op runs on square float32 matrices of these sizes, repeated for about five milliseconds, both libraries on one
 thread.  A ratio below one says that vmflow is faster.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-# Whoever has two threads would compare threads instead of kernels.
+# One thread for every library, so that kernels are compared and not threads.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
 
@@ -31,7 +31,8 @@ from vmflow.vm.virtual_machine import default_machine
 SIZES: Final = (64, 512, 2048)
 SECONDS: Final = 5e-3
 
-# library, its nn.functional, two matrices, positive values, a mask, indices of rows -> the result
+# A function that computes an op from the library, its nn.functional, two matrices, a matrix of positive values, a mask
+# and indices of rows.
 Op = Callable[[Any, Any, Any, Any, Any, Any, Any], Any]
 
 OPS: Final[dict[str, Op]] = {
@@ -85,7 +86,7 @@ OPS: Final[dict[str, Op]] = {
 
 
 def cases(torch: Any, size: int, names: list[str], seconds: float) -> Iterator[Case]:
-    """A case for each op at this size, of about so many seconds; of one call for 0."""
+    """Generate a case for each op at this size, repeated for about `seconds`; called once if `seconds` is 0."""
     random = np.random.default_rng(0)
     arrays: list[Any] = [random.standard_normal((size, size)).astype(np.float32) for _ in range(2)]
     arrays += [np.abs(arrays[0]) + 0.1, arrays[1] > 0, random.integers(0, size, size)]

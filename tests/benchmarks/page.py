@@ -15,7 +15,7 @@ END: Final = "<!-- end: written by python -m tests.benchmarks --page -->"
 
 
 def split_page(path: Path) -> tuple[str, str]:
-    """The texts before and behind the marked part of a page, with the marks.
+    """Read a page; return the texts before and after its marked part, each with its mark.
 
     Raises:
         ValueError: if the page does not have both marks once, in order.
@@ -32,8 +32,8 @@ def write_page(path: Path, runs: Sequence[Mapping[str, Any]], command: str) -> N
 
     Args:
         path: of the page.
-        runs: the conditions and rows of each number of threads, as in the file that ``--json`` writes.
-        command: the command that has measured them.
+        runs: the conditions and rows for each number of threads, as in the file that ``--json`` writes.
+        command: the command by which the rows were measured.
 
     Raises:
         ValueError: if the page lacks a mark.
@@ -43,7 +43,7 @@ def write_page(path: Path, runs: Sequence[Mapping[str, Any]], command: str) -> N
 
 
 def _generated(runs: Sequence[Mapping[str, Any]], command: str) -> str:
-    """The command, and for each run its conditions and its table."""
+    """The Markdown for the marked part: the command, and for each run its conditions and its table."""
     lines = [f"Command: `{command}`", ""]
     for run in runs:
         lines += [f"- {topic}: {text}" for topic, text in run["conditions"].items()] + [""]
@@ -52,7 +52,7 @@ def _generated(runs: Sequence[Mapping[str, Any]], command: str) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The lines of a table: vmflow's time in each row, and its ratio to the time of each contender."""
+    """The lines of a Markdown table: vmflow's time in each row, and its ratio to each other contender's time."""
     present = {name for row in rows for name in row["figures"]} - {EAGER, GRAPH}
     columns = [*[name for name in LIBRARIES if name in present], *sorted(present - set(LIBRARIES))]
     lines = [_line(["row", "vmflow", *[f"/ {name}" for name in columns]]), _line(["---"] * (2 + len(columns)))]

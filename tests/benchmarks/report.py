@@ -1,4 +1,4 @@
-"""`Report` prints rows beside their bars, and keeps them for a file."""
+"""`Report` prints a benchmark's rows and whether they meet their bars, and keeps the rows for a JSON file."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _WIDTH: Final = 42
 
 
 class Report:
-    """A table of figures, ratios, and the bars that they have to meet.
+    """A table of figures, ratios, and the bars (upper limits) that they have to meet.
 
     Args:
-        others: the contenders that get columns.
+        others: the other libraries, which get columns.
         compiled: whether the core is compiled, on which some bars depend.
         judged: whether figures are compared with their bars.
 
     Attributes:
-        rows: the measured rows, for a file.
+        rows: the measured rows, for the JSON file.
     """
 
     def __init__(self, others: Sequence[str], compiled: bool, judged: bool = True) -> None:
@@ -34,7 +34,7 @@ class Report:
         print(f"{'':{_WIDTH}}" + "".join([f"{name:>11}" for name in names]) + "  wanted", flush=True)
 
     def add(self, case: Case, result: Result) -> None:
-        """Print a line for each of vmflow's ways (eager, graph), and keep the rows."""
+        """Print a line for vmflow's eager time and a line for its graph's time, if measured, and keep the rows."""
         ways = [entry for entry in (EAGER, GRAPH) if entry in result.microseconds]
         for way in ways:
             verdicts = {_wanted(bar, case.unit): _met(bar, result) for bar in self._bars(case, way)}
@@ -69,7 +69,7 @@ class Report:
         print(f"{name:{_WIDTH}}" + "".join([f"{cell:>11}" for cell in cells]) + "  " + " ".join(remarks), flush=True)
 
     def print_summary(self) -> None:
-        """Print how many bars are met, and which are not."""
+        """Print how many bars are met, and list those that are not."""
         verdicts = {(row["name"], wanted): met for row in self.rows for wanted, met in row["wanted"].items()}
         if not verdicts:
             return
@@ -99,7 +99,7 @@ def _met(bar: Bar, result: Result) -> bool | None:
 
 
 def format_figure(value: float, unit: str) -> str:
-    """A figure with its unit; microseconds from 10,000 on in milliseconds."""
+    """Format a figure with its unit; 10,000 microseconds and more are given in milliseconds."""
     if unit != "us":
         return f"{value:,.1f} {unit}"
     if value >= 1e4:
@@ -108,5 +108,5 @@ def format_figure(value: float, unit: str) -> str:
 
 
 def format_ratio(value: float) -> str:
-    """A ratio with two digits behind the point, or three where it is small."""
+    """Format a ratio with two decimals, or with three if it is below 0.1."""
     return f"{value:.3f}" if value < 0.1 else f"{value:.2f}"

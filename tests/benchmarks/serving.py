@@ -1,14 +1,15 @@
-"""A multilayer perceptron behind HTTP, by vmflow and by torch in the ways it is usually done.
+"""Serve a multilayer perceptron over HTTP, by vmflow and by torch in the usual ways, and measure the servers.
 
 ``python -m tests.benchmarks.serving [--only NAME...] [--seconds 5] [--clients 32]``
 
-Each way is a server process of its own (uvicorn, one plain ASGI function, the same for all but for how a request is
-computed), and the clients are another process.  For each: requests a second by 32 clients at a time, the latency of one
-alone, and how long an answer takes that needs no model, while nothing else happens and while the 32 clients do.  Who
-asks for that is a third process: in that of the clients, it would wait for them and not for the server.
+Each way is a server process of its own (uvicorn with a plain ASGI function, which differs only in how it computes a
+request), and the clients are another process.  For each server: requests per second by 32 clients at a time, the
+latency of a single client, and the latency of an answer that needs no model, while the server is idle and while the 32
+clients ask.  A third process asks for the latter: in the clients' process, it would wait for them and not for the
+server.
 
-At the end, a session is compared with its graph, and with torch in the handler, by one client that asks two of them in
-turns: two runs of one way, one after the other, differ by more than these do.
+At the end, a session is compared with its graph, and with torch in the handler, by one client that asks two servers in
+turns: two separate runs of the same server differ by more than these servers do.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from tests.benchmarks.contenders import restart_with_one_thread
 SIZES: Final = (784, 512, 512, 10)
 MOST: Final = 32
 
-# How many requests a way is asked before the other has its turn.
+# The number of requests that one server is asked before the other server's turn.
 _OF_A_TURN: Final = 50
 
 _THIS: Final = [sys.executable, "-m", "tests.benchmarks.serving"]
 
-# inputs of one request -> scores
+# A coroutine function that computes the scores of one request's inputs.
 Predict = Callable[[np.ndarray[Any, Any]], Awaitable[np.ndarray[Any, Any]]]
 
 
@@ -47,7 +48,7 @@ Predict = Callable[[np.ndarray[Any, Any]], Awaitable[np.ndarray[Any, Any]]]
 
 
 async def by_session() -> Predict:
-    """vmflow: a session."""
+    """Predict by a vmflow session, which batches requests."""
     from vmflow import nn, serving
 
     session = serving.InferenceSession(_mlp(nn), inputs=serving.TensorSpec((SIZES[0],)), max_batch=MOST)
@@ -56,7 +57,7 @@ async def by_session() -> Predict:
 
 
 async def by_graph() -> Predict:
-    """vmflow: a graph for each request, and no batches."""
+    """Predict by a call of a vmflow graph for each request, without batches."""
     import vmflow as flow
     from vmflow import nn
 
@@ -83,7 +84,7 @@ async def by_graph() -> Predict:
 
 
 async def torch_in_the_handler() -> Predict:
-    """torch, called where the request is handled."""
+    """Predict by torch, called directly in the request's handler, which blocks the event loop."""
     forward = _torch_forward()
 
     async def predict(inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -94,7 +95,7 @@ async def torch_in_the_handler() -> Predict:
 
 
 async def torch_in_threads() -> Predict:
-    """torch, by `asyncio.to_thread`."""
+    """Predict by torch in `asyncio.to_thread`, a call for each request."""
     forward = _torch_forward()
 
     async def predict(inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -105,7 +106,7 @@ async def torch_in_threads() -> Predict:
 
 
 async def torch_with_batches() -> Predict:
-    """torch, by a batcher as one writes it by hand: a queue, and a task that takes all there is to a thread."""
+    """Predict by torch with a simple batcher: a queue, and a task that computes all waiting requests in a thread."""
     forward = _torch_forward()
     queue: asyncio.Queue[tuple[np.ndarray[Any, Any], asyncio.Future[Any]]] = asyncio.Queue()
 
@@ -131,7 +132,10 @@ async def torch_with_batches() -> Predict:
 
 
 async def torch_with_batches_here() -> Predict:
-    """The same without a thread: the task computes what there is itself, a turn of the loop after the first came."""
+    """Predict by torch with a batcher on the event loop itself.
+
+    All requests that wait are computed one iteration of the loop after the first of them has come.
+    """
     forward = _torch_forward()
     waiting: list[tuple[np.ndarray[Any, Any], asyncio.Future[Any]]] = []
 
@@ -156,7 +160,7 @@ async def torch_with_batches_here() -> Predict:
 
 
 def _mlp(nn: Any) -> Any:
-    """The model of this library's, vmflow's or torch's `nn`."""
+    """Make the perceptron by vmflow's or torch's `nn`."""
     layers: list[Any] = []
     for columns, rows in pairwise(SIZES):
         layers += [nn.Linear(columns, rows), nn.ReLU()]
@@ -188,7 +192,7 @@ WAYS: Final[dict[str, Callable[[], Awaitable[Predict]]]] = {
 
 
 async def serve(way: str, listening: socket.socket) -> None:
-    """Answer POST /predict (float32 bytes, to JSON) and GET /health on a socket that listens."""
+    """Serve POST /predict (float32 bytes in, JSON out) and GET /health on a listening socket, predicting by `way`."""
     import uvicorn
 
     predict = await WAYS[way]()
@@ -216,7 +220,7 @@ async def serve(way: str, listening: socket.socket) -> None:
 
 
 class Client:
-    """One connection that is kept, and one request at a time on it."""
+    """A client with one persistent connection, on which it sends one request at a time."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -230,7 +234,7 @@ class Client:
         await self.writer.wait_closed()
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """The body of the answer."""
+        """Send a request and return the body of the answer; an error unless its status is 200."""
         head = f"{method} {path} HTTP/1.1\r\nhost: here\r\ncontent-length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
         answer = await self.reader.readuntil(b"\r\n\r\n")
@@ -245,7 +249,7 @@ def _sample() -> bytes:
 
 
 async def latencies(port: int, method: str, path: str, body: bytes, seconds: float, pause: float = 0.0) -> list[float]:
-    """Of requests one after the other, in seconds."""
+    """Send requests one after the other for `seconds`; return the seconds that each answer took."""
     found = []
     end = time.perf_counter() + seconds
     async with Client(port) as client:
@@ -258,7 +262,7 @@ async def latencies(port: int, method: str, path: str, body: bytes, seconds: flo
 
 
 async def load(port: int, seconds: float, clients: int) -> dict[str, float]:
-    """What a server does: requests a second, and milliseconds."""
+    """Measure a server: requests per second by many clients, and latencies in milliseconds, idle and busy."""
     body = _sample()
     await latencies(port, "POST", "/predict", body, seconds / 10)
     one = await latencies(port, "POST", "/predict", body, seconds)
@@ -276,7 +280,7 @@ async def load(port: int, seconds: float, clients: int) -> dict[str, float]:
 
 
 async def _health(port: int, seconds: float) -> list[float]:
-    """Latencies of what needs no model, seen by a process of its own."""
+    """Measure the latencies of GET /health, which needs no model, in a process of its own."""
     command = [*_THIS, "--health", str(port), "--seconds", str(seconds)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     output, _ = await process.communicate()
@@ -289,7 +293,7 @@ def _percentile(values: list[float], percent: int) -> float:
 
 
 async def in_turns(ports: Sequence[int], seconds: float) -> list[list[float]]:
-    """For each round, what one request after the other takes of each server, in milliseconds; medians of a few."""
+    """Ask several servers in turns; return for each round the median milliseconds of a request to each server."""
     rounds: list[list[float]] = []
     body = _sample()
     end = time.perf_counter() + seconds
@@ -298,7 +302,7 @@ async def in_turns(ports: Sequence[int], seconds: float) -> list[list[float]]:
         while time.perf_counter() < end:
             found = [0.0] * len(ports)
             for place in range(len(ports)):
-                # Who is the first of a round was the last of the one before: each as often.
+                # The order rotates from round to round, so that each server is asked first equally often.
                 which = (place + len(rounds)) % len(ports)
                 times: list[float] = []
                 for _ in range(_OF_A_TURN):
@@ -315,11 +319,11 @@ async def in_turns(ports: Sequence[int], seconds: float) -> list[list[float]]:
 
 @contextlib.contextmanager
 def served(way: str) -> Iterator[int]:
-    """A server, as a process; where it listens."""
+    """Start a server process that predicts by `way`; yield its port, and terminate the process at the end."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port, handed = listening.getsockname()[1], listening.fileno()
         server = subprocess.Popen([*_THIS, "--serve", way, str(handed)], pass_fds=[handed])
-    # Which is the server's alone now: if that ends, the clients hear of it.
+    # The socket belongs to the server alone now: if the server ends, clients lose their connections.
     try:
         yield port
     finally:
@@ -328,14 +332,18 @@ def served(way: str) -> Iterator[int]:
 
 
 def measured(way: str, seconds: float, clients: int) -> dict[str, float]:
-    """See `load`."""
+    """Start a server, and measure it by `load` in a client process."""
     with served(way) as port:
         found: dict[str, float] = _asked("--load", port, "--seconds", seconds, "--clients", clients)
     return found
 
 
 def compared(way: str, other: str, seconds: float) -> tuple[float, float, float]:
-    """What one request at a time takes in each way, in milliseconds, and the ratio; medians of rounds in turns."""
+    """Compare two servers by one client that asks them in turns.
+
+    Returns:
+        The medians of a request's milliseconds by each server, and the median of the rounds' ratios.
+    """
     with served(way) as one, served(other) as two:
         rounds: list[list[float]] = _asked("--turns", one, two, "--seconds", seconds)
     first, second = [statistics.median(value) for value in zip(*rounds, strict=True)]
@@ -343,7 +351,7 @@ def compared(way: str, other: str, seconds: float) -> tuple[float, float, float]
 
 
 def _asked(*arguments: object) -> Any:
-    """What a process of this program prints, as JSON."""
+    """Run this program with other arguments; return the parsed JSON that it prints."""
     command = [*_THIS, *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

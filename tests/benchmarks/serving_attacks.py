@@ -1,21 +1,21 @@
-"""What slow, silent and many clients cost a server, and whether others are answered meanwhile.
+"""Attack a server by slow, silent and many clients, and measure whether honest clients are answered meanwhile.
 
 ``python -m tests.benchmarks.serving_attacks [--only NAME...] [--times 1]``
 
-Each attack has a server of its own, ``python -m vmflow serve`` or, for streams, the same server around an application
-that has some.  Meanwhile a program at another address asks ``GET /live`` all the time, each time over a new connection,
-and another one asks for predictions.
+Each attack has a server of its own, ``python -m vmflow serve`` or, for streams, the same server with an application
+that streams.  Meanwhile a client at another address asks ``GET /live`` again and again, each time over a new
+connection, and another client asks for predictions.
 
-- *silent*: sockets that say nothing, several times as many as the server has descriptors.
-- *dripping*: heads of requests that come byte by byte.
-- *bodies*: four hundred bodies of 4 MB of which the end does not come, of one client and of many.
-- *large*: a hundred JSON bodies of 1.5 MB at once, of which eight may wait, for two seconds.
-- *unread*: streams that nobody reads, more than there are places.
+- *silent*: sockets that send nothing, several times as many as the server may have file descriptors.
+- *dripping*: heads of requests that are sent byte by byte.
+- *bodies*: four hundred bodies of 4 MB that are never completed, from one client's address and from many.
+- *large*: a hundred JSON bodies of 1.5 MB at the same time, of which eight may wait, for two seconds.
+- *unread*: streams that nobody reads, more than the server has streams.
 
-Printed is, for each: the connections that the server has had and its descriptors, its memory before and at most, the
-worst time to an answer of ``/live`` and how many there were none of, what became of the requests by the server's own
-counts, how many of them it has lost, and how much it has printed.  The exit code is 1 if a request was lost, if
-``/live`` was not answered, or if an honest client got anything but an answer.
+For each attack this prints the most file descriptors, the memory before and at most, how often ``/live`` was asked and
+not answered and its worst latency, the outcomes of requests by the server's own counts, how many requests it has lost,
+and how many bytes it has printed.  The exit code is 1 if a request was lost, if ``/live`` was not answered, or if an
+honest client got no answer.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from tests.serving.attackers import (
 )
 from tests.serving.processes import Server, chunks, head, request, serving, until
 
-# Numbers of an input, so that a body may have a little more than 4 MB.
+# The count of numbers in an input, so large that the server allows a body of a little more than 4 MB.
 NUMBERS: Final = 160_000
 BODY: Final = 4_000_000
 MANY: Final = tuple([f"127.0.1.{place}" for place in range(1, 101)])
 
-# Of streams: how many run at a time, and for how many seconds one waits for who reads it.
+# The number of streams that run at a time, and the seconds that a stream waits for its reader.
 STREAMS: Final = 8
 WRITE_TIMEOUT: Final = 2.0
 
 
 def saved(folder: Path) -> Path:
-    """A graph of many numbers, in a folder."""
+    """Save a graph that sums `NUMBERS` numbers in a folder; return the graph's folder."""
     import vmflow as flow
     from vmflow import nn
 
@@ -80,7 +80,7 @@ def saved(folder: Path) -> Path:
 
 
 def serve_streams() -> None:
-    """Serve streams without end, on a port that is printed."""
+    """Serve endless streams, and print the port."""
     from vmflow import serving as vmflow_serving
     from vmflow.serving.connections import Limits, server
 
@@ -107,8 +107,8 @@ class Honest(Beside):
     """A client that asks for predictions, one after the other, until the block ends.
 
     Attributes:
-        statuses: how many answers of each; 0 where there was none.
-        worst: seconds to an answer.
+        statuses: the number of answers by status; status 0 counts requests without an answer.
+        worst: the most seconds that an answer took.
     """
 
     def __init__(self, server: Server, raw: bytes) -> None:
@@ -128,7 +128,7 @@ class Honest(Beside):
 
 
 def wide(numbers: int) -> bytes:
-    """A request of so many numbers, as an npy file, which takes no time to read."""
+    """Make a request whose body is an npy file of `numbers` numbers, which the server reads quickly."""
     import numpy as np
 
     from vmflow.serving.bodies import NPY
@@ -141,7 +141,10 @@ def wide(numbers: int) -> bytes:
 
 @contextmanager
 def measured(name: str, server: Server, raw: bytes, wrong: list[str]) -> Iterator[Callable[[str], None]]:
-    """Watch a server during an attack, and print what there was; a function for what is special to the attack."""
+    """Watch a server during an attack, which is the block; then print the measurements, and note failures in `wrong`.
+
+    It yields a function that adds a line to the printed text.
+    """
     before, notes = resident(server), list[str]()
     begin = time.perf_counter()
     with Watch(server) as watch, Honest(server, raw) as honest:
@@ -162,7 +165,7 @@ def measured(name: str, server: Server, raw: bytes, wrong: list[str]) -> Iterato
 
 
 def silent(folder: Path, logs: Path, wrong: list[str]) -> None:
-    """Many more sockets than descriptors."""
+    """Attack by many more silent sockets than the server may have file descriptors."""
     with (
         command(folder, logs, limit=256) as server,
         measured("silent", server, wide(NUMBERS), wrong) as note,
@@ -177,7 +180,7 @@ def silent(folder: Path, logs: Path, wrong: list[str]) -> None:
 
 
 def dripping(folder: Path, logs: Path, wrong: list[str]) -> None:
-    """A byte of a head now and then."""
+    """Attack by five hundred requests whose heads arrive one byte at a time."""
     with (
         command(folder, logs, "--header-timeout", "3") as server,
         measured("dripping", server, wide(NUMBERS), wrong) as note,
@@ -194,7 +197,7 @@ def dripping(folder: Path, logs: Path, wrong: list[str]) -> None:
 
 
 def bodies_of(name: str, sources: tuple[str, ...] | None) -> Callable[[Path, Path, list[str]], None]:
-    """Bodies whose end does not come, from some addresses."""
+    """Make an attack by four hundred request bodies that are never completed, from the addresses `sources`."""
 
     def attack(folder: Path, logs: Path, wrong: list[str]) -> None:
         with (
@@ -209,7 +212,7 @@ def bodies_of(name: str, sources: tuple[str, ...] | None) -> Callable[[Path, Pat
 
 
 def large(folder: Path, logs: Path, wrong: list[str]) -> None:
-    """Many bodies at once that take long to read."""
+    """Attack by a hundred JSON bodies at the same time, which take long to parse."""
     body = b'{"inputs": [' + b"0.1234567," * (NUMBERS - 1) + b"0.5]}"
     raw = request("POST", "/predict", body, "Connection: close")
     with (
@@ -225,7 +228,7 @@ def large(folder: Path, logs: Path, wrong: list[str]) -> None:
 
 
 def unread(folder: Path, logs: Path, wrong: list[str]) -> None:
-    """Streams that nobody reads, and one that somebody does."""
+    """Attack by a hundred streams that nobody reads, while an honest client reads one stream."""
     post = request("POST", "/predict", b'{"inputs": [1, 2, 3]}', "Connection: close")
     stream = request("POST", "/stream", b'{"inputs": [1, 2, 3]}')
     with serving(logs, ["-m", "tests.benchmarks.serving_attacks", "--serve-streams"], {}) as server:
@@ -258,7 +261,7 @@ ATTACKS: Final[dict[str, Callable[[Path, Path, list[str]], None]]] = {
 
 
 def main() -> int:
-    """Attack, and print what came of it."""
+    """Run the chosen attacks, print the measurements, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.serving_attacks", description=__doc__.splitlines()[0]
     )

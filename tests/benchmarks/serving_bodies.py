@@ -1,9 +1,10 @@
-"""How long a server does not answer others while it reads large bodies of JSON.
+"""The latency of a server's other answers while it parses large JSON bodies.
 
 ``python -m tests.benchmarks.serving_bodies [--numbers 150000] [--bodies 10] [--repeat 3]``
 
-A uvicorn process is asked ``GET /live`` every few milliseconds while clients post bodies: with all of them read on the
-event loop, and with the large ones read beside it, as `vmflow.serving.decoding` does; in turns.
+A uvicorn process is asked ``GET /live`` every few milliseconds while clients post bodies.  Two kinds of servers take
+turns: one parses all bodies on the event loop, the other parses large ones on a thread, as `vmflow.serving.decoding`
+does.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Final
 from tests.benchmarks.contenders import restart_with_one_thread
 from tests.serving.processes import request, serving, until
 
-# Bytes from which a body is read on a thread.
+# By kind of server, the size in bytes from which a body is parsed on a thread.
 WAYS: Final = {"on the loop": 1 << 60, "beside it": 1 << 16}
 
 POSTING: Final = (0, 1, 4)
 
 
 def serve(numbers: int, large: int) -> None:
-    """Serve sums of so many numbers, on a port that is printed."""
+    """Serve sums of `numbers` numbers, with bodies of `large` bytes and more parsed on a thread; print the port."""
     import uvicorn
 
     from vmflow import serving
@@ -45,7 +46,7 @@ def serve(numbers: int, large: int) -> None:
 
 
 async def asked(port: int, raw: bytes) -> float:
-    """Seconds until the answer is there, which is 200."""
+    """Send a raw request; return the seconds until the answer has come, whose status must be 200."""
     begin = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(raw)
@@ -59,7 +60,10 @@ async def asked(port: int, raw: bytes) -> float:
 
 
 async def probed(port: int, body: bytes, clients: int, bodies: int) -> list[float]:
-    """Seconds that answers to ``GET /live`` took while so many clients posted so many bodies each, or for a second."""
+    """The sorted seconds of answers to ``GET /live`` while `clients` clients post `bodies` bodies each.
+
+    Without clients, it asks for one second.
+    """
     found: list[float] = []
     live = request("GET", "/live", b"", "Connection: close")
 
@@ -80,7 +84,7 @@ async def probed(port: int, body: bytes, clients: int, bodies: int) -> list[floa
 
 
 def main() -> None:
-    """Measure, and print milliseconds."""
+    """Measure both kinds of servers, and print percentiles in milliseconds."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.serving_bodies", description=__doc__.splitlines()[0]
     )

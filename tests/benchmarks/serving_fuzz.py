@@ -1,10 +1,10 @@
-"""What a server makes of requests that make no sense: answers, within a time, and no mistakes of its own.
+"""Send a server random and malformed requests: it must answer each in time, and make no mistakes of its own.
 
 ``python -m tests.benchmarks.serving_fuzz [--bodies 100000] [--seed 0] [--described 0.1]``
 
-One uvicorn process serves sessions of one input, of several by name and of one large input; several connections send
-what `tests.serving.hostile` draws, and what schemathesis makes of the sessions' own descriptions.  Printed is what came
-back; the exit code is 1 if any of it must not be.
+One uvicorn process serves sessions with one input, with several inputs by name, and with one large input.  Several
+connections send requests that `tests.serving.hostile` draws, and requests that schemathesis makes from the sessions'
+OpenAPI descriptions.  The answers are counted and printed; the exit code is 1 if an answer is not allowed.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from tests.serving.fuzzing import GOOD, Tally, counts, described_requests, fired
 from tests.serving.hostile import Hostile
 from tests.serving.processes import Server, served, until
 
-# Requests that are drawn and sent at a time, and how many are sent before memory is looked at.
+# The number of requests in a round, and the number after which the server's memory is measured first.
 ROUND: Final = 1000
 WARM_UP: Final = 4000
-# MiB that it may grow by: it levels off four to five above that, however often the same is sent.
+# The MiB by which the server's memory may grow after that; it levels off at four to five MiB more.
 GROWTH: Final = 6.0
-# How many of each thousand are large.
+# The number of large requests among a thousand.
 LARGE: Final = 10
 
-# What uvicorn prints where the bytes behind a request, which it has handed on, turn out to be no HTTP.
+# The error that uvicorn logs if the bytes after a complete request are no HTTP, which is not the session's mistake.
 SERVERS_OWN: Final = "h11._util.LocalProtocolError"
 
 
 def resident(server: Server) -> float:
-    """MiB of memory."""
+    """The MiB of memory of the server's process."""
     text = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def requests_of(server: Server, number: int, count: int, described: int) -> list[Hostile]:
-    """One round of requests, always the same for the same number.
+    """Draw one round of requests, the same for the same `number`.
 
     Args:
-        server: whose descriptions are read.
-        number: of the round.
-        count: how many requests.
+        server: the server whose descriptions are read.
+        number: the seed of the round.
+        count: how many requests to draw.
         described: how many of them are made from descriptions.
     """
     large = count * LARGE // ROUND
@@ -63,13 +63,13 @@ def requests_of(server: Server, number: int, count: int, described: int) -> list
 
 
 def fuzz(server: Server, bodies: int, number: int, described: float) -> bool:
-    """Send so many, and print what came back; whether all of it may be.
+    """Send requests, print counts of the answers, and return whether all answers are allowed.
 
     Args:
-        server: that is ready.
-        bodies: how many.
+        server: a server that is ready.
+        bodies: how many requests to send.
         number: the seed.
-        described: the share made from descriptions.
+        described: the share of requests that are made from descriptions.
     """
     tally, before = Tally(), counts(server)
     warm, different, seconds = 0.0, set(), 0.0
@@ -101,11 +101,11 @@ def fuzz(server: Server, bodies: int, number: int, described: float) -> bool:
 
 
 def afterwards(server: Server, warm: float) -> list[str]:
-    """Print what has become of the server, and return what must not have.
+    """Check the server after all requests: a valid request, its memory and its log; return the problems as texts.
 
     Args:
-        server: behind all requests.
-        warm: MiB of memory that it had at the beginning.
+        server: the server, after all requests.
+        warm: the MiB of its memory after the first requests.
     """
     wrong = []
     last = Tally()

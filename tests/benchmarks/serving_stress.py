@@ -1,17 +1,17 @@
-"""What must not happen to a server under load: nothing hangs, leaks, mixes up or answers late.
+"""Check that a server under load does not hang, leak memory, mix up answers or answer late.
 
 ``python -m tests.benchmarks.serving_stress [--only NAME...] [--seconds 60]``
 
-Each scenario has a uvicorn process of its own that serves `vmflow.serving.app`, and its clients here.  What it has
-found is printed beside what is wanted; the last line says how much of that was met.
+Each scenario has a uvicorn process of its own that serves `vmflow.serving.app`; its clients run in this process.  Each
+finding is printed next to the wanted value; the last line says how many findings are as wanted.
 
-- *overload*: ten times as many requests as can be served.
-- *disconnects*: clients that leave at random moments, while they wait or are computed.
+- *overload*: ten times as many requests as the server can compute.
+- *disconnects*: clients that leave at random moments, while their requests wait or are computed.
 - *swap*: new weights every 200 ms under load.
 - *chaos*: clients that leave, deadlines, samples that cannot be computed, batches too large for the memory, bodies that
-  are too large or make no sense, and streams that nobody reads, all at once.
-- *scraping*: the metrics are asked for ten times a second, and not, in turns.
-- *invariance*: one sample among random neighbours, ten thousand times.
+  are too large or malformed, and streams that nobody reads, all at the same time.
+- *scraping*: windows with and without a client that asks for the metrics ten times a second, in turns.
+- *invariance*: one sample among random neighbours in its batches, ten thousand times.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tests.benchmarks.contenders import restart_with_one_thread
 
 WIDTH: Final = 64
 
-# Of a sample whose first number is this, the model cannot compute the result; of a batch with two of the second, the
-# memory is too little.
+# First numbers of special samples: the model fails on a batch with a POISON sample, and runs out of memory on a batch
+# with two HUGE samples.
 POISON: Final = -7.0
 HUGE: Final = -8.0
-# Milliseconds that a batch takes, and the most samples in one.
+# The milliseconds that a batch takes, and the most samples in a batch.
 BATCH_MILLISECONDS: Final = 100
 MOST: Final = 4
 CAPACITY: Final = MOST * 1000 / BATCH_MILLISECONDS
@@ -49,7 +49,7 @@ CAPACITY: Final = MOST * 1000 / BATCH_MILLISECONDS
 
 
 def session() -> Any:
-    """A session whose batches take a while; its results are the version of its weights."""
+    """Make a session whose batches take `BATCH_MILLISECONDS`, and whose results are the version of its weights."""
     import vmflow as flow
     from vmflow import nn, serving
     from vmflow.context import MODE
@@ -61,7 +61,7 @@ def session() -> Any:
 
         def forward(self, x: flow.Tensor) -> flow.Tensor:
             checked = slow(x)
-            # Two ops that read the weights: with others in between, they would differ.
+            # Two ops read the weights: if a swap came in between, their results would differ.
             return flow.stack([(checked * 0 + self.version).sum(1), (checked * 0 + self.version).sum(1)], 1) / WIDTH
 
     def slow(x: flow.Tensor) -> flow.Tensor:
@@ -96,7 +96,7 @@ def session() -> Any:
 
 
 def fast_session() -> Any:
-    """A session that computes as soon as it can."""
+    """Make a session of a small perceptron, whose results do not depend on the other samples of a batch."""
     from vmflow import nn, serving
 
     layers = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)]
@@ -105,7 +105,10 @@ def fast_session() -> Any:
 
 
 async def serve(listening: socket.socket, swapping: bool, fast: bool) -> None:
-    """Serve on a socket that listens; with ``GET /tasks``, the tasks there are."""
+    """Serve a session on a listening socket; ``GET /tasks`` answers with the number of asyncio tasks.
+
+    If `swapping`, the first ``GET /tasks`` also starts a task that swaps the weights every 200 ms.
+    """
     import uvicorn
 
     import vmflow as flow
@@ -137,25 +140,25 @@ async def serve(listening: socket.socket, swapping: bool, fast: bool) -> None:
 
 
 class Answer:
-    """Of one request: the status, the body, and how long it took in seconds; status 0 if the connection was lost."""
+    """The answer to one request: its status, body, seconds and headers; status 0 if the connection was lost."""
 
     def __init__(self, status: int, body: bytes, seconds: float, headers: str = "") -> None:
         self.status, self.body, self.seconds, self.headers = status, body, seconds, headers
 
 
 def request(method: str, path: str, body: bytes, headers: str) -> bytes:
-    """As it goes over the wire."""
+    """The bytes of an HTTP/1.1 request with this body and further header lines."""
     return f"{method} {path} HTTP/1.1\r\nhost: here\r\ncontent-length: {len(body)}\r\n{headers}\r\n".encode() + body
 
 
 class Server:
-    """A server process, and connections to it."""
+    """A server process, with methods that send it requests."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self.process, self.port = process, port
 
     async def ask(self, path: str, body: bytes = b"", headers: str = "", leave_after: float | None = None) -> Answer:
-        """One request on a connection of its own; given up after so many seconds."""
+        """Send one request on a connection of its own; drop the connection after `leave_after` seconds."""
         begin = time.perf_counter()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
@@ -175,7 +178,7 @@ class Server:
                 await writer.wait_closed()
 
     async def predict(self, first: float = 0.0, **about: Any) -> Answer:
-        """A prediction for a sample that begins so."""
+        """Ask for a prediction for a sample whose first number is `first`."""
         sample = [first, *[0.5] * (WIDTH - 1)]
         content = "content-type: application/json\r\n" + about.pop("headers", "")
         return await self.ask("/predict", json.dumps({"inputs": sample}).encode(), content, **about)
@@ -186,18 +189,18 @@ class Server:
         return found
 
     async def tasks(self) -> int:
-        """How many tasks there are in the server."""
+        """The number of asyncio tasks in the server."""
         return int((await self.ask("/tasks")).body)
 
     def resident(self) -> float:
-        """MiB of memory."""
+        """The MiB of memory of the server's process."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextlib.asynccontextmanager
 async def server(swapping: bool = False, fast: bool = False) -> AsyncIterator[Server]:
-    """A server that is ready."""
+    """Start a server process; yield it when it is ready, and terminate it at the end."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port, handed = listening.getsockname()[1], listening.fileno()
         command = [sys.executable, "-m", "tests.benchmarks.serving_stress", "--serve", str(handed)]
@@ -215,13 +218,13 @@ async def server(swapping: bool = False, fast: bool = False) -> AsyncIterator[Se
 
 
 class Report:
-    """What was found, beside what is wanted."""
+    """Prints findings next to wanted values, and counts how many are as wanted."""
 
     def __init__(self) -> None:
         self.met = self.all = 0
 
     def line(self, what: str, found: object, good: bool | None = None, wanted: str = "") -> None:
-        """Print one finding; `good` is None where nothing is wanted."""
+        """Print one finding; `good` says whether it is as wanted, None if no value is wanted."""
         verdict = "" if good is None else "met" if good else "NOT MET"
         self.met, self.all = self.met + (good is True), self.all + (good is not None)
         print(f"  {what:54}{found!s:>18}  {wanted:28}{verdict}", flush=True)
@@ -233,13 +236,13 @@ def p99(values: list[float]) -> float:
 
 
 def adds_up(stats: dict[str, Any]) -> bool:
-    """Whether every request has come to one end."""
+    """Whether a session's counts add up: every accepted request has ended in exactly one way, and none is left."""
     ends = sum([stats[name] for name in ("done", "failed", "cancelled", "expired")])
     return bool(stats["accepted"] == ends and stats["queued"] == stats["running"] == 0)
 
 
 async def quiet(it: Server) -> dict[str, Any]:
-    """The counts once nothing waits or is computed."""
+    """Wait until no request waits or is computed; return the session's counts."""
     async with asyncio.timeout(30):
         while (stats := await it.stats())["queued"] or stats["running"]:  # noqa: ASYNC110 (it is in another process)
             await asyncio.sleep(0.01)
@@ -318,7 +321,7 @@ async def disconnects(report: Report, seconds: float) -> None:
 
 async def swap(report: Report, seconds: float) -> None:
     async with server(swapping=True) as it:
-        await it.tasks()  # which begins it
+        await it.tasks()  # starts the swapping
         seen: Counter[float] = Counter()
         torn = failed = 0
 

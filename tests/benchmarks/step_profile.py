@@ -1,8 +1,8 @@
-"""Where the time of vmflow's training steps goes: the kernels by op, the largest first, and the rest.
+"""The time of vmflow's training steps by op: kernels, the longest first, and the time outside of kernels.
 
 ``python -m tests.benchmarks.step_profile [--only NAME...] [--rounds 15] [--quick]``
 
-The steps are those of the table's family "training", which compares them with others.
+The steps are those of the family "training" in `tests.benchmarks`, which compares them with other libraries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vmflow.vm.virtual_machine import current_machine
 
 
 class _Stopwatch:
-    """A tracer that adds up how long what is called the same has run, in seconds."""
+    """A tracer of a virtual machine that adds up the seconds of instructions by name."""
 
     def __init__(self) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)
@@ -37,9 +37,9 @@ class _Stopwatch:
 
 
 def profile(case: Case, rounds: int) -> dict[str, float]:
-    """Milliseconds per eager step by what they went to, the whole step under "step".
+    """The milliseconds of an eager step by instruction name, the longest first; the whole step is called "step".
 
-    While it is looked at, every op is an instruction that has its turn; the rest of the step is longer than otherwise.
+    With a tracer, every op becomes an instruction, so that the time outside of kernels is longer than without.
     """
     steps = case.contenders[EAGER]
     steps()
@@ -58,7 +58,7 @@ def profile(case: Case, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print it."""
+    """Profile the chosen steps, and print them."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.step_profile", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="times the steps are run")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="how the names of the rows begin")

@@ -1,8 +1,8 @@
-"""Random graphs called with tensors that lie in memory in many ways: how many there were, and which differ.
+"""Call random graphs with tensors of many strides and offsets, and compare the results with those of eager ops.
 
 ``python -m tests.benchmarks.strided_graphs [5000] [--seed 0]``
 
-The exit code is 1 if any differs.
+It prints how many graphs there were and which differ; the exit code is 1 if any differs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.graph_mode.strided_programs import GraphCheck, GraphProgram, drawn
 
 
 def main() -> int:
-    """Run them and say what came out."""
+    """Run the graphs, print those that differ and the counts, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int, nargs="?", default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--differing", type=int, default=10, help="stop after so many")
     given = parser.parse_args()
     start, differing = time.perf_counter(), 0
-    # Saving waits for the disk, if there is no memory to save to.
+    # Graphs are saved to a folder in memory if there is one, since saving waits for the disk.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         check = GraphCheck(Path(folder))
         for seed in range(given.seed, given.seed + given.count):

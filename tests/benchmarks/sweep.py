@@ -1,7 +1,7 @@
-"""Ratios to torch against size, as numbers and as a picture: ``python -m tests.benchmarks.sweep [--png FILE]``.
+"""Ratios of vmflow's to torch's time by size, printed and drawn: ``python -m tests.benchmarks.sweep [--png FILE]``.
 
-Some ops over ten to ten million float32 elements, and training steps of the dense classifier over batches of one to a
-thousand samples, eagerly and as a graph; both libraries on one thread.  The picture needs matplotlib.
+Some ops run on ten to ten million float32 elements, and training steps of the dense classifier on batches of one to a
+thousand samples, eagerly and as a graph; both libraries on one thread.  Drawing needs matplotlib.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tests.benchmarks.tables import conditions
 ELEMENTS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 BATCHES: Final = (1, 4, 16, 64, 256, 1024)
 
-# How many seconds one contender's turn takes, if a single call does not take longer.
+# The seconds of one contender's turn, unless a single call takes longer.
 TURN: Final = 0.01
 
-# After these a size gets no more rounds.
+# The seconds after which a size gets no more rounds.
 PATIENCE: Final = 6.0
 
-# What numbers the rows of a softmax have, at the most.
+# The most elements in a row of softmax's operand.
 ROW: Final = 1000
 
-# A library and its operands -> the result.
+# Functions that compute an op by a library from its operand.
 OPS: Final[dict[str, Callable[..., Any]]] = {
     "add": lambda library, x: x + x,
     "exp": lambda library, x: x.exp(),
@@ -43,12 +43,12 @@ OPS: Final[dict[str, Callable[..., Any]]] = {
     "softmax": lambda library, x: library.nn.functional.softmax(x, dim=-1),
 }
 
-# By curve, size and contender: microseconds.
+# Microseconds by curve (op or step), size and contender.
 Curves = dict[str, dict[int, dict[str, float]]]
 
 
 def operand(name: str, elements: int) -> np.ndarray[Any, Any]:
-    """About so many random numbers, as a square for products and as rows for softmax."""
+    """Draw about `elements` random numbers: a square matrix for products, rows for softmax, else a vector."""
     side = max(1, round(math.sqrt(elements)))
     row = min(elements, ROW)
     shape = {"matmul": (side, side), "softmax": (elements // row, row)}.get(name, (elements,))
@@ -56,7 +56,7 @@ def operand(name: str, elements: int) -> np.ndarray[Any, Any]:
 
 
 def op_case(name: str, elements: int, torch: Any) -> Case:
-    """One op at one size, as often as fits into a turn."""
+    """Make the case of one op at one size, repeated to fill a turn."""
     op, array = OPS[name], operand(name, elements)
     ours = flow.tensor(array)
     once = measure(Case(name, {EAGER: repeated(lambda: op(flow, ours), 1, finish)}), 3).microseconds[EAGER] * 1e-6
@@ -69,7 +69,7 @@ def op_case(name: str, elements: int, torch: Any) -> Case:
 
 
 def points(torch: Any, elements: tuple[int, ...], batches: tuple[int, ...]) -> Iterator[tuple[str, int, Case]]:
-    """The curve and size of each case, from small to large."""
+    """Generate the cases with their curves and sizes, from small to large."""
     for name in OPS:
         for size in elements:
             yield name, size, op_case(name, size, torch)
@@ -102,7 +102,7 @@ def _print(curve: str, size: int, found: dict[str, float]) -> None:
 
 
 def draw(curves: Curves, title: str, file: Path) -> None:
-    """A picture of the ratios: ops on the left, training steps on the right."""
+    """Draw the ratios to an image file: ops on the left, training steps on the right."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

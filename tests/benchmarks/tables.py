@@ -1,4 +1,4 @@
-"""`Table` prints a benchmark's rows as they come, and keeps them for a file."""
+"""`Table` prints a benchmark's rows as they are measured, and keeps them for a JSON file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import vmflow as flow
 from vmflow.info import compiled_modules
 
-# A number, a remark in place of one, or nothing.
+# The content of a table's cell: a number, a remark instead of one, or nothing.
 Cell = int | float | str | None
 
 
@@ -21,8 +21,8 @@ class Table:
     """Rows of numbers under named columns.
 
     Args:
-        title: what the first column holds.
-        columns: the names of the others.
+        title: the heading of the first column, which has the rows' names.
+        columns: the names of the other columns.
         width: of the first column, in characters.
     """
 
@@ -41,7 +41,8 @@ class Table:
 
         Args:
             name: of the row.
-            cells: by column, with an underscore for what cannot be in a name; those not given are empty.
+            cells: the cells by column name, with underscores for characters that a Python name cannot have; missing
+                cells are empty.
 
         Raises:
             ValueError: if the row exists already, or a cell belongs to no column.
@@ -57,7 +58,7 @@ class Table:
         self._print(name, [_text(cell) for cell in row.values()])
 
     def write(self, path: Path, conditions: str, remarks: Sequence[str] = ()) -> None:
-        """Write the rows as JSON, together with the conditions they were measured under."""
+        """Write the rows as JSON, together with remarks and the conditions under which the rows were measured."""
         path.write_text(json.dumps({"conditions": conditions, "rows": self.rows, "remarks": list(remarks)}, indent=2))
 
     def _print(self, name: str, cells: Sequence[str]) -> None:
@@ -69,7 +70,7 @@ class Table:
 
 
 def conditions() -> str:
-    """What a number depends on and does not say: versions, whether the core is compiled, the machine."""
+    """The conditions that measurements depend on, as text: versions, whether the core is compiled, and the machine."""
     return (
         f"vmflow {flow.__version__} ({compiled_core()}), Python {platform.python_version()}, numpy {np.__version__}; "
         f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
@@ -77,7 +78,7 @@ def conditions() -> str:
 
 
 def compiled_core() -> str:
-    """Whether what is measured is compiled."""
+    """A text that says whether vmflow's core is compiled by mypyc."""
     compiled = compiled_modules()
     return f"compiled core: {f'yes (mypyc), {len(compiled)} modules' if compiled else 'no'}"
 

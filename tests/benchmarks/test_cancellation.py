@@ -1,4 +1,4 @@
-"""The benchmark still runs and fills its tables; only what does not depend on time is looked at."""
+"""The cancellation benchmark still runs and fills its tables; only figures that do not depend on time are checked."""
 
 from __future__ import annotations
 

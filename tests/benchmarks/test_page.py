@@ -1,4 +1,4 @@
-"""The generated part of the page of benchmarks, from results that are made up."""
+"""The generated part of the benchmarks' Markdown page, made from invented results."""
 
 from __future__ import annotations
 

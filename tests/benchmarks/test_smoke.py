@@ -1,4 +1,4 @@
-"""The benchmark programs still run, and fill their tables; how fast is nobody's business here."""
+"""The benchmark programs still run at small sizes, and fill their tables; times are not checked."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_the_costs_of_calling_a_graph_are_printed(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_measures_vmflow_and_whoever_else_takes_part(family: str) -> None:
     count = 0
-    # One at a time: when the next is asked for, what a case needs may go.
+    # Each case is measured before the next is generated, since the generator may free a case's resources then.
     for case in FAMILIES[family](Company(quick=True)):
         found = measure(case, 1).microseconds
         assert found.keys() == case.contenders.keys()
@@ -232,7 +232,7 @@ def test_rows_are_chosen_by_family_or_by_name() -> None:
 
 
 def test_a_sweep_has_a_curve_for_each_op_and_way_and_draws_ratios(tmp_path: Path) -> None:
-    # The larger a batch, the fewer steps are a turn.
+    # A large batch, since a turn has the fewer steps the larger the batch is.
     curves = sweep.run(None, (10, 40), (1024,), 1)
     assert list(curves) == [*sweep.OPS, "MLP step", "MLP step, graph"]
     assert all([set(found) == {10, 40} for name, found in curves.items() if name in sweep.OPS])

@@ -1,22 +1,22 @@
-"""What ordering costs per instruction, by the shape and the size of the graph.
+"""The cost of ordering per instruction, by the shape and the size of the dependence graph.
 
 ``python -m tests.benchmarks.throughput [--quick] [--json FILE]``
 
-Every contender is given the same graph, as a list that says for each node which earlier nodes it needs, and makes of it
-whatever it works with; both the making and the running count, since both are paid for every op of a program.  The body
-of every node is an empty Python call.
+Every contender gets the same graph, as a list that has for each node the earlier nodes that it needs, and converts it
+to objects of its own; both converting and running are timed, since a program pays both for every op.  The body of every
+node is an empty Python call.
 
-Nodes live as long as the graph, as tensors do that somebody holds.  Python's garbage collector stays on, as it is in
-programs, and looks at all that lives again and again; large graphs pay for that as well.
+Nodes live as long as the graph, as tensors do that a program refers to.  Python's garbage collector stays on, as it is
+in programs, and traverses all living objects again and again, which costs time for large graphs.
 
-- *machine*: a virtual machine, issued to from a script and then drained.  It runs while it is issued to, as it does for
-  users, and so holds few instructions at any time.
-- *engine*: the engine alone, turned as often as a machine does.
-- *engine, held*: the engine alone, which has to take in the whole graph before anything completes; on four streams, so
-  that there are edges of both kinds.
-- *dask*: its threaded scheduler.
-- *graphlib*: the standard library's `TopologicalSorter`, which is told all before the first node can run.
-- *asyncio*: one task per node, which awaits the tasks of those that it needs.
+- *machine*: a virtual machine, to which a script issues instructions and which is then drained.  It runs instructions
+  while others are issued, as in users' programs, and so has few pending instructions at any time.
+- *engine*: the engine alone, scheduled as often as a machine does.
+- *engine, held*: the engine alone, which must receive the whole graph before any node completes; on four streams, so
+  that there are edges within streams and between them.
+- *dask*: dask's threaded scheduler.
+- *graphlib*: the standard library's `TopologicalSorter`, which gets the whole graph before the first node can run.
+- *asyncio*: one task per node, which awaits the tasks of the nodes that it needs.
 """
 
 from __future__ import annotations
@@ -43,28 +43,29 @@ from vmflow.streams import CpuStreamPolicy, Stream
 from vmflow.vm import VirtualMachineEngine
 from vmflow.vm.virtual_machine import VirtualMachine
 
-# For each node the earlier ones that it needs.
+# A graph: for each node, the indices of the earlier nodes that it needs.
 Graph = list[tuple[int, ...]]
 Contender = Callable[[Graph], None]
-# Seconds of each round, by size and contender.
+# The seconds of each round, by size and contender.
 Times = dict[int, dict[str, list[float]]]
 
-# Flatness is the time at the largest size against the time at this one, at which fixed costs are spread thin.
+# The base of flatness, which is the time per node at the largest size divided by that at this size, where fixed costs
+# count little.
 BASE = 10_000
 
-# Readers of as many nodes as a large model's widest op has operands.
+# The number of nodes that a node of "fan-in" needs: as many as the widest op of a large model has operands.
 DEGREE = 31
 
-# As many instructions as a script issues to a machine between turns.
+# The number of instructions that a machine receives from a script before it schedules them.
 GATHER = 32
 
-# How far back a node of the random graph reaches.
+# The largest distance between a node of the random graph and a node that it needs.
 REACH = 50
 
 # Microseconds per node.
 SLOW = 50.0
 
-# A contender sits out where one run would take longer, in seconds.
+# A contender is left out of sizes at which one run would take more than this many seconds.
 PATIENCE = 60.0
 
 
@@ -72,28 +73,28 @@ PATIENCE = 60.0
 
 
 def chain(size: int) -> Graph:
-    """Each node needs the one before."""
+    """A graph in which each node needs the node before it."""
     return [(number - 1,) if number else () for number in range(size)]
 
 
 def fan_out(size: int) -> Graph:
-    """All nodes need the first."""
+    """A graph in which all nodes need the first one."""
     return [(0,) if number else () for number in range(size)]
 
 
 def fan_in(size: int, degree: int = DEGREE) -> Graph:
-    """After each `degree` nodes that need nothing, one that needs them all."""
+    """A graph of groups: `degree` nodes that need no other, and a node that needs all of them."""
     group = degree + 1
     return [tuple(range(index - degree, index)) if index % group == degree else () for index in range(size)]
 
 
 def full_fan_in(size: int) -> Graph:
-    """The last node needs all others."""
+    """A graph in which the last node needs all others, which need none."""
     return fan_in(size, size - 1)
 
 
 def random_graph(size: int) -> Graph:
-    """Each node needs one to three of those shortly before it."""
+    """A graph in which each node needs one to three of the `REACH` nodes before it, chosen at random."""
     chance = random.Random(0)
     graph: Graph = [()]
     for number in range(1, size):
@@ -115,7 +116,7 @@ SHAPES: dict[str, Callable[[int], Graph]] = {
 
 
 class Nothing(InstructionPolicy):
-    """The empty call."""
+    """The policy of an instruction that computes nothing."""
 
     __slots__ = ()
     name = "nothing"
@@ -125,7 +126,7 @@ class Nothing(InstructionPolicy):
 
 
 def _instruction(stream: Stream, nodes: list[Dependence], needed: tuple[int, ...], machine: Any = None) -> Instruction:
-    """One that writes a new node, which is put with the others."""
+    """Make an instruction that reads the dependences of the nodes `needed`, and writes a new one, added to `nodes`."""
     node = Dependence(machine)
     reads = tuple([nodes[value] for value in needed])
     nodes.append(node)
@@ -136,7 +137,7 @@ _NOTHING = Nothing()
 
 
 def machine_contender(machine: VirtualMachine) -> Contender:
-    """The whole virtual machine."""
+    """Make a contender that issues the graph to a virtual machine and drains it."""
     stream = machine.stream(flow.device("cpu"))
 
     def run(graph: Graph) -> None:
@@ -149,7 +150,7 @@ def machine_contender(machine: VirtualMachine) -> Contender:
 
 
 def engine_alone(graph: Graph) -> None:
-    """Turn the engine each time some instructions have gathered."""
+    """Run the graph by the engine alone, scheduling after every `GATHER` received instructions."""
     engine = VirtualMachineEngine()
     stream = Stream("only", None, CpuStreamPolicy())
     nodes: list[Dependence] = []
@@ -161,7 +162,7 @@ def engine_alone(graph: Graph) -> None:
 
 
 def engine_held(graph: Graph) -> None:
-    """Complete nothing before the engine has seen everything."""
+    """Run the graph by the engine alone, which receives and launches all instructions before the first completes."""
     engine = VirtualMachineEngine()
     streams = [Stream(name, None, CpuStreamPolicy()) for name in "abcd"]
     nodes: list[Dependence] = []
@@ -172,7 +173,7 @@ def engine_held(graph: Graph) -> None:
         launched += engine.schedule()
     for instruction in launched:
         _complete(engine, instruction)
-    # The list would keep what was erased alive.
+    # The list would keep erased instructions alive.
     launched.clear()
     _finish(engine)
     assert engine.idle()
@@ -192,14 +193,14 @@ def _complete(engine: VirtualMachineEngine, instruction: Instruction) -> None:
 
 
 def dask_contender() -> Contender | None:
-    """The threaded scheduler, or None if dask is not installed."""
+    """Make a contender of dask's threaded scheduler; None if dask is not installed."""
     if importlib.util.find_spec("dask") is None:
         return None
     get: Callable[[dict[int, Any], list[int]], Any] = importlib.import_module("dask.threaded").get
 
     def run(graph: Graph) -> None:
         needed_by_others = {value for needed in graph for value in needed}
-        # dask runs what is asked for and what that needs.
+        # dask runs the requested nodes and the nodes that they need, so nodes that no other needs are requested.
         last = [index for index in range(len(graph)) if index not in needed_by_others]
         get({number: (_nothing, *needed) for number, needed in enumerate(graph)}, last)
 
@@ -207,7 +208,7 @@ def dask_contender() -> Contender | None:
 
 
 def graphlib(graph: Graph) -> None:
-    """The standard library's sorter."""
+    """Run the graph by the standard library's `TopologicalSorter`."""
     sorter = TopologicalSorter(dict(enumerate(graph)))
     sorter.prepare()
     while sorter.is_active():
@@ -217,7 +218,7 @@ def graphlib(graph: Graph) -> None:
 
 
 def asyncio_tasks(graph: Graph) -> None:
-    """One task per node."""
+    """Run the graph by one asyncio task per node."""
     asyncio.run(_make_and_await_tasks(graph))
 
 
@@ -244,12 +245,13 @@ def _nothing(*inputs: None) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The sizes and rounds to measure.
 
     Attributes:
         rounds: by size of the graph, how often each contender runs.
-        traced: the size at which memory is measured; a tenth for whom `SLOW` is not enough, tracing being slow itself.
-        patience: a contender sits out where one run would take longer, in seconds.
+        traced: the size at which memory is measured; a tenth of it for contenders that take more than `SLOW`, since
+            tracing memory is slow itself.
+        patience: a contender is left out of sizes at which one run would take more seconds than this.
     """
 
     rounds: dict[int, int]
@@ -262,10 +264,10 @@ QUICK = Plan({1_000: 3, 4_000: 2}, traced=1_000)
 
 
 def measure(contenders: dict[str, Contender], make: Callable[[int], Graph], plan: Plan) -> Times:
-    """Time all sizes of one shape.
+    """Time all contenders at all sizes of one shape of graph.
 
-    In each round everybody runs once at each size, since a shared machine is slow in phases, and sizes are compared as
-    well as contenders.
+    In each round every contender runs once at each size, since a shared machine is slow in phases, and both sizes and
+    contenders are compared.
     """
     graphs = {size: make(size) for size in plan.rounds}
     times: Times = {size: {name: [] for name in contenders} for size in plan.rounds}
@@ -285,12 +287,12 @@ def measure(contenders: dict[str, Contender], make: Callable[[int], Graph], plan
 
 
 def typical(times: dict[str, list[float]], size: int) -> dict[str, float]:
-    """Microseconds per node, the median of the rounds, of those who ran."""
+    """The microseconds per node, the median over the rounds, of each contender that ran at this size."""
     return {name: statistics.median(taken) / size * 1e6 for name, taken in times.items() if taken}
 
 
 def peak_bytes(work: Contender, graph: Graph) -> float:
-    """The most that was allocated at any time, per node, the graph itself not counted."""
+    """The most bytes that a contender has allocated at any time, divided by the number of nodes; without the graph."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -301,7 +303,7 @@ def peak_bytes(work: Contender, graph: Graph) -> float:
 
 
 def run(contenders: dict[str, Contender], plan: Plan) -> tuple[Table, list[str]]:
-    """Measure all shapes; the table, and what was left out and why."""
+    """Measure all shapes; return the table, and remarks about contenders that were left out."""
     table = Table("us per instruction", [*contenders, "machine/dask", "machine/asyncio"])
     table.print_head()
     remarks: list[str] = []
@@ -338,7 +340,7 @@ def _ratios(numbers: dict[str, float]) -> dict[str, Cell]:
 
 
 def _flatness(by_size: dict[int, dict[str, float]], contenders: Sequence[str]) -> dict[str, float]:
-    """The time per node at the largest size that a contender ran against that at `BASE`."""
+    """By contender, the time per node at its largest size divided by that at `BASE`."""
     base = BASE if BASE in by_size and max(by_size) != BASE else min(by_size)
     ratios: dict[str, float] = {}
     for name in contenders:
