@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -130,6 +131,16 @@ def check_gradients(
             np.testing.assert_allclose(
                 np.zeros_like(want) if have is None else have.numpy(), want, rtol=1e-4, atol=1e-5
             )
+
+
+def exhaustive_but_for_some(values: Sequence[Any], one_in: int) -> list[Any]:
+    """Parameters of which about one in `one_in`, chosen by its text, runs every time; the others are "exhaustive"."""
+    return [
+        pytest.param(
+            value, id=str(value), marks=() if crc32(str(value).encode()) % one_in == 0 else pytest.mark.exhaustive
+        )
+        for value in values
+    ]
 
 
 def named(value: Any) -> str:

@@ -298,13 +298,13 @@ class Tensor(TensorMethods):
 
     @property
     def is_local(self) -> _bool:
-        """True for every tensor, also for a global one; `is_global` tells whether a tensor is spread over ranks.
+        """Whether the tensor lies on this rank alone; False for global tensors, which are spread over ranks.
 
         Example:
             >>> flow.zeros(2).is_local
             True
         """
-        return True
+        return not self.is_global
 
     # Waiting for the value
 

@@ -27,8 +27,10 @@ def test_parts_of_a_tensor_that_is_made_of_local_ones() -> None:
     def program() -> Any:
         x = flow.full((2, 5), float(dist.get_rank()))
         assert not x.is_global
+        assert x.is_local
         y = x.to_global(placement=flow.placement("cpu", ranks=[0, 1]), sbp=flow.sbp.split(0))
         assert y.is_global
+        assert not y.is_local
         assert (y.placement, y.sbp) == (flow.placement("cpu", ranks=[0, 1]), (flow.sbp.split(0),))
         return tuple(y.shape), tuple(y.to_local().shape), y.to_local().tolist() == x.tolist(), y.sum(1).tolist()
 
