@@ -35,7 +35,7 @@ class AllocateTensor(InstructionPolicy):
             self.blob.storage.poison(failure)
 
     def compute(self) -> None:
-        """Nothing: the memory was allocated when this was launched."""
+        """Do nothing: the memory was allocated when this instruction was launched."""
 
     def fail(self, failure: Failure) -> None:
         self.blob.storage.poison(failure)

@@ -92,7 +92,7 @@ def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
     key = (shape, dtype, device)
     known = _METAS.get(key)
     if known is None:
-        # Forgetting costs only repeated inference: no code relies on equal metas being one object.
+        # Forgetting metas costs only repeated inference: no code relies on equal metas being one object.
         if len(_METAS) >= _METAS_LIMIT:
             _METAS.clear()
         known = _METAS[key] = TensorMeta(Size(shape), dtype, device)
@@ -169,21 +169,21 @@ class Storage:
 
     @property
     def dependence(self) -> Dependence:
-        """Orders the instructions that access it; made for the first of them, and not needed by inline calls."""
+        """The dependence that orders the instructions that access the storage; made for the first one, not for inline calls."""
         if self._dependence is None:
             new = Dependence(self.machine)
-            # No call in this line, so that no other thread runs in between and makes a second one.
+            # No call in this line, so that no other thread runs in between and makes a second dependence.
             self._dependence = self._dependence or new
         return self._dependence
 
     def use_on(self, stream: Stream | None) -> None:
-        """Note that further accesses are on this stream."""
+        """Note the stream on which the storage is used from now on."""
         self.stream = stream
 
     def take_over(
         self, stream: Stream | None, dependence: Dependence, incoming: Instruction | None, pending: deque[Instruction]
     ) -> None:
-        """Let another machine order the accesses from now on.
+        """Let another machine order the accesses to this storage from now on.
 
         Args:
             stream: of that machine, see `stream`.
@@ -241,11 +241,11 @@ class Storage:
         self.array = None
 
     def poison(self, failure: Failure) -> None:
-        """Hold a failure instead of data."""
+        """Let the storage hold a failure instead of data."""
         self.failure = failure
 
     def mend(self) -> None:
-        """Hold data again, after the whole storage has been written."""
+        """Remove the failure, after the whole storage has been written again."""
         self.failure = None
 
     def settle(self, fault: Failure | None, whole: bool) -> None:
@@ -266,7 +266,7 @@ class Storage:
         """Raise if no machine can use the storage; called before another machine takes it over."""
 
     def settled(self) -> bool:
-        """Whether every write issued so far has finished."""
+        """Whether every write of the storage that was issued so far has finished."""
         writer = self.writer
         if writer is None:
             return True
@@ -277,7 +277,7 @@ class Storage:
 
 
 def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | None:
-    """The failure itself, else the first fault of an input; None if there is neither."""
+    """Return `failure` if there is one, else the first fault of an input's storage, else None."""
     if failure is None:
         for blob in inputs:
             if blob.storage.fault is not None:
@@ -329,7 +329,7 @@ class Blob:
         self.offset = offset
 
     def array(self) -> Array:
-        """The array, sharing memory with the storage.  Only for a running instruction."""
+        """The blob's array, which shares memory with the storage.  Only for a running instruction."""
         base = self.storage.array
         if self.strides is None:
             return base
@@ -345,7 +345,7 @@ class Blob:
         return strided(base, meta.sizes, meta.dtype.numpy, self.offset * itemsize, strides)
 
     def destination(self) -> Array:
-        """The array to write into, allocated if the storage has no memory yet.
+        """The blob's array, for writing; its memory is allocated if the storage has none yet.
 
         If a failure has left the storage without memory, a part of it gets memory of its own: the value is lost, as is
         the rest of the storage.

@@ -1,4 +1,4 @@
-"""Compose instructions and issue them together: `InstructionsBuilder` and `physical_run`."""
+"""Builds instructions and issues them together: `InstructionsBuilder` and `physical_run`."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class InstructionsBuilder:
         return instruction
 
     def collective(self, stream: Stream, policy: Collective) -> Instruction:
-        """Take part in an exchange between ranks; see `Collective`.  It belongs to no scope."""
+        """Take part in an exchange between ranks; see `Collective`.  The instruction belongs to no scope."""
         reads = [] if policy.given is None else [policy.given.storage]
         writer = None if policy.given is None else policy.given.storage.writer
         if policy.given is not None and writer is not None and writer.stream is stream:
@@ -202,7 +202,7 @@ def _check_same_device(source: Stream, target: Stream) -> None:
 
 
 def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result]) -> Result:
-    """Let `build` compose instructions, then issue them in order.  If it raises, none is issued."""
+    """Let `build` compose instructions, then issue them in order.  If `build` raises, none is issued."""
     builder = InstructionsBuilder(machine)
     result = build(builder)
     issue(machine, builder.instructions, builder.writes)

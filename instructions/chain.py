@@ -35,7 +35,7 @@ class Step:
     Attributes:
         misses: how many calls in a row have waited without a successor; beyond `_PATIENCE`, also the calls that did
             not wait.
-        pause: how many calls do not wait before one does again.
+        pause: the number of calls that are not delayed before one call waits for a successor again.
     """
 
     __slots__ = ("attributes", "misses", "pause", "together")
@@ -47,7 +47,7 @@ class Step:
         self.pause = _PAUSE
 
     def waits(self) -> bool:
-        """Whether the next call should wait for successors; counts the call."""
+        """Return whether the next call of this kind should wait for a successor; asked once for each call."""
         if self.misses < _PATIENCE:
             return True
         self.misses += 1
@@ -58,7 +58,7 @@ class Step:
         return True
 
     def waited(self, missed: bool) -> None:
-        """Note that a call has waited, and whether it missed a successor."""
+        """Note that a call has waited for a successor; `missed` tells that none came."""
         if missed:
             self.misses += 1
         else:
@@ -186,7 +186,7 @@ class Chain(FuseInstructionPolicy):
         self.passed_on = frozenset(_passed_on(members, behind))
 
     def give_back(self) -> None:
-        """Give the memory for all results back, before anything has run."""
+        """Give the memory of all results back; called before any member has run."""
         for member in self.members:
             storage = _made_by(member)
             if storage.allocation is not None:
@@ -203,7 +203,7 @@ class Chain(FuseInstructionPolicy):
         return step.together(calls, wanted)
 
     def computed(self) -> None:
-        """Note that the kernel has written the results."""
+        """Note that the kernel has written the results of all members."""
         for member in self.members:
             _made_by(member).mend()
 

@@ -33,5 +33,5 @@ class CriticalSection(Deferred):
         self.open(failure)
 
     def fail(self, failure: Failure) -> None:
-        # Also if it is dropped, so that the graph does not wait for ever.
+        # Also if this instruction is dropped, so that the graph does not wait for ever.
         self.open(failure)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from .policy import InstructionPolicy
 
-# Called at the end, with the exception or None.
+# Called when an instruction ends, with its exception or None.
 Ended = Callable[[Exception | None], None]
 
 
 class Deferred(InstructionPolicy):
-    """Begins when it is run, ends when `end` is called, be it before, during or after that, by any thread."""
+    """An instruction that ends when any thread calls `end`: before, while or after it is run."""
 
     __slots__ = ("_ended", "_error", "_lock", "_report")
 
@@ -42,11 +42,11 @@ class Deferred(InstructionPolicy):
             report(error)
 
     def renew(self) -> None:
-        """In a forked child: the lock may be held by a thread that does not exist here."""
+        """Make a new lock in a forked child: the old one may be held by a thread that does not exist there."""
         self._lock = threading.Lock()
 
     def ends_later(self, report: Ended) -> bool:
-        """Called after it was run: returns whether it has not ended yet; then `report` will be called.
+        """Return whether the instruction, which was just run, has not ended yet; then `report` is called at its end.
 
         Otherwise, raises the error that it ended with, if there is one.
         """

@@ -10,7 +10,7 @@ from typing import Final
 
 from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
 
-# Exceptions of vmflow's own, which have nothing but a message.
+# vmflow's own exceptions, which can be made anew from their message alone.
 _OURS = (Cancelled, DeadlineExceeded, VirtualMachineClosed)
 
 
@@ -38,7 +38,7 @@ class Failure:
         self.observed = dropped
 
     def observe(self) -> None:
-        """Note that the error is reported in another way."""
+        """Note that the error is reported in another way, so that this failure does not log it."""
         self.observed = True
 
     def throw(self) -> None:
@@ -87,7 +87,7 @@ def _detach_chain(error: BaseException) -> None:
 
 
 def _is_running(trace: TracebackType | None) -> bool:
-    """Whether the function in which the exception was caught has not returned yet."""
+    """Return whether the function that `trace` begins in, the one that caught the exception, has not returned yet."""
     if trace is None:
         return False
     try:

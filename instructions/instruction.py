@@ -58,10 +58,10 @@ class Instruction:
     """A policy on a stream, with the accesses that order it.
 
     Attributes:
-        stream: where it runs.
-        policy: runs it; dropped as soon as it has run, so that its operands can be freed.
-        name: of the policy, for reprs and the story.
-        reads, writes: its accesses; a dependence may be in both.
+        stream: the stream that runs it.
+        policy: says how it is run; dropped as soon as it has run, so that its operands can be freed.
+        name: the policy's name, for reprs and the story.
+        reads, writes: the dependences of the storages that it reads and writes; one may be in both.
         cost: estimated nanoseconds, for deciding where to run.
         state: one of the six above.
         serial: position in arrival order, given by the engine; -1 before.
@@ -140,12 +140,12 @@ class Instruction:
             self.code, self.last = origin.capture()
 
     def issued_by(self, thread: int) -> None:
-        """Note the thread that issues it, and the user's line."""
+        """Note the thread that issues the instruction, and the user's line."""
         self.thread = thread
         self.note_line()
 
     def erase(self) -> None:
-        """Mark an instruction as ended that no engine has seen: it has run inline, or was refused."""
+        """Mark the instruction as ended.  No engine has seen it: it has run inline, or was refused."""
         self.state = ERASED
         self.policy = None
 
@@ -170,5 +170,5 @@ class Instruction:
 
 
 def members_of(instructions: Iterable[Instruction]) -> list[Instruction]:
-    """The same instructions, with members in place of the instructions that stand for several."""
+    """Return these instructions; those that stand for several members are replaced by their members."""
     return [member for instruction in instructions for member in (instruction.members or (instruction,))]

@@ -14,7 +14,7 @@ class LazyJob(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of its launch: this instruction, and the graph."""
+        """The name of an instruction that launches this job, with the graph's name in it."""
         ...
 
     def launch(self, ended: Ended) -> None:
@@ -22,7 +22,7 @@ class LazyJob(Protocol):
         ...
 
     def fail(self, failure: Failure) -> None:
-        """Fail the results: there will be no run, or the machine was closed and ignores its end."""
+        """Let the results of the run hold `failure`: there will be no run, or its machine was closed in the middle of it."""
         ...
 
 

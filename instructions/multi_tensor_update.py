@@ -88,7 +88,7 @@ class MultiTensorUpdate(InstructionPolicy):
             blob.storage.poison(failure)
 
     def drop(self, failure: Failure) -> None:
-        """Nothing: the outputs keep their values."""
+        """Do nothing: the outputs of a dropped update keep their values."""
 
     def describe(self) -> str:
         metas = [repr(blob.meta) for blob in self.outputs[:_SHOWN]]

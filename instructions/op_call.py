@@ -53,11 +53,11 @@ class CallPlan:
         self._apart: CallPlan | None = None
 
     def replaced(self, function: Kernel) -> CallPlan:
-        """The same with another function."""
+        """A copy of this plan with another kernel function."""
         return CallPlan(self.name, function, self.cost, self.several, self.allocates)
 
     def apart(self) -> CallPlan:
-        """The plan for a destination of another dtype, which is not passed to a function that does not cast."""
+        """The plan for a destination of another dtype: a kernel that cannot cast makes a new array, which is then copied."""
         if self.casts:
             return self
         if self._apart is None:
@@ -84,7 +84,7 @@ def op_call(
     several: bool = False,
     allocates: bool | None = None,
 ) -> OpCall:
-    """The call of a function for which there is no plan yet; see `CallPlan` and `OpCall`."""
+    """Make an `OpCall` of a kernel function for which there is no `CallPlan` yet."""
     if allocates is None:
         allocates = any([places_memory(blob.meta) for blob in outputs])
     plan = CallPlan(name, function, 0, several, allocates)
@@ -175,7 +175,7 @@ class OpCall(Chainable):
                 and (not self.plan.allocates or output.meta.nbytes <= LET_KERNEL_ALLOCATE)
             ):
                 result = self._called(None)
-                # A ufunc returns a scalar instead of an array without dimensions.
+                # A ufunc returns a numpy scalar in place of a 0-d array.
                 storage.array = result if output.meta.shape else np.asarray(result)
                 storage.failure = None
                 return
@@ -186,7 +186,7 @@ class OpCall(Chainable):
         storage.failure = None
 
     def _called(self, out: Any) -> Any:
-        """Call the kernel; written out for the commonest calls, without a list of arguments."""
+        """Call the kernel.  The commonest numbers of operands are written out, which saves a list of arguments."""
         function, inputs, scalars = self.plan.function, self.inputs, self.scalars
         if len(inputs) == 1:
             if not scalars:

@@ -26,7 +26,7 @@ class InstructionPolicy:
     successors run and find the outputs poisoned.
 
     Attributes:
-        name: for people.
+        name: of the kind of instruction, for messages.
         barrier: whether it waits for everything issued earlier (and holds back nothing issued later).
         prepares: whether `prepare` does anything; most kinds need nothing, and a call costs as much as a small add.
         preschedulable: whether it may be launched when its predecessors on its own stream are merely launched.
@@ -57,7 +57,7 @@ class InstructionPolicy:
         """Get the resources that the instruction needs before it can run, mostly memory."""
 
     def prepare_on(self, stream: Stream) -> None:
-        """The same for a policy that runs on a stream without an instruction."""
+        """`prepare` for a policy that runs on `stream` without an instruction."""
         raise NotImplementedError
 
     def preparing_failed(self, failure: Failure) -> None:
@@ -86,11 +86,11 @@ class InstructionPolicy:
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
-        """A chain that begins with the instruction, and to which later ones may be added; None if it cannot."""
+        """Return a chain that begins with the instruction and may get later ones as members; None if it can begin none."""
         return None
 
     def waits_for_others(self) -> bool:
-        """Whether an instruction that could run now should wait for others to make a chain with."""
+        """Return whether an instruction that could run now should wait for later ones to be chained with."""
         return False
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
@@ -106,5 +106,5 @@ class InstructionPolicy:
         """Give back the memory that the instruction, which has not run, would release; nothing uses it."""
 
     def describe(self) -> str:
-        """Its name, shapes and dtypes, for the note on an exception."""
+        """Return the instruction's name with the shapes and dtypes of its operands, for the note on an exception."""
         return self.name

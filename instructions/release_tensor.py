@@ -38,7 +38,7 @@ class ReleaseTensor(InstructionPolicy):
     def prepare(self, instruction: Instruction) -> None:
         allocation = self.storage.allocation
         if allocation is None:
-            # Memory of another library must not go back to it before this stream's work has ended, either.
+            # Memory that another library owns goes back to that library when this stream's work has ended, too.
             instruction.stream.policy.hold(self.storage.array)
             return
         if allocation.block is None:
@@ -55,7 +55,7 @@ class ReleaseTensor(InstructionPolicy):
         storage = self.storage
         allocation = storage.allocation
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
-            # A later instruction with the same memory has not begun, either.
+            # Nor has a later instruction begun that was given the same memory.
             storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
         storage.let_go()
         if storage.failure is not None:

@@ -81,7 +81,7 @@ class Scope:
         return self.dropped() is not None
 
     def dropped(self) -> Failure | None:
-        """The failure of its instructions if they are dropped; None if they are not."""
+        """Return the failure that the scope's instructions hold if they are dropped; None if they are not."""
         failure = self._failure
         scope = self.around()
         while failure is None and scope is not None:

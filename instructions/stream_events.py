@@ -81,7 +81,7 @@ class StreamRecordEvent(InstructionPolicy):
         self.shared.event = instruction.stream.policy.record(self.shared.timing)
 
     def compute(self) -> None:
-        """Nothing: the event was recorded at the launch."""
+        """Do nothing: the event was recorded when the instruction was launched."""
 
 
 class StreamWaitEvent(InstructionPolicy):

@@ -9,7 +9,7 @@ from .policy import InstructionPolicy
 class TouchTensors(InstructionPolicy):
     """Ends when all earlier instructions that write one of `blobs` have ended.
 
-    On a stream of its own it is not launched before that; so one wait for it replaces many.
+    On a stream of its own it is not launched before that; so a wait for this one instruction replaces waits for many.
     """
 
     __slots__ = ("blobs",)
@@ -22,4 +22,4 @@ class TouchTensors(InstructionPolicy):
         self.blobs = blobs
 
     def compute(self) -> None:
-        """Nothing: only its place in the order matters."""
+        """Do nothing: only the instruction's position in the order of accesses matters."""

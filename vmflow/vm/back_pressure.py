@@ -35,11 +35,11 @@ class BackPressure:
         self.issued_bytes = 0
 
     def forget(self) -> None:
-        """In a forked child: the waiting threads and coroutines do not exist here."""
+        """Forget all waiting producers: in a forked child, their threads and coroutines do not exist."""
         self._waiting.clear()
 
     def count(self, nbytes: int) -> None:
-        """An instruction with results of so many bytes was issued, by any thread."""
+        """Count the bytes of the results of an instruction that was issued; from any thread."""
         self.issued_bytes += nbytes  # no call in this line, hence no other thread in between
 
     def outstanding_bytes(self) -> int:
@@ -47,7 +47,7 @@ class BackPressure:
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
-        """Whether more is outstanding than this share of the high-water marks."""
+        """Return whether more instructions, or bytes of results, are outstanding than this share of the high-water marks."""
         machine = self._machine
         return (
             machine.engine.outstanding() > share * machine.high_water
@@ -95,7 +95,7 @@ class BackPressure:
             )
 
     def await_low_water(self) -> Generator[Any, None, None]:
-        """Suspend the coroutine while there is too much, until there is half of that.
+        """Suspend the coroutine if more than the high-water marks is outstanding, until half as much is.
 
         Raises:
             RuntimeError: without a running asyncio loop.

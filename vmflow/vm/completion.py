@@ -44,7 +44,7 @@ _busy_threads: set[int] = set()
 
 
 def on_a_device() -> bool:
-    """Whether this thread is running something for a device."""
+    """Return whether this thread is running work on behalf of a device."""
     return bool(_busy_threads) and threading.get_ident() in _busy_threads
 
 
@@ -115,7 +115,7 @@ class CompletionTracker:
         stream.in_flight.append(item)
 
     def take_finished(self) -> list[DeviceWork]:
-        """Remove and return the instructions that have ended since the last call, each after its predecessors."""
+        """Remove and return the work that devices have finished since the last call, each item after its predecessors."""
         finished: list[DeviceWork] = []
         last: int | None = None
         # The streams are queried one after the other, while the device goes on.  An instruction may be seen to have
@@ -133,7 +133,7 @@ class CompletionTracker:
         return finished
 
     def first(self, preferred: Stream) -> DeviceWork | None:
-        """The oldest unfinished item on `preferred`, else on any stream; None if there is none."""
+        """Return the oldest unfinished work on the stream `preferred`, else on any stream; None if there is none."""
         for stream in (preferred, *self._contexts):
             try:
                 item: DeviceWork = stream.in_flight[0]
@@ -143,7 +143,7 @@ class CompletionTracker:
         return None
 
     def oldest(self) -> list[DeviceWork]:
-        """The oldest unfinished item of each stream that has one."""
+        """Return the oldest unfinished work of each stream that has some."""
         items: list[DeviceWork] = []
         for stream in list(self._contexts):
             with suppress(IndexError):  # none, or another thread has just collected it

@@ -82,7 +82,7 @@ class Devices:
         return stream if stream is not None else self._open(device, kind)
 
     def compute_stream(self, device: Device) -> Stream:
-        """The same for the kind "compute", which every op asks for."""
+        """Return the device's stream of kind "compute": `stream` for the kind that every op asks for, without a search."""
         recent = self._recent
         if recent is not None and recent.device is device:
             return recent.stream
@@ -101,7 +101,7 @@ class Devices:
         return list(self._streams.values())
 
     def drop_ended(self) -> None:
-        """Forget the idle streams that take no more work."""
+        """Forget the idle streams whose policies take no more work."""
         with self._lock:
             for key, stream in list(self._streams.items()):
                 if stream.policy.takes_no_more() and stream.idle():
@@ -158,14 +158,14 @@ class Devices:
         stream.ran()
 
     def stop_workers(self, deadline: float) -> list[Any]:
-        """End all workers, waiting up to a moment of `time.monotonic` for the items they run; returns the others."""
+        """End all workers, waiting up to a moment of `time.monotonic` for the items that run; return the items not begun."""
         left: list[Any] = []
         for stream in self.streams():
             left += stream.stop(max(0.0, deadline - time.monotonic()))
         return left
 
     def forget_workers(self) -> None:
-        """In a forked child, which has none of their threads."""
+        """Forget all workers in a forked child, in which their threads do not exist."""
         self._worker_threads.clear()
 
     def go_without_threads(self) -> None:

@@ -60,14 +60,14 @@ class Driver:
         turn_lock: the right to drive.
         shield: holds back Ctrl-C during turns.
         call_in_context: calls a function in the context of kernels.
-        at_hand: the instruction that runs inline and must not be left half done; None without one.
+        at_hand: the instruction that runs inline now and must not be left half done; None if there is none.
         refusing: whether new work is refused.
         chain: in a script, the chain that waits for further members.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
-        # The same object; compiled code reads its fields without a check of its class.
+        # The machine again: compiled code reads the fields of this type without a check of its class.
         self._fields: MachineFields = machine
         self.turn_lock = TurnLock()
         self.shield = Shield()
@@ -103,7 +103,7 @@ class Driver:
         self._reports = deque([(instruction, outcome, False) for instruction, outcome, _ in self._reports])
 
     def forget_at_hand(self) -> None:
-        """In a forked child: the inline call belonged to another thread."""
+        """Forget the inline call `at_hand` in a forked child: it belonged to a thread that does not exist there."""
         self.at_hand = None
 
     # Turns
@@ -239,7 +239,7 @@ class Driver:
         return list(self._launched)
 
     def take_launched(self) -> list[Instruction]:
-        """Remove and return these instructions, which will not be run."""
+        """Remove and return the instructions that were launched and not run; they will not be run."""
         taken = list(self._launched)
         self._launched.clear()
         return taken
@@ -247,7 +247,7 @@ class Driver:
     # Reports
 
     def report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
-        """Report an instruction that has ended on another thread than the driving one; from any thread."""
+        """Report to the driving thread that an instruction has ended on another one; from any thread."""
         self._reports.append((instruction, outcome, from_worker))
         if from_worker and self.drive_from_worker():
             return
@@ -295,7 +295,7 @@ class Driver:
     # Exceptions that end the program
 
     def let_escape(self, error: BaseException | None) -> None:
-        """Let the driver raise this when its turn has ended: SystemExit or the like from a callback."""
+        """Let the driver raise `error` when its turn has ended: SystemExit or the like from a callback."""
         self._escaping = error
 
     def take_escaping(self) -> BaseException | None:
@@ -311,11 +311,11 @@ class Driver:
         return self.turn_lock.owner == me or self._machine.devices.is_worker(me) or on_a_device()
 
     def can_go_on(self) -> bool:
-        """Whether there is something to do."""
+        """Return whether a turn would have something to do: instructions to schedule, to run, or reports to collect."""
         return bool(self._launched or self._reports) or self._fields.engine.has_work()
 
     def add_waker(self, waker: ThreadWaker | LoopWaker) -> None:
-        """Wake it when there is something to do."""
+        """Wake `waker`, a thread's or loop's, when there is something to drive."""
         if waker not in self._wakers:
             self._wakers.append(waker)
 
@@ -386,7 +386,7 @@ class Driver:
                 self._let_others()
 
     def _is_next(self, stream: Stream, cost: int) -> bool:
-        """Whether nothing is before a new instruction, and a turn would run it on this thread; only with the lock."""
+        """Return whether a new call can run inline: nothing is before it, and a turn would run it here; only with the lock."""
         engine = self._fields.engine
         if (
             not self._fields.observers.inline
@@ -418,7 +418,7 @@ class Driver:
                 self.shield.lower()
 
     def _let_others(self) -> None:
-        """Wake the threads that wait for their turn."""
+        """Wake the threads that sleep on the turn lock."""
         if self.turn_lock.wanted():
             self.turn_lock.wake()
         self.pass_on()

@@ -120,7 +120,7 @@ class VirtualMachineEngine:
     # Events
 
     def receive(self, instruction: Instruction) -> None:
-        """A producer issued an instruction.  May be called from any thread; order of calls is program order."""
+        """Take an instruction that was issued.  May be called from any thread; the order of calls is program order."""
         self.pending.append(instruction)
 
     def completed(self, instruction: Instruction) -> None:
@@ -141,7 +141,7 @@ class VirtualMachineEngine:
             self.ready[stream] = None
 
     def failed(self, instruction: Instruction, error: BaseException) -> None:
-        """A launched instruction has finished by raising.  It unlocks its successors like any other."""
+        """Note that a launched instruction has ended by raising.  Its successors run as those of any other."""
         self.completed(instruction)
         self.remember_failure(instruction, error)
 
@@ -356,7 +356,7 @@ class VirtualMachineEngine:
                 self._make_ready(instruction)
 
     def _fusable_behind(self, taken: list[Instruction], position: int) -> int:
-        """The end of the instructions that can be fused with the one before `position`."""
+        """Return the end of the instructions, from `position` on, that can be fused with the one before `position`."""
         first = taken[position - 1]
         stream = first.stream
         if stream.policy.launches_ahead:
@@ -385,7 +385,7 @@ class VirtualMachineEngine:
         self.fuse_below = 0
 
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
-        """The end of the instructions that make a chain with the one before `position`."""
+        """Return the end of the instructions, from `position` on, that make a chain with the one before `position`."""
         first = taken[position - 1]
         links = first.policy.chain(first) if first.policy is not None and self.fuse_below else None
         if links is None:

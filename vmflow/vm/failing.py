@@ -38,7 +38,7 @@ def poison(machine: VirtualMachine, instruction: Instruction, error: BaseExcepti
 
 
 def poison_by_device(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """The same for a device that cannot run the instruction."""
+    """Make the failure of an instruction that a device cannot run, and let its outputs hold it."""
     tracer = machine.observers.tracer
     failure: Failure | None = None
     for member in instruction.members or (instruction,):

@@ -97,15 +97,15 @@ class Handover:
             with HANDOVER_LOCK:
                 dependence = storage.dependence
                 if dependence.machine is not machine:
-                    continue  # another machine has taken it over in between
+                    continue  # another machine has taken the storage over in between
                 last = storage.stream
                 if last is None:
                     storage.use_on(stream)
                 elif last is not stream and last.device is stream.device:
-                    # A closed machine will refuse the instruction for which this is done.
+                    # A closed machine will refuse the instruction for which the storage is taken over.
                     if last.policy.asynchronous and stream.policy.asynchronous and not machine.driver.refusing:
                         code, offset = origin.capture()
-                        # Issuing the instruction for which this is done makes somebody drive.
+                        # Issuing the instruction for which the storage is taken over makes a thread drive.
                         machine.engine.pending.append(
                             Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
                         )
@@ -145,12 +145,12 @@ class Handover:
         # `HandoverIn`.
         with suppress(VirtualMachineClosed):
             previous.accepted(outgoing)
-        # Issuing the instruction for which this is done makes somebody drive this machine.
+        # Issuing the instruction for which the storage is taken over makes a thread drive this machine.
         return new
 
 
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
-    """Whether a machine has no access to the storage outstanding; False if another thread drives it.
+    """Return whether `previous` has no outstanding access to the storage; False if another thread drives that machine.
 
     If so no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it drives
     that machine, goes on, or until that machine's own thread stops waiting for something else.

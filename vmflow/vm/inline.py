@@ -45,7 +45,7 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
         return False
     instruction.erase()
     if fields.engine.pending:
-        driver.go_on()  # drive for the instructions that it, or other threads, have issued meanwhile
+        driver.go_on()  # drive for the instructions that the call, or other threads, have issued meanwhile
     escaping = driver.take_escaping()
     if escaping is not None:
         raise escaping
@@ -67,7 +67,7 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
     fields: MachineFields = machine
     if (
         (_ALLOCATES_WHOLE or not call.prepares)
-        and call.step is None  # else it may wait for others to make a chain with, which `issue` handles
+        and call.step is None  # else the call may wait for later ones to be chained with, which `issue` handles
         and (mode.scope is None or mode.scope.dropped() is None)
         and _is_ready(machine, stream, call)
         and fields.driver.run(call, stream, call.plan.cost, mode)

@@ -200,7 +200,7 @@ class Lifecycle:
         def fail(policy: InstructionPolicy) -> None:
             policy.fail(failure)
 
-        # Else a turn has seen it in between, and it is accepted after all.
+        # Else a turn has seen the instruction in between, and it is accepted after all.
         if self._machine.engine.withdraw(instruction, fail):
             tracer = self._machine.tracer
             if tracer is not None:

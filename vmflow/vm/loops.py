@@ -31,20 +31,20 @@ class Loops:
         self.home: AbstractEventLoop | None = None
         # The loop that is going to drive soon.
         self._armed: AbstractEventLoop | None = None
-        # By loop that drives the machine, or has driven it.
+        # An entry for each loop that drives the machine, or has driven it.
         self._wakers: dict[AbstractEventLoop, LoopWaker] = {}
         # The moment of `time.perf_counter_ns` up to which instructions may run inline in a loop's present turn.
         self._until: dict[AbstractEventLoop, int] = {}
 
     def forget(self) -> None:
-        """In a forked child, which has none of these loops."""
+        """Forget all loops in a forked child, in which none of them runs."""
         self._wakers.clear()
         self._until.clear()
         self._armed = None
         self.home = None
 
     def enter(self, loop: AbstractEventLoop | None) -> None:
-        """The machine's `async with` block begins on this loop.
+        """Note that the machine's `async with` block begins on this loop.
 
         Raises:
             RuntimeError: if it has begun already.
@@ -102,7 +102,7 @@ class Loops:
                 break
 
     def in_time(self, loop: AbstractEventLoop) -> bool:
-        """Whether the budget of the loop's present turn is left; it counts from the first inline call in that turn."""
+        """Return whether inline calls may go on in the loop's present turn; its budget begins with the first of them."""
         until = self._until.get(loop)
         if until is not None:
             return _now() < until

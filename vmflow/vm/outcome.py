@@ -8,7 +8,7 @@ from vmflow.instructions.failure import Failure
 
 
 class Later:
-    """The instruction has returned, and its end will be reported later."""
+    """The outcome of an instruction that has returned and whose end will be reported later."""
 
 
 LATER: Final = Later()

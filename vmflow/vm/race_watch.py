@@ -65,7 +65,7 @@ class RaceWatch:
             self.detector.host_access(dependence, False, "a read by the program")
 
     def quiet(self) -> None:
-        """Forget everything: all instructions have ended."""
+        """Forget all accesses, since all instructions have ended."""
         with self._lock:
             self._tickets.clear()
             self._freed.clear()
@@ -77,7 +77,7 @@ class RaceWatch:
             return self.detector.recorded(stream)
 
     def waits(self, stream: WatchedStreamPolicy, clock: Clock) -> None:
-        """Note that the stream waits for an event of this clock."""
+        """Note that the stream waits for an event, after which it knows the accesses in the event's clock."""
         with self._lock:
             self.detector.waits(stream, clock)
 
@@ -134,12 +134,12 @@ class WatchedEvent:
 
 
 def unwatched(policy: StreamPolicy) -> StreamPolicy:
-    """The policy itself, also where races are watched for."""
+    """Return the policy inside a `WatchedStreamPolicy`; any other policy is returned as it is."""
     return policy.policy if isinstance(policy, WatchedStreamPolicy) else policy
 
 
 class WatchedStreamPolicy(StreamPolicy):
-    """Does as another policy does, and tells the detector of its events."""
+    """A stream policy that does as another one does, and tells the race detector of its events."""
 
     def __init__(self, policy: StreamPolicy, watch: RaceWatch) -> None:
         self.policy = policy

@@ -37,7 +37,7 @@ class Releases:
         self.noted.append(storage)
 
     def forget(self) -> None:
-        """Drop the notes: without outstanding instructions, the memory goes with the objects."""
+        """Drop the noted storages: with no outstanding instructions, their memory is freed with the objects."""
         self.noted.clear()
 
     def issue(self) -> None:

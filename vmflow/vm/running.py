@@ -121,7 +121,7 @@ def prepare(
 
 
 def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Whether the instruction's scope has not dropped it; a dropped one needs no resources."""
+    """Return whether no ended scope drops the instruction; a dropped one needs no resources."""
     scope = scope_of(instruction)
     return scope is None or scope.dropped() is None
 
@@ -133,7 +133,7 @@ def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | No
 
 
 def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | None = None) -> Outcome:
-    """Compute; a failure, also an earlier one, poisons the outputs and is returned."""
+    """Run the instruction and return its outcome; a failure, of its own or an earlier one, poisons its outputs."""
     if instruction.members is not None:
         return _run_members(machine, instruction, instruction.members, failure)
     policy = instruction.policy
@@ -239,7 +239,7 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
 
 
 def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
-    """Ask whether a device has found an error in finished work, and let the outputs hold it."""
+    """Return the outcome of work that a device has finished; if the device found an error, the outputs hold it."""
     instruction = work.instruction
     policy = instruction.policy
     assert policy is not None

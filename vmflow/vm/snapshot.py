@@ -193,7 +193,7 @@ def _numbers(serials: tuple[int, ...]) -> str:
 
 
 def _cell(value: object) -> object:
-    """A value of an information, as a cell of a table shows it."""
+    """Turn a field of an `InstructionInfo`, `StreamInfo` or `MemoryInfo` into the text of a table's cell."""
     if isinstance(value, tuple):
         return _numbers(value)
     return "" if value is None else value

@@ -29,7 +29,7 @@ class StallWatch:
         self._armed: AbstractEventLoop | None = None
 
     def sleep(self, waker: ThreadWaker, patience: float | None) -> None:
-        """Sleep until woken, or for `patience` seconds; checks for a stall now and then."""
+        """Sleep until `waker` wakes this thread, or for `patience` seconds; check for a stall now and then."""
         stall_after = self._machine.stall_after
         if not waker.sleep(stall_after if patience is None else min(stall_after, patience)):
             self.look()

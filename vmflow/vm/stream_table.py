@@ -64,7 +64,7 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device.type == "cpu" and kind == "compute":
         return CpuStreamPolicy(worker=cpu_worker)
     if device.type == "meta" and kind == "compute":
-        return CpuStreamPolicy(worker="never")  # it computes nothing, which takes no time
+        return CpuStreamPolicy(worker="never")  # a meta device computes nothing, which takes no time
     staged = kind.startswith(STAGE_PREFIX) and kind.removeprefix(STAGE_PREFIX).isdecimal()
     if device.type == "cpu" and staged:
         # Stages are meant to overlap, in a plain script too.
@@ -143,5 +143,5 @@ def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, Devic
 
 
 def known_devices() -> list[Any]:
-    """Devices whose memory has been asked for."""
+    """Return the devices whose memory has been asked for."""
     return list(_memories)

@@ -14,33 +14,33 @@ class Tracer(Protocol):
     """Is called at every step of every instruction, on the thread that takes the step."""
 
     def issued(self, instruction: Instruction) -> None:
-        """The instruction is about to be accepted."""
+        """Called when an instruction is about to be accepted by its machine."""
         ...
 
     def began(self, instruction: Instruction) -> None:
-        """Its turn has come: it is about to run, or to be dropped."""
+        """Called when an instruction is about to run, or to be dropped by its scope."""
         ...
 
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
-        """It has run; a deferred one may end `LATER`, a dropped one has its scope's failure."""
+        """Called when an instruction has run; `LATER` is the outcome of a deferred one, its scope's failure of a dropped one."""
         ...
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
-        """A deferred instruction has ended; perhaps on another thread, and before `ended` was called."""
+        """Called when a deferred instruction has ended; perhaps on another thread, and before `ended` was called."""
         ...
 
     def computed(self, instruction: Instruction, begin: int, end: int) -> None:
-        """A device has computed it, between these times on the clock of ``time.perf_counter_ns``."""
+        """Called when a device has computed an instruction, with the times of ``time.perf_counter_ns`` between which it did."""
         ...
 
     def abandoned(self, instruction: Instruction) -> None:
-        """It will never begin, because the machine was closed."""
+        """Called for an instruction that will never begin, because its machine was closed."""
         ...
 
     def awaited(self, instruction: Instruction) -> object:
-        """A thread or coroutine begins to wait for it; returns the argument for `resumed`."""
+        """Called when a thread or coroutine begins to wait for an instruction; returns the argument for `resumed`."""
         ...
 
     def resumed(self, wait: object) -> None:
-        """The waiting is over, whether or not the instruction has ended."""
+        """Called when that waiting is over, whether or not the instruction has ended."""
         ...

@@ -54,7 +54,7 @@ class TurnLock:
         self._sleepers: deque[_Sleeper] = deque()
 
     def take(self, me: int) -> bool:
-        """Take it if it is free; not if this thread, `me`, has it already."""
+        """Take the lock for this thread, `me`, and return True; return False if any thread has it, this one included."""
         if self.owner is not None:
             return False
         # One line, since a debugger is called between lines and may let another thread run.
@@ -62,7 +62,7 @@ class TurnLock:
         return self.owner == me
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As `threading.Lock.acquire`; a thread that has it already waits for itself."""
+        """Acquire the lock as `threading.Lock.acquire` does; a thread that has it already waits for itself."""
         me = _get_ident()
         if self.take(me):
             return True
@@ -84,7 +84,7 @@ class TurnLock:
                 self.release()
             raise
         self._remove(sleeper)
-        # Also if it was given at the very end of the time.
+        # Also if the lock was given to this thread at the very end of its timeout.
         return self.owner == me and not deadlocked
 
     def _remove(self, sleeper: _Sleeper) -> None:

@@ -133,7 +133,7 @@ class VirtualMachine(MachineFields):
             self.races = RaceWatch()
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
         self.observers = Observers(gather is not None, self.races)
-        # By graph, its runtime on this machine.
+        # For each graph its runtime on this machine.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.driver = Driver(self)
         self.forget_threads()
@@ -250,7 +250,7 @@ class VirtualMachine(MachineFields):
         pending = self.engine.pending
         tracer = self.observers.tracer
         if tracer is not None:
-            # Before another thread can see it, and perhaps run it.
+            # The line is noted before another thread can see the instruction, and perhaps run it.
             tracer.issued(instruction)
         if written is not None:
             written.expect(instruction, pending)
@@ -302,7 +302,7 @@ class VirtualMachine(MachineFields):
         return self.handover.access(storage, stream)
 
     def accepted(self, instruction: Instruction) -> None:
-        """Make sure that somebody drives, now that `instruction` is pending."""
+        """Make sure that a thread or loop drives, now that `instruction` is pending."""
         engine = self.engine
         pending = engine.pending
         nbytes = instruction.nbytes

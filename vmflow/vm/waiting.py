@@ -35,7 +35,7 @@ class Waiters:
         self.watch = StallWatch(machine)
 
     def forget(self) -> None:
-        """In a forked child, which has none of these waiters."""
+        """Forget all waiters in a forked child, in which none of them exists."""
         self._by_instruction.clear()
 
     def count(self) -> int:
@@ -159,7 +159,7 @@ class Waiters:
             self.watch.sleep(waker, patience)
 
     def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
-        """The same for this machine and the machines that it waits for, which nobody else may be driving."""
+        """Drive this machine and the machines that it waits for, or sleep, as `advance` does for one machine."""
         machines = _linked(self._machine)
         for machine in machines:
             machine.driver.drive()
@@ -209,11 +209,11 @@ class Waiters:
     def _suspend(
         self, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
     ) -> Generator[Any, None, None]:
-        """Suspend until `instruction` is erased, or its scope is."""
+        """Suspend the coroutine until `instruction` is erased, or its scope is cancelled."""
         waker = FutureWaker(loop, loop.create_future())
         self._by_instruction.setdefault(instruction, []).append(waker)
         if instruction.state == ERASED:
-            # It ended while the waiter was being added, and nobody would wake that any more.
+            # The instruction ended while the waiter was being added, so that nothing would wake the waiter any more.
             self._by_instruction.pop(instruction, None)
             return
         timer = None
@@ -223,7 +223,7 @@ class Waiters:
             if remaining is not None:
                 timer = loop.call_later(remaining, waker.wake)
             if scope.cancelled():
-                waker.wake()  # it may have been cancelled before the waker was added
+                waker.wake()  # the scope may have been cancelled before the waker was added
         self._machine.loops.arm(loop)
         try:
             yield from waker.future
