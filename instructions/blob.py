@@ -169,7 +169,7 @@ class Storage:
 
     @property
     def dependence(self) -> Dependence:
-        """The dependence that orders the instructions that access the storage; made for the first one, not for inline calls."""
+        """The dependence that orders the instructions that access the storage; made for the first of them."""
         if self._dependence is None:
             new = Dependence(self.machine)
             # No call in this line, so that no other thread runs in between and makes a second dependence.

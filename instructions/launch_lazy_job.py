@@ -22,7 +22,7 @@ class LazyJob(Protocol):
         ...
 
     def fail(self, failure: Failure) -> None:
-        """Let the results of the run hold `failure`: there will be no run, or its machine was closed in the middle of it."""
+        """Let the run's results hold `failure`: it will not begin, or its machine was closed in the middle of it."""
         ...
 
 

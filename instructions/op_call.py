@@ -57,7 +57,7 @@ class CallPlan:
         return CallPlan(self.name, function, self.cost, self.several, self.allocates)
 
     def apart(self) -> CallPlan:
-        """The plan for a destination of another dtype: a kernel that cannot cast makes a new array, which is then copied."""
+        """The plan for a destination of another dtype: a kernel that cannot cast makes an array, which is copied."""
         if self.casts:
             return self
         if self._apart is None:

@@ -86,7 +86,7 @@ class InstructionPolicy:
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
-        """Return a chain that begins with the instruction and may get later ones as members; None if it can begin none."""
+        """Return a chain that begins with the instruction and may get further members; None if it can begin none."""
         return None
 
     def waits_for_others(self) -> bool:

@@ -43,7 +43,7 @@ class Kernel:
     Args:
         function: see `Function`.
         bound: the function for given scalars, for callers that call it often; see `Bound`.
-        placed: the same for arrays that stay where they are; see `Placed`.
+        placed: the function for given arrays that stay at their addresses, as in graphs; see `Placed`.
         scratch: the bytes of scratch memory that `placed` needs.
         sharing: pairs (input, output): the output may take the input's memory, if dtype and layout are the same.
         keeps: whether another op should run where a gradient will be wanted: it also returns intermediate results for
@@ -76,7 +76,7 @@ class Kernel:
         self.casts = casts
 
     def with_scalars(self, scalars: tuple[Any, ...]) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
-        """The function for these scalars, and its arguments before and behind the arrays."""
+        """Return a function for these scalars, and the arguments that go before and behind the arrays in its calls."""
         if self._bound is not None:
             return self._bound(*scalars)
         return self.function, (), scalars
@@ -110,7 +110,7 @@ Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
 # The package of each type of device, in which each family has a module.  The simulated device computes like the host.
 PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy", "cuda": "vmflow.kernels.cuda"}
 
-# By package, the builders by op or family.
+# For each package, a table from the names of ops and families to builders.
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {package: {} for package in PACKAGES.values()}
 
 
@@ -174,7 +174,7 @@ def origin_of(builder: Any) -> tuple[str, str]:
 
 
 def leave(*arguments: Any) -> Any:
-    """The function of all kernels of the meta device: arrays there have no memory."""
+    """Do nothing: the function of all kernels of the meta device, where arrays have no memory."""
     return arguments[-1]
 
 

@@ -66,7 +66,7 @@ def assign(out: Array, array: Array) -> None:
 
 
 def assign_number(out: Array, number: float) -> None:
-    """Set the element of an array without dimensions."""
+    """Set the only element of a 0-d array."""
     if isinstance(out, np.ndarray):
         out[...] = number
     else:
@@ -82,7 +82,7 @@ def add_to(out: Array, array: Array) -> None:
 
 
 def rows_of(array: Array, begin: int, end: int) -> Array:
-    """Some rows of a contiguous array, as a view."""
+    """Return the rows `begin` to `end` of a contiguous array, as a view."""
     if isinstance(array, np.ndarray):
         return array[begin:end]
     shape: Sequence[int] = array.shape

@@ -40,7 +40,7 @@ _WHOLE: Final = 64
 
 _get_ident: Final = threading.get_ident
 
-# The caller of the pieces, among their owners.
+# The owner of the pieces that the calling thread computes.
 _CALLER: Final = object()
 
 
@@ -91,7 +91,7 @@ class _Job:
                 self.bell.put(None)
 
     def settle(self) -> None:
-        """Let no helper claim another piece, and wait for the claimed ones; Ctrl-C is raised afterwards."""
+        """Let helpers claim no further pieces, and wait for the claimed ones; Ctrl-C is raised afterwards."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -131,7 +131,7 @@ class _Pool:
         self.inbox: SimpleQueue[_Job] = SimpleQueue()
 
     def call(self, job: _Job) -> None:
-        """Send a job to helpers: with the caller, at most the allowed threads, and at most one for each piece."""
+        """Send a job to helper threads: as many as are allowed, and at most one for each piece but the caller's."""
         wanted = min(len(job.pieces), get_num_threads()) - 1
         while self.helpers < wanted and self._start_one():
             self.helpers += 1
@@ -148,10 +148,10 @@ class _Pool:
 
 
 def _serve(inbox: SimpleQueue[_Job]) -> None:
-    # As everywhere that kernels run: nan is no error.
+    # numpy warns of no nan or inf here, as everywhere that kernels run.
     np.seterr(all="ignore")
     while True:
-        # Not kept in a variable, which would keep the last job's arrays alive.
+        # The job is not kept in a variable, which would keep its arrays alive until the next job.
         inbox.get().help()
 
 

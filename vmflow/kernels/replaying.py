@@ -1,4 +1,4 @@
-"""The entry point to replays: some devices run the same kernels over the same memory as one launch."""
+"""The entry point to replays: some devices launch kernels that always use the same memory as one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Calls: TypeAlias = "Callable[[Sequence[Any], Callable[[Callable[[Exception], Non
 
 
 class Replay(Protocol):
-    """Kernels that run over the same memory again and again."""
+    """The kernels of a graph's run, which run over the same memory at each call of the graph."""
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
-        """Run them once.
+        """Run the kernels once.
 
         Args:
             call: see `Calls`; it is not called if the kernels run as one launch.

@@ -47,7 +47,7 @@ class BackPressure:
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
-        """Return whether more instructions, or bytes of results, are outstanding than this share of the high-water marks."""
+        """Return whether instructions, or bytes of results, exceed this share of the high-water marks."""
         machine = self._machine
         return (
             machine.engine.outstanding() > share * machine.high_water

@@ -115,7 +115,7 @@ class CompletionTracker:
         stream.in_flight.append(item)
 
     def take_finished(self) -> list[DeviceWork]:
-        """Remove and return the work that devices have finished since the last call, each item after its predecessors."""
+        """Remove and return the work that devices have finished since the last call; predecessors come first."""
         finished: list[DeviceWork] = []
         last: int | None = None
         # The streams are queried one after the other, while the device goes on.  An instruction may be seen to have

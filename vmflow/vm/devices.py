@@ -82,7 +82,7 @@ class Devices:
         return stream if stream is not None else self._open(device, kind)
 
     def compute_stream(self, device: Device) -> Stream:
-        """Return the device's stream of kind "compute": `stream` for the kind that every op asks for, without a search."""
+        """Return the device's stream of kind "compute", as `stream` does, quickly: every op asks for it."""
         recent = self._recent
         if recent is not None and recent.device is device:
             return recent.stream
@@ -158,7 +158,7 @@ class Devices:
         stream.ran()
 
     def stop_workers(self, deadline: float) -> list[Any]:
-        """End all workers, waiting up to a moment of `time.monotonic` for the items that run; return the items not begun."""
+        """End all workers, which may finish their items up to `deadline` (`time.monotonic`); return items not begun."""
         left: list[Any] = []
         for stream in self.streams():
             left += stream.stop(max(0.0, deadline - time.monotonic()))

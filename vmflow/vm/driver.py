@@ -386,7 +386,7 @@ class Driver:
                 self._let_others()
 
     def _is_next(self, stream: Stream, cost: int) -> bool:
-        """Return whether a new call can run inline: nothing is before it, and a turn would run it here; only with the lock."""
+        """Return whether nothing is before a new call, and a turn would run it on this thread; only with the lock."""
         engine = self._fields.engine
         if (
             not self._fields.observers.inline

@@ -102,7 +102,7 @@ class Loops:
                 break
 
     def in_time(self, loop: AbstractEventLoop) -> bool:
-        """Return whether inline calls may go on in the loop's present turn; its budget begins with the first of them."""
+        """Return whether inline calls may go on in the loop's present turn; the first of them begins its budget."""
         until = self._until.get(loop)
         if until is not None:
             return _now() < until

@@ -22,7 +22,7 @@ class Tracer(Protocol):
         ...
 
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
-        """Called when an instruction has run; `LATER` is the outcome of a deferred one, its scope's failure of a dropped one."""
+        """Called when an instruction has run (deferred ones: `LATER`) or was dropped (its scope's failure)."""
         ...
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
@@ -30,7 +30,7 @@ class Tracer(Protocol):
         ...
 
     def computed(self, instruction: Instruction, begin: int, end: int) -> None:
-        """Called when a device has computed an instruction, with the times of ``time.perf_counter_ns`` between which it did."""
+        """Called when a device has computed an instruction, with begin and end as ``time.perf_counter_ns`` counts."""
         ...
 
     def abandoned(self, instruction: Instruction) -> None:

@@ -54,7 +54,7 @@ class TurnLock:
         self._sleepers: deque[_Sleeper] = deque()
 
     def take(self, me: int) -> bool:
-        """Take the lock for this thread, `me`, and return True; return False if any thread has it, this one included."""
+        """Take the lock for this thread, `me`; return False if a thread has it already, be it this one."""
         if self.owner is not None:
             return False
         # One line, since a debugger is called between lines and may let another thread run.

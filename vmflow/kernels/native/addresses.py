@@ -1,4 +1,4 @@
-"""Where arrays begin, and whether C may read elements from there."""
+"""The addresses of arrays, and whether C may read elements from there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WIDEST: Final = 8
 
 
 def alignment(of: np.dtype[Any]) -> int:
-    """The number that the addresses of elements must be multiples of in C.
+    """The alignment in bytes that C requires of elements of this dtype.
 
     numpy requires less of complex numbers, which C may move as integers of their size.
     """

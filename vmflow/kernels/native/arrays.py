@@ -1,4 +1,4 @@
-"""Calls of C functions with numpy arrays.  Each caller computes a result, or returns that C cannot compute it.
+"""Calls of C functions with numpy arrays.  Each class computes a result, or returns that C cannot compute it.
 
 C can where the function is loaded, and the arrays are contiguous and of the dtypes that the function is written for.
 """
@@ -20,7 +20,7 @@ from .functions import CFunction, function
 SINGLE: Final = np.dtype(np.float32)
 INDEX: Final = np.dtype(np.int64)
 
-# An element of an op of one operand takes about as long as so many additions.
+# The work of one element of an op of one operand, in additions; see `intra_op.LEAST`.
 _ADDITIONS: Final = 2
 
 
@@ -35,7 +35,7 @@ def takes(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> 
 
 
 def clear_of(out: Array, array: Array) -> bool:
-    """Whether two arrays have no memory in common, or all of it."""
+    """Whether two arrays share no memory, or are the same memory."""
     start, other = address(out), address(array)
     return start == other or start + out.nbytes <= other or other + array.nbytes <= start
 
@@ -67,7 +67,7 @@ class NativeCall(NamedTuple):
     in_place: bool = False
 
     def placed(self) -> Call:
-        """The call, for arrays that stay where they are; by several threads where that pays."""
+        """Return a call to repeat while the arrays stay at their addresses; threads share it where that pays."""
         job = self._job()
         shared = None if job is None else team.call_of(job, self.work)
         return shared or self.kernel.alone(self.arguments)
@@ -127,7 +127,7 @@ class InC:
         return name if dtype == SINGLE else None
 
     def makes(self, call: NativeCall | None) -> bool:
-        """Make a call, which is remembered; returns whether there was one."""
+        """Make the call, unless it is None, and remember it; return whether there was a call."""
         if call is not None:
             call.make(self.site)
         return call is not None
@@ -168,7 +168,7 @@ class Single(InC):
         return out
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        """The same as one call, for arrays that stay where they are; None if C cannot make the call.
+        """Return `call` as one call for arrays that stay at their addresses; None if C cannot compute it.
 
         The call keeps the present number of threads.
         """

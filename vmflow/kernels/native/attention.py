@@ -13,13 +13,13 @@ from .addresses import Array, address, is_aligned, places_of
 from .arrays import INDEX, SINGLE, InC, NativeCall, fits
 from .functions import CFunction
 
-# The width of a panel in attention.c, where vectors are widest.
+# The width, in elements, of a panel in attention.c with the widest vectors.
 _PANEL: Final = 32
 
 # Numbers of one head's keys or values that stay in the cache; attention with more is left to BLAS.
 _LARGEST: Final = 1 << 18
 
-# So many products take as long as an addition from memory, if a head is in the cache.
+# The number of products that take as long as one addition from memory, if a head is in the cache.
 _AS_AN_ADDITION: Final = 7
 
 
@@ -109,5 +109,5 @@ def _in_rows(array: Array) -> bool:
 
 def pays(others: int, size: int) -> bool:
     """Whether C is faster than BLAS for so many keys, and queries or values of this size."""
-    padded = -(-size // _PANEL) * _PANEL  # the width of a padded row, at most
+    padded = -(-size // _PANEL) * _PANEL  # the largest width of a padded row
     return others * padded <= _LARGEST

@@ -20,7 +20,7 @@ def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str])
 
 
 def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
-    """The same, writing past the cache, if possible; always with prefetching, since operands are not in the cache.
+    """The loop of `in_blocks` with results written past the cache; it prefetches, since operands are not cached.
 
     Args:
         read: pointers.

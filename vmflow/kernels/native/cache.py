@@ -16,7 +16,7 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-# Bytes that all libraries together may take; the least recently used are removed first.
+# The most bytes of all libraries together; the least recently used libraries are removed first.
 LIMIT: Final = 64 << 20
 
 _SUFFIX: Final = ".so"
@@ -204,7 +204,7 @@ def trim(folder: Folder, limit: int, keep: str | None = None) -> None:
 
 # Which folder
 
-# By process, since a child must not remove its parent's folder.
+# A folder for each process id, since a forked child must not remove its parent's folder.
 _private: dict[int, str] = {}
 
 # The unsafe folders that have been logged.

@@ -28,7 +28,7 @@ try:
 except ImportError:
     _extension = None
 
-# The calls that a place keeps, and the calls that it notes in all: if each call is new, noting does not pay.
+# The most calls that a call site keeps, and the most that it ever notes: if each call is new, noting does not pay.
 _KEPT: Final = 4
 _NOTED: Final = 64
 
@@ -54,7 +54,7 @@ class CallSite:
         return False
 
     def result(self, read: Sequence[Array], out: Array | None) -> Array | None:
-        """The same for a call with one result, which is returned; None if there was no such call.
+        """Repeat an earlier call that has one result, and return the result; None if there was no such call.
 
         Args:
             read: all arrays except the result.
@@ -89,7 +89,7 @@ class CallSite:
             in_place: whether a written array may be the same memory as a read one.
         """
         run = 0 if function else team.address_of_run()
-        # Read first: if C is switched off in the meantime, the call is not used.
+        # The generation is read first: if C is switched off in the meantime, the call is not used.
         generation = GENERATION.number
         if LOADER.mode == "off" or _extension is None or not (function or run):
             return

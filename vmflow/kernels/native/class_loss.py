@@ -31,7 +31,7 @@ class CrossEntropy:
 
     @classmethod
     def of(cls, averages: bool, elements: int) -> Self | None:
-        """The loss of so many scores; None if C has no function now."""
+        """Return an instance for so many scores; None if C has no function for them now."""
         by_row, whole = [InC.of(name, SINGLE, elements) for name in ("class_losses", "class_loss")]
         return None if by_row is None or whole is None else cls(by_row, whole, averages)
 
@@ -61,7 +61,7 @@ class CrossEntropy:
     def placed(
         self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
     ) -> list[Call] | None:
-        """The same for arrays that stay where they are.
+        """Return calls that compute the loss of arrays that stay at their addresses.
 
         Args:
             arrays: scores, classes, loss, number of rows, and logarithms.
@@ -95,7 +95,7 @@ class CrossEntropy:
             return None
         arrays = losses, loss, total
         arguments = (*[address(array) for array in arrays], losses.size, self._averages)
-        # Not cut: there is too little work to share.
+        # The call is not cut into pieces, since there is too little work to share.
         return NativeCall(self._whole.kernel, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
 
 
@@ -122,7 +122,7 @@ class CrossEntropyGradient(InC):
     def placed(
         self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
     ) -> list[Call] | None:
-        """The same for arrays that stay where they are: the arguments of `call`, and the result; see `CrossEntropy`."""
+        """Return the calls of `call` for arrays that stay at their addresses, its arguments and the result."""
         wrong = np.zeros((), INDEX)
         found = self._found(*arrays, wrong)
         return None if found is None else _unless_wrong(wrong, (found,), otherwise)
@@ -147,7 +147,7 @@ class CrossEntropyGradient(InC):
 
 
 def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable[[], None]) -> list[Call]:
-    """One call that makes several in order, and the alternative as soon as one has set `wrong`."""
+    """Return a call that makes `calls` in order, and calls `otherwise` as soon as one of them has set `wrong`."""
     placed = [call.placed() for call in calls]
 
     def compute(*kept: Any) -> None:

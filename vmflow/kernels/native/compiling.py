@@ -47,8 +47,8 @@ PATIENCE: Final = 60.0
 # The lowest priority that there is.
 _NICE: Final = 19
 
-# Precedes a command, which starts once a line can be read.  Its children inherit its priority, which must be set before
-# that; and Python may wait for its lock before it can set it.
+# A shell that waits for a line, and then becomes the command behind it.  Its children inherit its priority, which must
+# be set before the command starts; and Python may wait for the interpreter's lock before it can do so.
 _GATE: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 
 # Characters of the compiler's message that ours repeats.

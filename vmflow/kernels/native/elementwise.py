@@ -31,7 +31,7 @@ _SHAREABLE: Final = 16
 
 
 class Loop(NamedTuple):
-    """A chain as C.
+    """The C function of a chain of elementwise ops.
 
     Attributes:
         name: of the function.
@@ -99,7 +99,7 @@ def write_loop(
         [*moving, *written.lines, *stores],
         "#ifdef STREAMS\n    streamed();\n#endif\n" if streams else "",
     )
-    import hashlib  # which imports a library for cryptography
+    import hashlib  # imported here because it imports a library for cryptography
 
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
     source = f"void {name}(const int64_t *block) {{\n{body}}}\n"

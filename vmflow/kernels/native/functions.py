@@ -17,7 +17,7 @@ from .loading import LOADER, Library
 
 @cache
 def text_of(name: str) -> str:
-    """A C file of this folder."""
+    """Return the text of a C file of this folder."""
     from pathlib import Path
 
     return Path(__file__).with_name(name).read_text()
@@ -247,7 +247,7 @@ def _can_be_cut(name: str) -> bool:
 
 
 def _by_words(name: str) -> str:
-    """The same function of an array of words; see `vmflow.kernels.native.team`."""
+    """The source of a function that takes its arguments as an array of words; see `vmflow.kernels.native.team`."""
     forms = {_POINTER: "(void *)w[%d]", _COUNT: "w[%d]"}
     kinds = _DECLARED[name].arguments
     given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(kinds)]

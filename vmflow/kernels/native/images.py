@@ -47,7 +47,7 @@ class _OfSizes:
     def placed(
         self, arrays: Sequence[Array | None], dtypes: Sequence[np.dtype[Any]] | None = None
     ) -> list[Call] | None:
-        """The same as one call, for arrays that stay where they are; None if they do not fit.
+        """Return `compute` as one call for arrays that stay at their addresses; None if the arrays do not fit.
 
         Args:
             arrays: see `compute`.
@@ -59,13 +59,13 @@ class _OfSizes:
         return [(self._compute, ([None if array is None else address(array) for array in arrays],), None)]
 
     def _compute(self, places: list[int | None]) -> None:
-        # Not kept: most of the time it would be unused.
+        # The scratch memory is not kept: most of the time it would be unused.
         scratch = np.empty(self._scratch, np.uint8)
         self._kernel(ctypes.addressof(self._sizes), *places, address(scratch), *self._further)
 
 
 def _made(calls: list[Call] | None) -> bool:
-    """Make calls; returns whether there are any."""
+    """Make all calls; return whether there were any: False for None."""
     for call, arguments, _ in calls or ():
         call(*arguments)
     return calls is not None
@@ -137,7 +137,7 @@ class Convolution:
 
 
 def _whole(array: Array | None) -> Array | None:
-    """The array as C needs it, copied if necessary, or None."""
+    """Return the array aligned and without gaps, a copy if necessary; None for None."""
     return array if array is None or fits(array) else np.array(array, SINGLE, order="C")
 
 
@@ -188,7 +188,7 @@ class MaxPool:
         return (result,) if places is None else (result, places)
 
     def placed(self, array: Array, out: Array, indices: Array | None) -> list[Call] | None:
-        """The same for arrays that stay where they are."""
+        """Return the calls of `largest` for arrays that stay at their addresses."""
         return self._kernel.placed((array, out, indices), (SINGLE, SINGLE, INDEX))
 
 

@@ -54,7 +54,7 @@ class _ByIndex(InC):
         return None if kind is None else f"{name}_{kind}"
 
     def _by_element(self, array: Array, places: Array, values: Array, wrong: Array) -> NativeCall | None:
-        """The call of a kernel with an index for each element."""
+        """Return the kernel's call for an index array that has an index for each element of `values`."""
         dim = self._dim
         if array.shape[1:dim] != places.shape[1:dim] or array.shape[dim + 1 :] != places.shape[dim + 1 :]:
             return None  # the index has gaps between its rows, as seen from the array

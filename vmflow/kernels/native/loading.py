@@ -155,7 +155,7 @@ class Loader:
             library = self._known.get(source)
             if library is None:
                 library = Library(source, apart)
-                # Not visible to others before this: if it were still missing, they would choose numpy for good.
+                # Other threads see the library only now: one that saw it unloaded would choose numpy for good.
                 self._from_cache(library)
                 self._known[source] = library
         if not make and self.mode != "wait":
@@ -220,7 +220,7 @@ class Loader:
             for library in self._waiting:
                 library.urgent = True
             if self._compilation is not None and self._compilation.low:
-                # Raising its priority would need a privilege; so it starts anew.
+                # Raising the compiler's priority would need a privilege; so the compiler starts anew.
                 self._compilation.stop()
             self._bell.notify_all()
 
@@ -306,7 +306,7 @@ class Loader:
             from .compiling import CompileError, compiler_command
 
             with suppress(OSError), tempfile.TemporaryDirectory(prefix="vmflow-"):
-                pass  # the first thread finds the folder, under a lock
+                pass  # the first thread looks for the cache's folder, under a lock, and the others use it
 
         try:
             command = compiler_command()

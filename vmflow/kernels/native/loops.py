@@ -26,7 +26,7 @@ _COMPILED_FROM: Final = 3
 # The layouts of its arrays for which a fused op keeps functions.
 _KEPT: Final = 64
 
-# The shapes and strides of all arrays.
+# The key of a layout: the shapes and strides of all arrays.
 _Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 

@@ -26,7 +26,7 @@ _ALWAYS: Final = 1 << 12
 
 _ITEM: Final = SINGLE.itemsize
 
-# So many products of two numbers take as long as an addition from memory; see `intra_op.LEAST`.
+# The number of multiply-adds that take as long as an addition from memory; see `intra_op.LEAST`.
 _AS_AN_ADDITION: Final = 12
 
 # The positions of words in `struct product`, products.c: the result, and those that may be 0.
@@ -51,7 +51,7 @@ class MatrixProduct:
         self._one = one
         self._several = several
         self._site = CallSite()
-        self._with_sums = CallSite()  # a separate one, since `added` may look like the sums
+        self._with_sums = CallSite()  # a separate call site, since `added` may have the layout of the sums
 
     @classmethod
     def of(cls) -> Self | None:
@@ -109,7 +109,7 @@ class MatrixProduct:
     def placed(
         self, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
     ) -> Call | None:
-        """The same as one call, for arrays that stay where they are; None if C cannot compute these.
+        """Return the product as one call for arrays that stay at their addresses; None if C cannot compute it.
 
         The call keeps the present number of threads.
         """

@@ -42,5 +42,5 @@ def sort_keys(keys: Array, lowest: int) -> None:
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:
-    """Fill a contiguous array with the numbers from number `first` on."""
+    """Fill a contiguous array with the random numbers of index `first` and following."""
     drawn.call(address(to), first, to.size, seed, offset, *further)

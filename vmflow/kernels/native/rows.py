@@ -214,7 +214,7 @@ class _ReadAndWrite(InC):
         return self.site.again((read, written)) or self.makes(self._found(read, written))
 
     def placed(self, read: Array, written: Array) -> Call | None:
-        """The same as one call, for arrays that stay where they are; None if C cannot make the call."""
+        """Return `call` as one call for arrays that stay at their addresses; None if C cannot compute it."""
         found = self._found(read, written)
         return None if found is None else found.placed()
 

@@ -69,14 +69,14 @@ class Steps:
             layout = _Layout(self._name, written, fitting)
         if not fitting:
             return None
-        # Most gradients have the addresses of the step before.
+        # Most gradients have the same addresses as in the step before.
         places = [address(gradients[position]) for position in fitting]
         before = layout.step
         if before is not None and before.places == places:
             return before
         ends = [start + nbytes for start, nbytes in zip(places, layout.sizes, strict=True)]
         if any([layout.writes(start, end) for start, end in zip(places, ends, strict=True)]):
-            return None  # a gradient changes with its parameter, or with another, in numpy's order
+            return None  # a gradient shares memory with a parameter, so that numpy has to take the step, in its order
         step = layout.step = Step(layout, places, gradients)
         return step
 
@@ -143,7 +143,7 @@ class _Layout:
         return _are(self._written, [value for column in written for value in column])
 
     def writes(self, start: int, end: int) -> bool:
-        """Whether the step writes to any byte in this range."""
+        """Whether a step of these parameters writes to any byte from address `start` to `end`."""
         place = bisect_left(self.ranges, (end, end))
         return place > 0 and self.ranges[place - 1][1] > start
 

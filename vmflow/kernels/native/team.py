@@ -78,7 +78,7 @@ def address_of_run() -> int:
 
 
 def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | None:
-    """The job for `run`, numbers of which the last are the words; None if the work is not worth sharing.
+    """The job for `run`, integers that end with the words; None if the work is not worth sharing.
 
     Args:
         function: the address of a C function of an array of words.
@@ -106,7 +106,7 @@ def run(job: Job, work: float) -> bool:
     return True
 
 
-# The library is the only one of its source, since the threads belong to it.
+# No other library is made of this source, since the threads belong to this one.
 
 _function: Callable[..., Any] | None = None
 # `Loader.arrived` at the last failed lookup.

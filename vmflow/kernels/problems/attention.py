@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Extent(NamedTuple):
-    """One score for each query and key.
+    """The shape of the scores of an attention: one score for each query and key.
 
     Attributes:
         leading: the dimensions before the last two, to which those of query, key and value broadcast.

@@ -42,7 +42,7 @@ class Geometry(NamedTuple):
         return len(self.size)
 
     def pointwise(self) -> bool:
-        """Whether each output pixel depends on one input pixel, in order."""
+        """Whether each output pixel depends on the input pixel at its own position alone (kernel 1, stride 1)."""
         return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
 
     def columns_shape(self) -> tuple[int, int, int]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType
 
-# Nanoseconds per element on one core, for deciding inline or worker: memory-bound, and transcendental functions.
+# Nanoseconds per element on one core, by which a call runs inline or on a worker: ops that memory bounds, and
+# transcendental functions.
 CHEAP: Final = 0.5
 EXPENSIVE: Final = 5.0
 

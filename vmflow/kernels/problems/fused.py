@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class FusedStep:
-    """One of the ops.
+    """One of the elementwise ops that a fused op computes.
 
     Attributes:
         name, attributes, scalars: of the call; the scalars are numbers.

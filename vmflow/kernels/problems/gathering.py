@@ -1,4 +1,4 @@
-"""Details of ops that put elements into zeros."""
+"""Details of ops that put elements into a tensor of zeros."""
 
 from __future__ import annotations
 

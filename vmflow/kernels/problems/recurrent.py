@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-# Gates of each kind of layer.
+# The number of gates of each kind of recurrent layer.
 GATES: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
 
 
 class Step(NamedTuple):
-    """One step, by its number of rows and their position among the rows of all steps."""
+    """One time step of a sequence: the number of its rows, and their position among the rows of all steps."""
 
     rows: slice
     size: int
 
 
 class Weights(NamedTuple):
-    """The parameters of a layer, or their metas; `input_bias`, `state_bias` and `projection` may be None."""
+    """The parameters of a recurrent layer, or their metas; `input_bias`, `state_bias`, `projection` may be None."""
 
     by_input: Any
     by_state: Any
@@ -27,7 +27,7 @@ class Weights(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A call of a layer without its operands.
+    """A call of a recurrent layer without its operands.
 
     Attributes:
         kind: a key of `GATES`.
@@ -44,7 +44,7 @@ class Layer(NamedTuple):
 
     @property
     def states(self) -> int:
-        """The number of tensors in the state."""
+        """The number of tensors in the layer's state: 2 for an LSTM, else 1."""
         return 2 if self.kind == "lstm" else 1
 
     @property
@@ -53,7 +53,7 @@ class Layer(NamedTuple):
         return self.states + (self.kind in ("lstm", "gru"))
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], Weights]:
-        """The initial state and the parameters, from all operands behind the input."""
+        """Split all operands behind the input into the initial state and the parameters."""
         given = list(operands)
         state = [given.pop(0) for _ in range(self.states)]
         by_input, by_state = given.pop(0), given.pop(0)
@@ -61,7 +61,7 @@ class Layer(NamedTuple):
         return state, Weights(by_input, by_state, input_bias, state_bias, given.pop(0) if self.projected else None)
 
     def steps(self, shape: tuple[int, ...]) -> list[Step]:
-        """The steps of an input of this shape, in the order in which they run."""
+        """The time steps of an input of this shape, in the order in which they run."""
         found: list[Step] = []
         start = 0
         for size in self.sizes or (shape[1],) * shape[0]:

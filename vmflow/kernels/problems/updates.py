@@ -3,8 +3,8 @@
 A rule's kernel takes the arrays that it reads, and the arrays that it writes and may read.
 
 Rules of optimizers read the gradients, followed by the learning rate if that is an array: `lr` is None then.  They
-write the parameters, followed by the arrays kept for each parameter in its shape, one kind after the other, and the
-counts of each parameter.  Each rule lists the kinds that it keeps, in order.
+write the parameters, followed by their state: arrays of a parameter's shape, one kind after the other, and then numbers
+for each parameter, such as the number of steps.  Each rule lists the kinds of its state, in order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-# Estimated nanoseconds per element of the optimizers that take longer than their memory.
+# Estimated nanoseconds per element of the optimizers whose arithmetic takes longer than reading and writing.
 COSTS: Final = {
     "adadelta": 6,
     "adagrad": 3,
@@ -28,12 +28,12 @@ COSTS: Final = {
 
 
 class SGD(NamedTuple):
-    """The rule "sgd".  Kept: the running sums, if there is momentum.
+    """The rule "sgd".  State of a parameter: the momentum buffer, if there is momentum.
 
     Attributes:
         lr, momentum, dampening, weight_decay, nesterov, maximize: those of `vmflow.optim.SGD`.
-        filled: for each running sum, whether a step has been added to it, which the kernel reads and sets: this may be
-            known only when it runs, since earlier steps may have been dropped.
+        filled: for each momentum buffer, whether a step has been added to it.  The kernel reads and sets this, which
+            may be known only when it runs, since earlier steps may have been dropped.
     """
 
     lr: float | None
@@ -46,7 +46,7 @@ class SGD(NamedTuple):
 
 
 class Adam(NamedTuple):
-    """The rule "adam".  Kept: both averages, the largest of the second with `amsgrad`; counted: steps.
+    """The rule "adam".  State: averages of the gradient and its square, with `amsgrad` also the largest; steps.
 
     Attributes:
         lr, eps, weight_decay, amsgrad, maximize: those of `vmflow.optim.Adam`.
@@ -67,7 +67,7 @@ class Adam(NamedTuple):
 
 
 class NAdam(NamedTuple):
-    """The rule "nadam".  Kept: both averages; counted: steps, and the product of the momenta so far.
+    """The rule "nadam".  State: averages of the gradient and its square; steps, and the product of the momenta.
 
     Attributes:
         lr, eps, weight_decay, momentum_decay, maximize: those of `vmflow.optim.NAdam`.
@@ -85,7 +85,7 @@ class NAdam(NamedTuple):
 
 
 class RAdam(NamedTuple):
-    """The rule "radam".  Kept: both averages; counted: steps.
+    """The rule "radam".  State of a parameter: averages of the gradient and of its square; the number of steps.
 
     Attributes:
         lr, eps, weight_decay, maximize: those of `vmflow.optim.RAdam`.
@@ -102,7 +102,7 @@ class RAdam(NamedTuple):
 
 
 class Adamax(NamedTuple):
-    """The rule "adamax".  Kept: the average of the gradient, and the largest gradient; counted: steps.
+    """The rule "adamax".  State of a parameter: the gradient's average and its largest norm; the number of steps.
 
     Attributes:
         lr, eps, weight_decay, maximize: those of `vmflow.optim.Adamax`.
@@ -118,7 +118,7 @@ class Adamax(NamedTuple):
 
 
 class LAMB(NamedTuple):
-    """The rule "lamb".  Kept: both averages; counted: steps.
+    """The rule "lamb".  State of a parameter: averages of the gradient and of its square; the number of steps.
 
     Attributes:
         lr, eps, weight_decay, maximize: those of `vmflow.optim.LAMB`.
@@ -137,7 +137,7 @@ class LAMB(NamedTuple):
 
 
 class ASGD(NamedTuple):
-    """The rule "asgd".  Kept: averages of the parameters; counted: steps, and the next step's rate and weight.
+    """The rule "asgd".  State: the parameter's average; steps, and the rate and weight of the next step.
 
     Attributes:
         lr, lambd, alpha, t0, weight_decay, maximize: those of `vmflow.optim.ASGD`.
@@ -152,7 +152,7 @@ class ASGD(NamedTuple):
 
 
 class Adagrad(NamedTuple):
-    """The rule "adagrad".  Kept: the sum of the squares; counted: steps.
+    """The rule "adagrad".  State of a parameter: the sum of the gradient's squares; the number of steps.
 
     Attributes:
         lr, lr_decay, eps, weight_decay, maximize: those of `vmflow.optim.Adagrad`.
@@ -166,7 +166,7 @@ class Adagrad(NamedTuple):
 
 
 class Adadelta(NamedTuple):
-    """The rule "adadelta".  Kept: the averages of the gradient's square and of the step's; counted: steps.
+    """The rule "adadelta".  State: averages of the squares of the gradient and of the change; the number of steps.
 
     Attributes:
         lr, rho, eps, weight_decay, maximize: those of `vmflow.optim.Adadelta`.
@@ -180,10 +180,10 @@ class Adadelta(NamedTuple):
 
 
 class RMSprop(NamedTuple):
-    """The rule "rmsprop".  Counted: steps.
+    """The rule "rmsprop".  It counts steps.
 
-    Kept: the average of the square, the momentum buffer if there is momentum, and the average of the gradient if it is
-    centered.
+    State of a parameter: the average of the gradient's square, the momentum buffer if there is momentum, and the
+    gradient's average if the rule is centered.
 
     Attributes:
         lr, alpha, eps, weight_decay, momentum, centered, maximize: those of `vmflow.optim.RMSprop`.
@@ -199,7 +199,7 @@ class RMSprop(NamedTuple):
 
 
 class Rprop(NamedTuple):
-    """The rule "rprop".  Kept: the gradient of the step before, and the step sizes; counted: steps.
+    """The rule "rprop".  State of a parameter: the gradient of the step before, and step sizes; the number of steps.
 
     Attributes:
         lr, maximize: those of `vmflow.optim.Rprop`; the rate is read in a parameter's first step only.
@@ -324,7 +324,7 @@ class Averages(NamedTuple):
 
 
 class Unless(NamedTuple):
-    """The rule "unless", which makes another update unless a number is not zero.
+    """The rule "unless", which makes another update if a number is zero, such as a count of infinite gradients.
 
     It reads that number, and behind it the other update's inputs.  A device that learns the number only later hands it
     to the other kernel as `skip`, which then has to honour it.
