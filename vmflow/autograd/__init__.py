@@ -235,7 +235,7 @@ def _batched(
 
 
 def _as_tuple(tensors: Root | Sequence[Root]) -> tuple[Root, ...]:
-    # An edge is a tuple itself.
+    # A `GradientEdge` is a tuple itself, and must not be taken for a tuple of tensors.
     single = isinstance(tensors, Tensor) or hasattr(tensors, "output_nr")
     return (cast("Root", tensors),) if single else tuple(cast("Sequence[Root]", tensors))
 
@@ -253,7 +253,7 @@ def _edge_of(target: Root) -> Edge:
 
 
 def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
-    """Where the gradients of these arrive.
+    """Return the edges of the graph at which the gradients of `targets` arrive.
 
     Raises:
         RuntimeError: if one requires none.
@@ -268,7 +268,7 @@ def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
 
 
 def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
-    """The outputs as a graph that is being built wants them."""
+    """Return the outputs to differentiate; a graph that is being built may put others in their place."""
     recorder: Recorder | None = MODE.get().interpreter
     if recorder is None:
         return outputs

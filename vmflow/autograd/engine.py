@@ -91,7 +91,7 @@ def run_backward(
         return found
     finally:
         _AT_END.set(around)
-        # Only these are put back: a hook may have changed others on purpose.
+        # Only these settings are restored: a hook may have changed others on purpose.
         MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
 
 
@@ -186,7 +186,7 @@ class _Pass:
                 if (node, index) in self.parts:
                     arrived[index] = self.parts.pop((node, index)).whole()
             if node.outputs is not None or node.hooks is not None or not isinstance(node, OpNode):
-                self._put_together()  # before others' code, which may change gradients in place that are parts as well
+                self._put_together()  # before hooks run, which may change in place gradients that are also parts
         if node.outputs is not None and node.sequence >= self.since:
             self._show(node.outputs, arrived)
         if self.wanted is not None:
@@ -203,7 +203,7 @@ class _Pass:
         given = node.backward(arrived, self.create_graph)
         if isinstance(node, OpNode):
             given = _conforming(node, given)
-        edges = node.edges  # not before: a checkpoint learns where its gradients go when it calls its function again
+        edges = node.edges  # late: a checkpoint learns where its gradients go only when it calls its function again
         results = given if isinstance(given, tuple) else tuple(given)
         if hooks is not None:
             results = hooks.finished(results, arrived)
@@ -276,18 +276,18 @@ class _Pass:
         self.parts.clear()
 
     def _put(self, place: Place, whole: Tensor) -> None:
-        """Set the gradient at a place to `whole`, which nothing else holds."""
+        """Set the gradient that has arrived at `place` to `whole`, a tensor that nothing else holds."""
         if isinstance(place, AutogradMeta):
             self.leaves[place] = (whole, False)
         else:
             node, index = place
             waiting = self._waiting(node)
-            assert waiting is not None  # since it was entered with the first part
+            assert waiting is not None  # the node was entered when its first part arrived
             waiting[index] = whole
             self.own.add((node, index))
 
     def _owns(self, edge: AutogradMeta) -> bool:
-        """Whether only this pass holds the gradient that has arrived there."""
+        """Whether this pass alone holds the gradient that has arrived at an edge, and may change it in place."""
         if edge.node is None:
             return not self.leaves[edge][1]
         return (edge.node, edge.index) in self.own
@@ -329,7 +329,7 @@ class _Pass:
             self.own.add((node, index))
 
     def _wants(self, edge: AutogradMeta) -> bool:
-        """Whether a gradient that arrives there is used."""
+        """Whether a gradient that arrives at this edge is used."""
         node, wanted = edge.node, self.wanted
         if node is None:
             return wanted is None or edge in wanted
@@ -364,7 +364,7 @@ class _Pass:
             hook()
 
     def _accumulate(self, autograd: AutogradMeta, gradient: Tensor, shared: bool) -> None:
-        """Add to `grad`.
+        """Add a gradient to a leaf's `grad`.
 
         The first gradient is copied if anything else may hold its memory: a leaf's `grad` is changed in place later.
         """
@@ -379,7 +379,7 @@ class _Pass:
 
 
 def _conforming(node: OpNode, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """The gradients of an op's rule with the shapes and dtypes of the inputs."""
+    """Return the gradients that an op's rule gave, summed and cast to the shapes and dtypes of the op's inputs."""
     for index, gradient in enumerate(gradients):
         if gradient is not None:
             fields: TensorFields = gradient

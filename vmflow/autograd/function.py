@@ -47,7 +47,7 @@ class FunctionContext:
         self._non_differentiable = {id(output) for output in outputs}
 
     def mark_dirty(self, *inputs: Tensor) -> None:
-        """These inputs are changed in place by forward, and returned."""
+        """Declare that forward changes these inputs in place and returns them."""
         self._dirty = inputs
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -182,7 +182,7 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run forward, and remember how to go back."""
+        """Run `forward`, and record a node that calls `backward`."""
         recording = MODE.get().grad
         operands = tuple([arg for arg in args if isinstance(arg, Tensor)])
         if recording:
@@ -284,7 +284,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end_at(node: FunctionNode, gradients: Sequence[Any], results: tuple[Any, ...]) -> None:
-    """Let the results of `backward` lead to an error, if one of the gradients that it was given has a history."""
+    """Make differentiating `results` of `backward` an error, if one of the `gradients` given to it has a history."""
     edges = tuple([edge_of(gradient) if isinstance(gradient, Tensor) else None for gradient in gradients])
     tensors = [result for result in results if isinstance(result, Tensor) and result.dtype.category >= 2]
     if any([edge is not None for edge in edges]):

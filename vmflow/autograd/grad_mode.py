@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 # Whether ops are recorded, and whether `inference_mode` is on.
 State: TypeAlias = "tuple[bool, bool]"
 
-# Apart from `Mode`, which every op reads: no op asks for this.
+# Not a field of `Mode`, which every op reads: no op asks for this.
 _INFERENCE: Final = ContextVar("vmflow.inference_mode", default=False)
 
 
@@ -87,7 +87,7 @@ class set_grad_enabled:
 
 
 class _GradMode:
-    """Base of the two that do nothing until entered."""
+    """Base of `no_grad` and `enable_grad`, which do nothing until they are entered."""
 
     mode: bool
 
@@ -242,7 +242,7 @@ def _set(grad: bool) -> bool:
 
 
 def _set_both(state: State) -> State:
-    """The same, for `inference_mode` as well."""
+    """Set whether ops are recorded and whether `inference_mode` is on; return both settings from before."""
     grad, inference = state
     before = _INFERENCE.get()
     if before != inference:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class GradcheckError(RuntimeError):
-    """A gradient does not agree with the differences.
+    """Raised by `gradcheck`: a gradient does not agree with the differences of the function's values.
 
     Example:
         >>> issubclass(flow.autograd.GradcheckError, RuntimeError)
@@ -187,7 +187,7 @@ def _slopes(
 
 
 def _pulled_back(output: Tensor, inputs: list[Tensor], weights: Array) -> list[Array]:
-    """The gradients by the inputs, as vectors; zeros where there are none."""
+    """Return the gradients of `output` weighted by `weights`, by each input, as flat arrays; zeros if unused."""
     if not output.requires_grad:
         return [np.zeros(operand.numel()) for operand in inputs]
     found = _autograd.grad(output, inputs, output.new_tensor(weights), retain_graph=True, allow_unused=True)
@@ -209,7 +209,7 @@ def _values(
 
 
 def _jacobian(output: Tensor, inputs: list[Tensor]) -> list[Array]:
-    """By autograd, one matrix for each input: a row for each element of the output."""
+    """Compute the Jacobian of `output` by autograd: for each input a matrix, with a row for each output element."""
     if not output.requires_grad:
         return [np.zeros((output.numel(), operand.numel())) for operand in inputs]
     rows: list[list[Array]] = []
@@ -225,7 +225,7 @@ def _jacobian(output: Tensor, inputs: list[Tensor]) -> list[Array]:
 def _differences(
     func: Callable[..., Any], given: tuple[Any, ...], moved: list[int], checked: list[int], eps: float
 ) -> list[list[Array]]:
-    """The same by central differences, for each result that is checked and each input that is moved."""
+    """The Jacobians by central differences, of each checked result by each input that requires a gradient."""
 
     columns: list[list[Array]] = []
     for place in moved:
@@ -240,7 +240,7 @@ def _differences(
             slopes.append([(above - below) / (2 * eps) for above, below in zip(*ends, strict=True)])
         columns.append([np.stack(matrix, axis=1) for matrix in zip(*slopes, strict=True)] if slopes else [])
     sizes = [len(column) for column in columns]
-    if 0 in sizes:  # an input without elements has nothing to differ
+    if 0 in sizes:  # an input without elements has no derivative to compare
         empty = [
             vector.reshape(-1, 1)[:, :0]
             for vector in _values(func, given, moved[0], given[moved[0]].detach().numpy(), checked)

@@ -209,7 +209,7 @@ class _Handles:
         self._handles = tuple(handles)
 
     def remove(self) -> None:
-        """Remove them; a second time does nothing."""
+        """Remove the hooks; a second call does nothing."""
         for handle in self._handles:
             handle.remove()
 
@@ -286,7 +286,7 @@ class _Waiting:
                 self._fn(self._gradients)
 
     def __call__(self) -> None:
-        """At the end of the pass."""
+        """Call the hook at the end of the pass, with None for gradients that have not arrived."""
         if self._missing:
             self._missing = 0
             self._fn(self._gradients)

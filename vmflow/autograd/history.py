@@ -1,4 +1,4 @@
-"""How tensors come to have a history: each recorded op leaves a node, to which its results then lead."""
+"""Recording: each recorded op makes a node, to which the edges of its results lead."""
 
 from __future__ import annotations
 

@@ -92,11 +92,11 @@ class AutogradMeta:
         return self
 
     def replace(self, gradient: Tensor | None) -> None:
-        """Have this gradient instead of the one so far."""
+        """Replace the accumulated gradient by `gradient`."""
         self.grad = gradient
 
     def add(self, gradient: Tensor) -> None:
-        """Add to the gradient so far, in place; the first one is kept as it is."""
+        """Add `gradient` to the accumulated one in place; the first gradient is kept as it is, not copied."""
         self.grad = gradient if self.grad is None else self.grad.add_(gradient)
 
     def retain(self) -> None:
@@ -105,7 +105,7 @@ class AutogradMeta:
         self.watch()
 
     def watch(self) -> None:
-        """Have the backward pass look here, for hooks or to keep the gradient."""
+        """Tell the node that this output has hooks or keeps its gradient, so that the backward pass looks at it."""
         node = self.node
         if node is not None:
             if node.outputs is None:
@@ -117,7 +117,7 @@ class AutogradMeta:
         return self if self.node is not None or self.requires_grad else None
 
     def place(self) -> Place:
-        """The same for all tensors that are one output of one node."""
+        """A key for this output of its node (for a leaf: itself), equal for all tensors that are that output."""
         return self if self.node is None else (self.node, self.index)
 
 
@@ -136,7 +136,7 @@ class NodeHooks:
         self.after: dict[int, Callable[[Any, Any], Any]] = {}
 
     def prepared(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """The gradients of the outputs, as the hooks leave them."""
+        """Return the gradients of the node's outputs after the hooks that run before it may have replaced them."""
         for hook in list(self.before.values()):
             replaced = hook(tuple(gradients))
             if replaced is not None:
@@ -146,7 +146,7 @@ class NodeHooks:
     def finished(
         self, results: tuple[Tensor | None, ...], gradients: Sequence[Tensor | None]
     ) -> tuple[Tensor | None, ...]:
-        """The gradients of the inputs, as the hooks leave them."""
+        """Return the gradients of the node's inputs after the hooks that run behind it may have replaced them."""
         for hook in list(self.after.values()):
             replaced = hook(results, tuple(gradients))
             if replaced is not None:
@@ -155,7 +155,7 @@ class NodeHooks:
 
 
 def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """The gradients that a hook has returned, in place of those before."""
+    """Check the gradients that a hook has returned, and return them; `before` if it returned None."""
     given: tuple[Any, ...] = (returned,) if isinstance(returned, TensorFields) else tuple(returned)
     if len(given) != len(before):
         raise RuntimeError(f"{name}: the hook of a node returned {len(given)} gradients, where there are {len(before)}")
@@ -235,7 +235,7 @@ class Node:
         """Release the saved tensors; another backward pass through this node is an error."""
 
     def where(self) -> str:
-        """The user's line that made it, for messages."""
+        """The user's line that made the node, for messages."""
         raise NotImplementedError
 
     def name(self) -> str:
@@ -289,7 +289,7 @@ def saved_blob(kept: Saved, owner: Node) -> Blob:
 
 
 def unpacked(kept: Saved, owner: Node, output: int | None = None) -> Tensor:
-    """The tensor again.
+    """Make the saved tensor again.
 
     Args:
         kept: its memory and history.
@@ -358,7 +358,7 @@ class Packed:
         self.kept: Saved = kept if value is tensor else (None, None, kept[2], kept[3], kept[4])
 
     def unpacked(self, owner: Node, output: int | None) -> Tensor:
-        """The tensor again; see the function of this name."""
+        """Make the saved tensor again, by the user's `unpack_hook`; see the module's function `unpacked`."""
         kept = self.kept
         given = unpacked(kept, owner, output) if kept[0] is not None else self.value
         found = self.unpack(given)
@@ -405,7 +405,7 @@ class SavedTensor:
             self.pack(tensor, packing, with_history)
 
     def pack(self, tensor: Tensor, packing: Packing, with_history: bool) -> None:
-        """Keep the result of the user's `pack_hook` instead."""
+        """Keep the result of the user's `pack_hook` in place of the tensor."""
         self.packed = _packed(self.kept, tensor, packing, with_history)
         self.kept = NOTHING
 
@@ -497,7 +497,7 @@ class OpNode(Node):
         self.code, self.last = origin.capture()
 
     def _looks_at(self, place: int) -> bool:
-        """Whether the input at this place of `OpExpr.saves_inputs` exists, and a wanted gradient reads it."""
+        """Whether the input at this index of `OpExpr.saves_inputs` exists, and a wanted gradient reads it."""
         op = self.op
         if op.saves_inputs[place] >= len(self.edges):
             return False
@@ -611,7 +611,7 @@ def _blob_of(tensor: Tensor) -> Blob:
 
 
 class PackingOpNode(OpNode):
-    """The same where `saved_tensors_hooks` are in use.
+    """An `OpNode` whose saved tensors went through the user's `saved_tensors_hooks`.
 
     Attributes:
         inputs_packed: the packed inputs, by the number of the input.
@@ -652,7 +652,7 @@ class PackingOpNode(OpNode):
             saved_output.pack(results[op.saves_outputs[place]], packing, False)
 
     def _at(self, place: int) -> Saved:
-        """The kept input at this place of `OpExpr.saves_inputs`."""
+        """Return the saved input at this index of `OpExpr.saves_inputs`."""
         if place < 2:
             return self._first if place == 0 else self._second
         other = self._others[place - 2]

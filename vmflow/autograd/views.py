@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from .node import AutogradMeta
 
 
-# As `AutogradMeta.history`, of no version of any memory.
+# A value of `AutogradMeta.history` that belongs to no version of any memory.
 NEVER: Final = -1
 
-# The ops of which the histories of views are made; declared by modules that come after this one.
+# The names of ops in the histories of views; modules that import this one declare the ops.
 _VIEW_AS_REAL: Final = "view_as_real"
 _VIEW_AS_COMPLEX: Final = "view_as_complex"
 _AS_STRIDED: Final = "as_strided"
@@ -109,10 +109,10 @@ def rebase(base: Tensor, view: Tensor) -> None:
 
 
 def _with_part(base: Tensor, view: Tensor) -> AutogradMeta:
-    """The history of `base` with the values of `view` in it."""
+    """Make the history of `base` after a recorded change of its part `view`: the new part replaces the old one."""
     if base.dtype is view.dtype:
         return _history(_STRIDED_PUT, (base, view), base, (_geometry(view),), in_place=True)
-    # One is complex and the other real: the change is recorded among real numbers.
+    # Of base and view, one is complex and the other real: the change is recorded on views as real numbers.
     if view.dtype.is_complex:
         pairs = _seen(_VIEW_AS_REAL, view)
         return _history(_STRIDED_PUT, (base, pairs), base, (_geometry(pairs),), in_place=True)
@@ -141,7 +141,7 @@ def _alias(op: str, tensor: Tensor) -> Tensor:
 
 
 def _seen(op: str, tensor: Tensor) -> Tensor:
-    """A view of `tensor` as it is now, with its history."""
+    """Return a view of `tensor` made by the op now, with a history that leads to the tensor's."""
     seen = _alias(op, tensor)
     seen._autograd = _history(op, (tensor,), seen)
     return seen

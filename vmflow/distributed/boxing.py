@@ -124,7 +124,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     total = 0.0
     for axis, (old, new) in enumerate(zip(source.sbp, target.sbp, strict=True)):
         parts = source.placement.shape[axis]
-        # The other axes exchange only the part that they hold.
+        # Along the other axes, ranks exchange only the part that they hold.
         held = nbytes / prod(
             [
                 count
@@ -136,7 +136,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     return total
 
 
-# By kinds, the share of a tensor that each of so many ranks gets from the others.
+# For each pair of sbp kinds, the share of a tensor that each of `n` ranks gets from the others.
 _SHARES: Final[dict[tuple[str, str], Any]] = {
     ("split", "split"): lambda n: (n - 1) / (n * n),
     ("split", "broadcast"): lambda n: (n - 1) / n,
@@ -149,7 +149,7 @@ _SHARES: Final[dict[tuple[str, str], Any]] = {
 
 
 def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
-    """The axes that have to change, and whether they must be broadcast in between.
+    """Return the mesh axes whose sbp has to change, and whether they must be broadcast in between.
 
     They must if an outer axis changes along a dimension that an inner one splits further.
     """
@@ -166,7 +166,7 @@ def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
 
 
 def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: int, new: Sbp) -> Tensor:
-    """Change one axis of the present sbps `now`, which is updated."""
+    """Change the sbp of one mesh axis to `new`, by an exchange; `now`, the present sbps, is updated."""
     old = now[axis]
     if old == new:
         return part
@@ -230,7 +230,7 @@ class _Message(NamedTuple):
 
     Attributes:
         giver, getter: the ranks that send and receive them, which may be the same.
-        window: the place of the elements in the whole.
+        window: the ranges of the elements in the whole tensor, one for each dimension.
     """
 
     giver: int
@@ -239,7 +239,7 @@ class _Message(NamedTuple):
 
 
 def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
-    """The messages to each rank of the target: from itself if it has the elements, else from a rank that has them."""
+    """Return the messages that bring each target rank its elements: from itself if it has them, else from another."""
     needed = []
     parts = holders(source, shape)
     for place, getter in enumerate(target.placement.group):
@@ -254,7 +254,7 @@ def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
 
 
 def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """Every rank of the target gets the elements of its part from ranks that have them, in one exchange."""
+    """Box between two placements: every target rank gets its part's elements from ranks that have them."""
     rank = current_process().rank
     part = _moved(part, shape, source, source.summed())
     source, wanted = source.summed(), target.summed()
@@ -319,7 +319,7 @@ def _pieces(flat: Tensor, counts: Sequence[int], sizes: Sequence[Shape]) -> list
 
 
 def _padded(part: Tensor, shape: Shape, dim: int, start: int, length: int) -> Tensor:
-    """The part at its place among zeros."""
+    """Return a tensor of zeros of this shape with the part at `start` to `start + length` of dimension `dim`."""
     before = zeros(*_resized(shape, dim, start), dtype=part.dtype, device=part.device)
     after = zeros(*_resized(shape, dim, shape[dim] - start - length), dtype=part.dtype, device=part.device)
     return cat([before, part, after], dim)

@@ -25,7 +25,7 @@ def compared(
     """Compare a call with the calls of the other ranks of its placement; None if this rank is not among them.
 
     Returns:
-        A tensor without elements, which fails with `CollectiveMismatch` if they differ.
+        A tensor without elements, which fails with `CollectiveMismatch` if the calls differ.
     """
     asked = [value for value in attributes if isinstance(value, TensorMeta)]
     spreads = [meta.spread for meta in (*metas, *asked) if meta.spread is not None]
@@ -37,7 +37,7 @@ def compared(
 
 
 def depend(result: Tensor, verdict: Tensor | None) -> None:
-    """Let a result fail if the comparison has, by writing the verdict, which has no elements, into it."""
+    """Make `result` fail if the comparison has failed, by writing `verdict`, which has no elements, into it."""
     if verdict is None:
         return
     with local_mode():

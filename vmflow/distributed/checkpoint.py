@@ -44,7 +44,7 @@ _MARK: Final = "global tensor"
 
 
 def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> Any:
-    """The same nesting with ``change(tensor, its keys)`` in place of each tensor."""
+    """Copy a nesting of dicts and lists, with ``change(tensor, its keys)`` in place of each tensor."""
     if isinstance(value, Tensor):
         return change(value, path)
     if isinstance(value, Mapping):
@@ -96,7 +96,7 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
     with no_grad():
         arranged = mapped(state_dict, divided)
-    # On all ranks, so that a value that cannot be saved raises on all of them, before anything is written.
+    # All ranks check this, so that a value that cannot be saved raises on all of them, before anything is written.
     manifest = BytesIO()
     save_file({"format": _FORMAT, "tensors": tensors, "state": arranged}, manifest)
     if rank == 0:
@@ -263,7 +263,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
-    """The saved value for a target: for a global tensor, one of the same spread."""
+    """Read the saved value for `target`: for a global tensor, a global one with the target's spread."""
     spread = meta_of(target).spread if isinstance(target, Tensor) else None
     if spread is None:
         return _unmarked(saved, folder)

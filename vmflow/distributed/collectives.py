@@ -74,7 +74,7 @@ def world() -> tuple[int, ...]:
     return tuple(range(get_world_size()))
 
 
-# Exchanges of a group that this rank belongs to; results are new tensors
+# Exchanges within a group of ranks that this rank belongs to; their results are new tensors
 
 
 def reduced(tensor: Tensor, group: tuple[int, ...], reduction: Reduction = "sum") -> Tensor:

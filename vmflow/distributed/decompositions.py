@@ -44,7 +44,7 @@ class Decomposition(NamedTuple):
 
 
 def decomposition_of(op: OpExpr, attributes: Attributes, metas: Metas) -> Compute | None:
-    """The steps of a call; None if it is one step."""
+    """Return the function that computes a call in several steps; None if the call needs one step alone."""
     found = _DECOMPOSITIONS.get(op.name)
     return found.compute if found is not None and found.is_needed(attributes, metas) else None
 
@@ -90,7 +90,7 @@ def _splits_choices(attributes: Attributes, metas: Metas) -> bool:
     (source,) = metas
     shape = tuple(source.shape)
     spread = source.spread
-    # A part without elements has no largest or smallest one.
+    # A part without elements has no largest or smallest element.
     return _splits_reduced(attributes, metas) and all(
         [0 not in spread.sizes(shape, rank) for rank in spread.placement.group]
     )
@@ -171,7 +171,7 @@ class _Channels:
         return _added(_sum(tensor, self.dims, False))
 
     def wide(self, vector: Tensor) -> Tensor:
-        """A number for each channel, to broadcast over the input."""
+        """Reshape a vector of one number for each channel so that it broadcasts over the input."""
         return vector.reshape(self._view)
 
 

@@ -46,7 +46,7 @@ def _reduced(works: list[Part]) -> Array:
     reduce = REDUCTIONS[works[0].operation.reduction]
     total = np.array(works[0].given)
     for work in works[1:]:
-        # In the order of the group, so that rounding is the same on all ranks and in all runs.
+        # Added in the order of the group, so that rounding is the same on all ranks and in all runs.
         reduce(total, work.given, out=total, casting="unsafe")
     return total
 

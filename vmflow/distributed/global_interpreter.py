@@ -120,7 +120,7 @@ class CallByParts(GlobalCall):
         super().__init__(op)
         self._outputs = outputs
         self._placement: Placement = outputs[0].spread.placement
-        # The operands that are boxed: their places and shapes, the old spread and the new one.
+        # The operands that are boxed: their indices and shapes, the old spread and the new one.
         self._boxes = [
             (place, shape, old, new)
             for place, (shape, old, new) in enumerate(zip(shapes, have, wanted, strict=True))
@@ -181,7 +181,7 @@ class CallInSteps(GlobalCall):
 
 
 def with_metas(attributes: Attributes, replaced: Callable[[TensorMeta], TensorMeta]) -> Attributes:
-    """The attributes with other metas; the same object if they have no metas."""
+    """Return the attributes with each meta among them replaced; the same object if there are none."""
     if not any([isinstance(value, TensorMeta) for value in attributes]):
         return attributes
     return tuple([replaced(value) if isinstance(value, TensorMeta) else value for value in attributes])
@@ -286,7 +286,7 @@ def _cheapest(
     Args:
         placement: the mesh.
         spreads, metas: of the operands.
-        everything: the signature with everything broadcast.
+        everything: the signature with all operands and results broadcast.
         candidates: returns the other signatures.
         final: the required spread of the result; None for any.
     """
@@ -320,7 +320,7 @@ def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
 
 
 def _price(meta: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
-    """The bytes that move, and a small price for every change, which copies."""
+    """The bytes that each rank receives to change one axis to `want`, and a small price for the copy."""
     if have.sbp[axis] == want:
         return 0.0
     target = spread_of(have.placement, (*have.sbp[:axis], want, *have.sbp[axis + 1 :]))
@@ -328,7 +328,7 @@ def _price(meta: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
 
 
 def mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
-    """The error of a call with both local and global tensors."""
+    """Return the error of a call that mixes local and global tensors."""
     local = next(place for place, meta in enumerate(metas) if meta.spread is None)
     example = next(meta.spread for meta in metas if meta.spread is not None)
     return RuntimeError(
@@ -388,7 +388,7 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
         if not shares:
-            # Copied if this rank's part shares memory, since changes would be visible on some ranks only.
+            # The part is copied if it shares memory on this rank, since changes would be visible on some ranks only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
             return made(part, result, moved=True)
     storage.parts.append(part)

@@ -49,7 +49,7 @@ class GlobalStorage(Storage):
         self.moved = moved
 
     def settled(self) -> bool:
-        """Never: its parts have values, the storage itself has none."""
+        """False: the parts have values, and a global storage itself has none."""
         return False
 
 
@@ -229,7 +229,7 @@ def conformed(gradient: Tensor, of: Spread) -> Tensor:
 
 
 class _Spreading(Function):
-    """From a local tensor to a global one; of a broadcast tensor, the first rank's values count."""
+    """Make a global tensor of local ones, differentiably; for a broadcast tensor, the first rank's values count."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, of: TensorMeta) -> Tensor:
@@ -250,7 +250,7 @@ class _Spreading(Function):
 
 
 class _Taking(Function):
-    """From a global tensor to this rank's part."""
+    """Return this rank's part of a global tensor, differentiably."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:

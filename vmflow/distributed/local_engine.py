@@ -20,7 +20,7 @@ from .scheduler import Scheduler
 # Seconds of the simulation's clock that an operation may take.
 TIMEOUT: Final = 300.0
 
-# How many operations of a rank are remembered after they have ended, for errors.
+# The number of ended operations of a rank that are remembered, for messages of errors.
 _HISTORY: Final = 16
 
 # The communication scope that a program begins in.
@@ -152,7 +152,7 @@ class Line:
         self._unfinished: deque[LocalWork] = deque()
 
     def begin(self, work: LocalWork) -> Fault | None:
-        """Note a started operation; returns its fault, if there is one."""
+        """Note that the rank starts an operation; return the fault planned for it, if there is one."""
         fault = self._faults.get(self.count)
         self.count += 1
         self._recent.append(work)

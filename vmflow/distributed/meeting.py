@@ -58,7 +58,7 @@ class Meeting:
         self.came: dict[int, LocalWork] = {}
 
     def missing(self) -> list[int]:
-        """The ranks that have not started it."""
+        """The ranks of the group that have not started the operation."""
         return [rank for rank in self.group if rank not in self.came]
 
     def waits(self) -> str:
@@ -116,7 +116,7 @@ class MeetingPlace:
         self._meetings: dict[tuple[int, ...], deque[Meeting]] = {}
         # By sender and receiver.
         self._boxes: dict[tuple[int, ...], Box] = {}
-        # By rank, the error of ranks that have left.
+        # For each rank that has left, the error of ranks that wait for it.
         self._gone: dict[int, Exception] = {}
         self.broken: Exception | None = None
 
@@ -304,7 +304,7 @@ def _mismatch(meeting: Meeting, work: LocalWork) -> CollectiveMismatch | None:
 
 
 def _about(error: Exception, waits: str) -> Exception:
-    """The same error, with the parts that wait."""
+    """Return the error with a text about the waiting parts added to its message."""
     copy = type(error)(f"{error} and will not come to operations that others wait for: {waits}")
     copy.__cause__ = error.__cause__
     return copy

@@ -26,7 +26,7 @@ class placement:
         type: as given.
         ranks: as an array.
         shape: of the mesh.
-        group: the ranks in a row.
+        group: all ranks as a flat tuple.
 
     Raises:
         ValueError: for an unknown type, a rank that does not exist or occurs twice, or ranks that are no mesh.

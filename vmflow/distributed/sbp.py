@@ -31,7 +31,7 @@ class Sbp:
         return self.kind == "split"
 
     def __call__(self) -> Sbp:
-        """Itself, for programs that write ``sbp.broadcast()``."""
+        """Return this sbp itself, for programs that write ``sbp.broadcast()``."""
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -53,7 +53,7 @@ class Sbp:
 broadcast: Final = Sbp("broadcast")
 partial_sum: Final = Sbp("partial_sum")
 
-# One for each axis of the mesh.
+# One sbp for each axis of the mesh.
 NdSbp: TypeAlias = tuple[Sbp, ...]
 
 

@@ -30,7 +30,7 @@ class RankEnded(BaseException):
 
 @final
 class Turn:
-    """The place of one rank in the scheduler.
+    """The state of one rank in the scheduler.
 
     Attributes:
         rank: the rank.
@@ -38,8 +38,8 @@ class Turn:
         freezes: whether it freezes when it waits next.
         ready: whether a blocked rank can go on.
         deadline: until when a blocked rank waits; None for no limit.
-        waits_for: for people.
-        late: whether it goes on because the deadline has come.
+        waits_for: a text about the awaited event, for messages.
+        late: whether the rank goes on because its deadline has come, not because `ready` is true.
         error: raised when it goes on.
     """
 

@@ -1,4 +1,4 @@
-"""Ops that work along some dimensions, so that the others may be split.  Some are also linear."""
+"""Sharding rules of ops that work along some dimensions: the others may be split.  Some ops are also linear."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUM: Final = Signature((partial_sum,), (partial_sum,))
 
 
 def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Signature]:
-    """All dimensions but these may be split, each in all operands and results together."""
+    """Signatures that split one dimension, none of `along`, in all operands and results together."""
     signatures = [
         Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs))
         for dim in range(len(call.inputs[0].shape))
@@ -25,7 +25,7 @@ def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Si
 
 
 def _linear(call: Call) -> list[Signature]:
-    """Partial sums give partial sums, unless numbers are rounded to another dtype."""
+    """Signatures of a linear op: partial sums give partial sums, unless the op rounds to another dtype."""
     if any([meta.dtype.category < FLOATING for meta in (*call.inputs, *call.outputs)]):
         return []
     return [Signature((partial_sum,) * len(call.inputs), (partial_sum,) * len(call.outputs))]
@@ -75,7 +75,7 @@ def _along_first_attribute(call: Call) -> list[Signature]:
 
 @rule_of("recurrence")
 def _recurrence(call: Call) -> list[Signature]:
-    """Operands: factors and terms; linear in the terms."""
+    """Signatures of a linear recurrence with operands (factors, terms); it is linear in the terms."""
     found = _others(call, (cast(int, call.attributes[0]),))
     return [*found, Signature((broadcast, partial_sum), (partial_sum,))]
 
@@ -196,7 +196,7 @@ def _pinv(call: Call) -> list[Signature]:
 
 @rule_of("solve", "solve_triangular")
 def _solve(call: Call) -> list[Signature]:
-    """Operands: matrices, and right sides; both broadcast in the dimensions before the last two."""
+    """Signatures of `solve` with operands (matrices, right sides), whose leading dimensions broadcast."""
     (output,) = call.outputs
     leading = tuple(output.shape[:-2])
     columns = len(call.inputs[1].shape) - 1
@@ -217,7 +217,7 @@ _LINEAR_POOLINGS: Final = ("avg_", "adaptive_avg_", "plane_")
 
 @rule_of_family("pooling", "resampling")
 def _on_planes(call: Call) -> list[Signature]:
-    """Operands and results are (samples, channels, ...)."""
+    """Signatures of ops whose operands and results are (samples, channels, ...): both may be split."""
     found = [Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs)) for dim in (0, 1)]
     if call.op.family == "resampling" or call.op.name.startswith(_LINEAR_POOLINGS):
         others = (broadcast,) * (len(call.inputs) - 1)

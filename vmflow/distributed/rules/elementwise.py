@@ -1,4 +1,4 @@
-"""Ops that are computed element by element: all dimensions may be split, and broadcast dimensions of size 1 are not."""
+"""Sharding rules of elementwise ops: all dimensions may be split, and broadcast dimensions of size 1 are not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
 from vmflow.distributed.signatures import Call, Signature, rule_of, rule_of_family
 from vmflow.dtypes import FLOATING
 
-# By op, sets of operands in which it is linear: if these are partial sums, the result is.
+# For each op, sets of operands in which it is linear: if these are partial sums, the result is one, too.
 _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "add": ((0, 1),),
     "sub": ((0, 1),),

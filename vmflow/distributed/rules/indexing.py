@@ -1,4 +1,4 @@
-"""Ops that read or write elements at indices."""
+"""Sharding rules of ops that read or write elements at indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _is_floating(meta: TensorMeta) -> bool:
 
 @rule_of("gather")
 def _gather(call: Call) -> list[Signature]:
-    """Operands: the source, and the indices along `dim`."""
+    """Signatures of `gather` with operands (source, indices along `dim`)."""
     (dim,) = cast("tuple[int]", call.attributes)
     source, index = call.inputs
     found = [
@@ -36,7 +36,7 @@ def _gather(call: Call) -> list[Signature]:
 
 @rule_of("scatter", "scatter_reduce")
 def _scatter(call: Call) -> list[Signature]:
-    """Operands: the target, the indices along `dim`, and the values."""
+    """Signatures of scattering with operands (target, indices along `dim`, values)."""
     dim, how = cast("tuple[int, str | None]", call.attributes[:2])
     target, index, source = call.inputs
     found = [
@@ -63,7 +63,7 @@ def _one_hot(call: Call) -> list[Signature]:
 
 
 class _Places:
-    """The places of the dimensions of a tensor, and of its indices, in the result of indexing.
+    """The dimensions of an indexed result that come from dimensions of the tensor and of its indices.
 
     Args:
         shape: of the tensor.
@@ -97,7 +97,7 @@ class _Places:
 
 @rule_of("index")
 def _index(call: Call) -> list[Signature]:
-    """Operands: the source, and the indices of some dimensions."""
+    """Signatures of indexing with operands (source, indices of some dimensions...)."""
     source, *indices = call.inputs
     places = _Places(tuple(source.shape), cast("tuple[int, ...]", call.attributes[0]), tuple(indices))
     none: tuple[Sbp, ...] = (broadcast,) * len(indices)
@@ -108,7 +108,7 @@ def _index(call: Call) -> list[Signature]:
 
 @rule_of("index_add_to_zeros")
 def _index_gradient(call: Call) -> list[Signature]:
-    """Operands: the gradient of the result of indexing, and the indices."""
+    """Signatures of indexing's gradient with operands (gradient of the result, indices...)."""
     _, *indices = call.inputs
     shape = tuple(call.outputs[0].shape)
     places = _Places(shape, cast("tuple[int, ...]", call.attributes[1]), tuple(indices))
@@ -120,7 +120,7 @@ def _index_gradient(call: Call) -> list[Signature]:
 
 @rule_of("index_put")
 def _index_put(call: Call) -> list[Signature]:
-    """Operands: the target, the values, which broadcast, and the indices."""
+    """Signatures of `index_put` with operands (target, values, which broadcast, indices...)."""
     dims, adds, part = cast("tuple[tuple[int, ...], bool, Any]", call.attributes)
     target, value, *indices = call.inputs
     if part is not None:
@@ -141,7 +141,7 @@ def _index_put(call: Call) -> list[Signature]:
 
 @rule_of("searchsorted")
 def _searchsorted(call: Call) -> list[Signature]:
-    """Operands: sorted sequences, and the values to search in them."""
+    """Signatures of `searchsorted` with operands (sorted sequences, values to search)."""
     sequence, values = call.inputs
     # The number of smaller elements is the sum of the numbers in the parts.
     found = [Signature((split(len(sequence.shape) - 1), broadcast), (partial_sum,))]
@@ -162,7 +162,7 @@ def _isin(call: Call) -> list[Signature]:
 
 @rule_of("embedding")
 def _embedding(call: Call) -> list[Signature]:
-    """Operands: indices, and a table of rows."""
+    """Signatures of `embedding` with operands (indices, table of rows)."""
     index, _ = call.inputs
     rank = len(index.shape)
     found = [Signature((split(dim), broadcast), (split(dim),)) for dim in range(rank)]
@@ -172,7 +172,7 @@ def _embedding(call: Call) -> list[Signature]:
 
 @rule_of("embedding_gradient")
 def _embedding_gradient(call: Call) -> list[Signature]:
-    """Operands: the gradient of the result, and the indices."""
+    """Signatures of the gradient of `embedding` with operands (gradient of the result, indices)."""
     _, by_frequency, _ = cast("tuple[int, bool, int]", call.attributes)
     rank = len(call.inputs[1].shape)
     found = [Signature((split(rank), broadcast), (split(1),)), Signature((partial_sum, broadcast), (partial_sum,))]

@@ -19,27 +19,27 @@ _CHANNELS, _OF_CHANNELS = split(1), split(0)
 
 @rule_of("batch_norm")
 def _batch_norm(call: Call) -> list[Signature]:
-    """Operands: input, weight and bias; results: the output, and the mean and variance of each channel."""
+    """Signatures of batch norm: (input, weight, bias) -> (output, mean and variance of each channel)."""
     parameters = (_OF_CHANNELS,) * (len(call.inputs) - 1)
     return [Signature((_CHANNELS, *parameters), (_CHANNELS, _OF_CHANNELS, _OF_CHANNELS))]
 
 
 @rule_of("batch_norm_gradient")
 def _batch_norm_gradient(call: Call) -> list[Signature]:
-    """Operands: gradient, input, mean, variance and weight; results: by input, weight and bias."""
+    """Signatures: (gradient, input, mean, variance, weight) -> gradients by (input, weight, bias) of batch norm."""
     parameters = (_OF_CHANNELS,) * (len(call.inputs) - 2)
     found = [Signature((_CHANNELS, _CHANNELS, *parameters), (_CHANNELS, _OF_CHANNELS, _OF_CHANNELS))]
     return [*found, _sum_of_gradients(call)]
 
 
 def _sum_of_gradients(call: Call) -> Signature:
-    """The results are linear in the gradient, which is the first operand."""
+    """Signature of a backward op: its results are linear in the gradient, which is its first operand."""
     return Signature((partial_sum, *(broadcast,) * (len(call.inputs) - 1)), (partial_sum,) * len(call.outputs))
 
 
 @rule_of("batch_norm_inference")
 def _batch_norm_inference(call: Call) -> list[Signature]:
-    """Operands: input, mean, variance, weight and bias."""
+    """Signatures of batch norm in inference, of operands (input, mean, variance, weight, bias)."""
     parameters = len(call.inputs) - 1
     return [
         Signature((split(dim), *((_OF_CHANNELS if dim == 1 else broadcast),) * parameters), (split(dim),))
@@ -49,14 +49,14 @@ def _batch_norm_inference(call: Call) -> list[Signature]:
 
 @rule_of("layer_norm")
 def _layer_norm(call: Call) -> list[Signature]:
-    """Operands: input, weight and bias; results: the output, and the shift and scale of each row."""
+    """Signatures of layer norm: (input, weight, bias) -> (output, shift and scale of each row)."""
     parameters = (broadcast,) * (len(call.inputs) - 1)
     return [Signature((split(dim), *parameters), (split(dim),) * 3) for dim in range(len(call.outputs[1].shape))]
 
 
 @rule_of("layer_norm_gradient")
 def _layer_norm_gradient(call: Call) -> list[Signature]:
-    """Operands: gradient, input, shifts, scales and weight; results: by input, weight and bias."""
+    """Signatures: (gradient, input, shifts, scales, weight) -> gradients by (input, weight, bias) of layer norm."""
     parameters = (broadcast,) * (len(call.inputs) - 4)
     found = [
         Signature(((split(dim),) * 4 + parameters), (split(dim), partial_sum, partial_sum))
@@ -71,7 +71,7 @@ def _layer_norm_gradient(call: Call) -> list[Signature]:
 
 @rule_of("rnn_layer", "lstm_layer", "gru_layer")
 def _recurrent(call: Call) -> list[Signature]:
-    """Operands: input, states, parameters; results: the state after each step, the last states, the saved tensors."""
+    """Signatures of recurrent layers: (input, states, parameters) -> (state after each step, last states, saved)."""
     layer = Layer(*cast(Any, call.attributes))
     if layer.sizes:
         return []
@@ -83,7 +83,7 @@ def _recurrent(call: Call) -> list[Signature]:
 
 @rule_of("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
 def _recurrent_gradient(call: Call) -> list[Signature]:
-    """Operands: the present gradients, the saved tensors, the layer's operands; results: the wanted gradients."""
+    """Signatures of the backward: (given gradients, saved tensors, operands) -> wanted gradients of the layer."""
     attributes, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", call.attributes)
     layer = Layer(*attributes)
     if layer.sizes:
@@ -106,7 +106,7 @@ def _recurrent_gradient(call: Call) -> list[Signature]:
 
 @rule_of("scaled_dot_product_attention")
 def _attention(call: Call) -> list[Signature]:
-    """Operands: query, key, value, mask; results: the output, and the saved tensor, (..., L) or (..., L, S)."""
+    """Signatures of attention: (query, key, value, mask) -> (output, saved tensor (..., L) or (..., L, S))."""
     _, causal, p, _ = cast("tuple[float, bool, float, bool]", call.attributes)
     if p:
         return []
@@ -134,7 +134,7 @@ def _leading(operands: tuple[TensorMeta, ...], dim: int, leading: int, size: int
 
 
 def _rows(operands: tuple[TensorMeta, ...], leading: int) -> tuple[Sbp, ...]:
-    """The same if the rows of the query are split."""
+    """The sbps of query, key, value and mask if the rows of the query are split."""
     query, _, _, *masks = operands
     rows = len(query.shape) - 2
     return (
@@ -147,7 +147,7 @@ def _rows(operands: tuple[TensorMeta, ...], leading: int) -> tuple[Sbp, ...]:
 
 @rule_of("scaled_dot_product_attention_gradient")
 def _attention_gradient(call: Call) -> list[Signature]:
-    """Operands: the present gradients, the saved tensor, query, key, value and mask.
+    """Signatures of attention's backward, of operands (given gradients, saved tensor, query, key, value, mask).
 
     Results have all of the dimensions before the last two, also where operands broadcast.
     """

@@ -1,4 +1,4 @@
-"""Losses of classes.  A mean over split cases is composed of other ops, see `decompositions`."""
+"""Sharding rules of losses of classes.  A mean over split cases is composed of other ops, see `decompositions`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vmflow.instructions.blob import TensorMeta
 
 
 def _cases(scores: TensorMeta) -> list[tuple[Sbp, Sbp]]:
-    """The dimensions of scores besides the classes, and the same in the class indices."""
+    """The ways to split scores along another dimension than the classes, with the class indices split alike."""
     rank = len(scores.shape)
     classes = 1 if rank > 1 else 0
     return [(split(dim), split(dim - (dim > classes))) for dim in range(rank) if dim != classes]
@@ -18,7 +18,7 @@ def _cases(scores: TensorMeta) -> list[tuple[Sbp, Sbp]]:
 
 @rule_of("nll_loss", "cross_entropy")
 def _class_loss(call: Call) -> list[Signature]:
-    """Operands: scores, class indices, weights; results: the loss, its divisor, and the log-softmax of the scores."""
+    """Signatures of class losses: (scores, class indices, weights) -> (loss, its divisor, log-softmax)."""
     (options,) = [cast(Any, call.attributes)]
     weights = (broadcast,) * (len(call.inputs) - 2)
     logs = len(call.outputs) - 2
@@ -34,7 +34,7 @@ def _class_loss(call: Call) -> list[Signature]:
 
 @rule_of("nll_loss_gradient", "cross_entropy_gradient")
 def _class_loss_gradient(call: Call) -> list[Signature]:
-    """Operands: the gradient, class indices, the divisor of the loss, the log-softmax, and weights."""
+    """Signatures of their backward, of operands (gradient, class indices, divisor, log-softmax, weights)."""
     options = cast("tuple[Any, TensorMeta]", call.attributes)[0]
     logs = 1 if call.op.name == "cross_entropy_gradient" else 0
     rest = (broadcast,) * (len(call.inputs) - 3 - logs)

@@ -1,4 +1,4 @@
-"""Products: of matrices, of layers, and convolutions.
+"""Sharding rules of products: of matrices, linear layers and convolutions.
 
 Dimensions that are summed over may be split, and give partial sums.
 """
@@ -13,7 +13,7 @@ from vmflow.dtypes import FLOATING
 
 
 def _wanted(wanted: tuple[bool, ...], *sbps: Sbp) -> tuple[Sbp, ...]:
-    """The sbps of the wanted results."""
+    """Return those of the sbps whose results are wanted."""
     return tuple([sbp for sbp, want in zip(sbps, wanted, strict=True) if want])
 
 

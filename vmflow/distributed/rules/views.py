@@ -1,4 +1,4 @@
-"""Views, from the shape of the operand and of the result; all are linear."""
+"""Sharding rules of views, by the shapes of the operand and of the result; all views are linear."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def view_signatures(op: ViewExpr, attributes: Attributes, old: Shape, new: Shape
 
 
 def _kept_by_reshape(old: Shape, new: Shape, ranks: int) -> list[tuple[int, int]]:
-    """Dimensions of which equal shares have the same elements, before and after."""
+    """Pairs of dimensions, before and after a reshape, whose equal shares have the same elements."""
     if not prod(old):
         return []
     pairs = []
