@@ -116,7 +116,7 @@ class Scheduler:
         return not turn.late
 
     def pause(self, rank: int) -> None:
-        """Let other ranks run first, if the seed decides so."""
+        """Let other ranks run before this one goes on, if the seed decides so."""
         self.turns[rank].state = "ready"
         self._hand_on(self.turns[rank])
 
@@ -134,7 +134,7 @@ class Scheduler:
             following.may_run.set()
 
     def soon(self, callback: Callback) -> None:
-        """Call a function at some later moment, on the thread of any rank."""
+        """Call `callback` at a later moment that the seed chooses, on the thread of any rank."""
         self._messages.append(callback)
 
     def at(self, moment: float, callback: Callback) -> None:

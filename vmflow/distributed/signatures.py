@@ -82,5 +82,5 @@ def signatures_of(call: Call) -> list[Signature]:
 
 
 def everything_broadcast(call: Call) -> Signature:
-    """The signature that is right for every op."""
+    """The signature with everything broadcast, which is right for every op."""
     return Signature((broadcast,) * len(call.inputs), (broadcast,) * len(call.outputs))

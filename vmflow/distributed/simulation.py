@@ -108,7 +108,7 @@ def simulate(
         try:
             scheduler.wait_for_turn(rank)
             results[rank] = _call(function, engine, rank, checked)
-        except RankEnded:  # of one that was frozen: the others have ended
+        except RankEnded:  # the thread of a frozen rank: those of the others have ended
             return
         except BaseException as error:
             reason = f"has raised {error!r}"

@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @final
 class Spread:
-    """How a tensor is spread over ranks.  Equal ones are one object; made by `spread`.
+    """How a tensor is spread over ranks.  Equal spreads are one object; made by `spread`.
 
     Attributes:
         placement: the mesh of ranks.

@@ -25,7 +25,7 @@ class Window(NamedTuple):
         return prod(self.sizes)
 
     def shared_with(self, other: Window) -> Window | None:
-        """The common elements; None if there are none."""
+        """The window of the elements that this one and `other` have in common; None if there are none."""
         starts, sizes = [], []
         for start, size, first, length in zip(*self, *other, strict=True):
             low, high = max(start, first), min(start + size, first + length)
@@ -61,7 +61,7 @@ def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
 
 
 def holders(spread: Spread, shape: Shape) -> dict[Window, list[int]]:
-    """By window, the ranks that have it; without empty windows."""
+    """Return, for each window that is not empty, the ranks that have its elements."""
     ranks: dict[Window, list[int]] = {}
     for rank in spread.placement.group:
         window = window_of(spread, shape, rank)

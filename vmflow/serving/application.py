@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-# From a request, its client and its priority.
+# A function from a request to its client and its priority.
 Identify: TypeAlias = Callable[[Any], tuple[Hashable, int]]
-# Called if the session cannot be started.
+# A function that is called with the exception if the session cannot be started.
 OnFailure: TypeAlias = Callable[[BaseException], None]
 
 _log: Final = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ async def _start(session: InferenceSession, on_failure: OnFailure | None) -> Non
 
 @attrs.frozen(eq=False)
 class _Raw:
-    """An ASGI application made of a coroutine function; starlette would pass requests to the bare function."""
+    """An ASGI application made of a coroutine function, to which starlette would otherwise pass `Request` objects."""
 
     function: ASGIApp
 
@@ -431,7 +431,7 @@ class _Endpoints:
 
 
 class _Unread(Exception):
-    """The client has not read its answer in time.  An answer that is broken off makes servers close the connection."""
+    """Raised when a client has not read its answer in time; servers close the connection of a broken answer."""
 
 
 _EVENTS: Final[Message] = {

@@ -17,7 +17,7 @@ class Arrivals:
     """Requests that are on their way into a session; a drain waits for them before it refuses new ones."""
 
     _there: set[Arrival] = attrs.field(factory=set)
-    # Set when a request has gone in, or away; None if nobody waits for that.
+    # Set when a request has entered the queue or was given up; None if nothing waits for that.
     _left: asyncio.Event | None = None
 
     def __len__(self) -> int:
@@ -28,13 +28,13 @@ class Arrivals:
         self._there.add(arrival)
 
     def remove(self, arrival: Arrival) -> None:
-        """Note that a request goes into the queue, which must follow without an await in between."""
+        """Note that a request has arrived: the caller puts it into the queue next, without an await in between."""
         self._there.discard(arrival)
         if self._left is not None:
             self._left.set()
 
     async def gone_in(self) -> None:
-        """Wait until the requests that are arriving now have gone in, or away; ignores later ones."""
+        """Wait until each request that is arriving now has entered the queue or was given up; ignore later ones."""
         there = set(self._there)
         while there & self._there:
             if self._left is None:

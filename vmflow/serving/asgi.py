@@ -38,7 +38,7 @@ ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
-# Sent to the surrounding middleware if the client has gone; the client itself gets no answer any more.
+# The answer that surrounding middleware gets if the client has gone; the client itself gets none any more.
 CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
 
 _GONE: Final[Message] = {"type": "http.disconnect"}
@@ -178,7 +178,7 @@ class _Watch:
         if kind == "http.response.start":
             self.begun = True
         elif kind == "http.response.pathsend" or (kind == "http.response.body" and not message.get("more_body", False)):
-            # Before it is sent: servers report a disconnect after a complete answer, too.
+            # Noted before the message is sent: servers report a disconnect after a complete answer, too.
             self._answered = True
         await self._send(message)
 
@@ -203,7 +203,7 @@ class _Watch:
         self._changed.set()
         if message["type"] == "http.request" and not message.get("more_body", False):
             return True
-        while self._messages:  # at most one waits here, so that the server can slow the client down
+        while self._messages:  # at most one message waits here, so that the server can slow the client down
             self._changed.clear()
             await self._changed.wait()
         return True
@@ -265,7 +265,7 @@ class ErrorResponses:
                     await send(message)
             finally:
                 if problem is None:
-                    raise error  # so that the server logs it
+                    raise error  # raised further so that the server logs it
 
 
 # Deadlines and traces
@@ -395,7 +395,7 @@ class _Span:
         self._manager: Any = nullcontext()
         self._span: Any = None
         modules = _opentelemetry()
-        # A proxy exports nothing: the program has set up no SDK so far.
+        # The tracer is a proxy, which exports nothing: the program has set up no SDK so far.
         if modules is None or isinstance(modules[1].get_tracer_provider(), modules[1].ProxyTracerProvider):
             return
         propagate, trace = modules

@@ -179,7 +179,7 @@ class Batcher:
             raise self._refusing("nothing new is taken: the session is ending")
 
     def _spare(self) -> int:
-        """How many more batches could begin now: the first request of each would not wait."""
+        """Return how many more batches could begin now; as many requests would be computed without waiting."""
         if self._held or len(self._queue):
             return 0
         return self._places - len(self._tasks) - self._computing_here
@@ -211,7 +211,7 @@ class Batcher:
             self._pump()
 
     def cancel(self, request: Request) -> None:
-        """Take a request out, since its caller waits no more; does nothing if it has ended."""
+        """Cancel a request whose caller waits no more; do nothing if the request has ended."""
         if not request.ended():
             self._end(request, CANCELLED, None)
 
@@ -367,7 +367,7 @@ class Batcher:
             self._look_whether_idle()
 
     def _count_places(self, client: Hashable, more: int) -> None:
-        """A client takes so many more places; at its limit, its other requests are passed over."""
+        """Change the number of a client's batches that are computed; at the limit, its other requests wait."""
         if self._places_per_client is None or client is None:
             return
         taken = self._places_of.pop(client, 0) + more
@@ -433,7 +433,7 @@ class Batcher:
         return True
 
     def _fail_running(self, requests: list[Request]) -> None:
-        """Leave no caller waiting after a KeyboardInterrupt, or for a task that was cancelled."""
+        """Fail requests whose computation ended by KeyboardInterrupt or cancellation, so that no caller hangs."""
         for request in requests:
             if request.state == RUNNING:
                 self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
@@ -566,7 +566,7 @@ def _stepped(
 
 @types.coroutine
 def _rest(begun: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
-    """The rest of a coroutine that has begun and waits for a future, to be run by a task."""
+    """Return a generator for a task that goes on with a coroutine, which has begun and waits for a future."""
     while True:
         try:
             value = yield waiting

@@ -215,7 +215,7 @@ def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
 
 
 def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], Number]:
-    """The same conversion, with a pause after every `_STRIDE` numbers."""
+    """Return a function that converts as `convert` does, and pauses after every `_STRIDE` numbers."""
     left = _STRIDE
 
     def converted(text: str) -> Number:
@@ -232,7 +232,7 @@ def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], 
 def _count(body: bytes, signature: Signature) -> None:
     """Refuse JSON that cannot be inputs, by its brackets, commas, strings and digits; in linear time."""
     most = _most(tuple(signature.specs))
-    # Before the body is split at its strings.
+    # Counted before the body is split at its strings.
     if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([name.count('"') for name in signature.names]):
         raise InvalidInput("the body has more strings than there are names of inputs")
     bare, strings = _STRING.subn(b'"', body)
@@ -357,7 +357,7 @@ async def to_json(value: Any) -> bytes:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """Pieces of the JSON, each of which is written quickly."""
+    """Yield the JSON of a result in pieces, each of which is written quickly."""
     if isinstance(value, Tensor):
         value = value.detach().numpy()
     if isinstance(value, (np.ndarray, np.generic)):

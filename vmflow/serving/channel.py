@@ -11,7 +11,7 @@ import attrs
 
 @attrs.define(eq=False)
 class Channel:
-    """A bounded queue with an end.  One task puts and one gets.
+    """A bounded queue of chunks with an end.  One task puts chunks and one gets them.
 
     Args:
         capacity: how many chunks may wait to be read.

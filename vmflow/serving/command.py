@@ -144,7 +144,7 @@ def listen_in_file_system(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_stale_socket(path)
-        # The umask, since others could connect before a later chmod.
+        # The umask is set, since other users could connect before a later chmod.
         before = os.umask(0o177)
         try:
             listener.bind(path)
@@ -164,7 +164,7 @@ def _remove_stale_socket(path: str) -> None:
     with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         try:
             other.connect(path)
-        except ConnectionRefusedError:  # a file that is no socket refuses, too
+        except ConnectionRefusedError:  # connecting to a file that is no socket is refused, too
             if not stat.S_ISSOCK(os.stat(path).st_mode):
                 raise ValueError(f"{path} is there and not a socket; choose another by --uds") from None
             os.unlink(path)

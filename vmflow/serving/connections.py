@@ -119,7 +119,7 @@ class Connection:
         client: the address of the other side; None if it has none.
         protocol: None until there is one.
         ended: whether it has been told to end.
-        taken: how often the client has read so much that the server resumed writing.
+        taken: how often the client has read enough that the server resumed writing.
     """
 
     client: Hashable
@@ -130,7 +130,7 @@ class Connection:
     _since: float = 0.0
 
     def made(self) -> bool:
-        """Whether it has its protocol and transport yet."""
+        """Whether the connection has its protocol and transport yet."""
         return self.protocol is not None and self.protocol.transport is not None
 
     def phase(self) -> Phase:
@@ -175,7 +175,7 @@ class Acceptor:
         self._listener = listener
         self._limits = limits
         self._make = make
-        # By client, in the order of accepting.
+        # The connections of each client, in the order in which they were accepted.
         self._there: dict[Hashable, dict[Connection, None]] = {}
         self._count = 0
         self._ending = 0
@@ -197,7 +197,7 @@ class Acceptor:
         self._cancel("listen")
 
     def leave(self) -> None:
-        """Stop enforcing the limits of time."""
+        """Stop ending connections that exceed the limits of time."""
         self._cancel("look")
 
     # Accepting
@@ -284,7 +284,7 @@ class Acceptor:
             connection.end()
 
     def _exhausted(self, error: OSError) -> None:
-        """Pause: other parts of this process have used up the descriptors."""
+        """Pause accepting, since other parts of this process have used up the file descriptors."""
         now = self._loop.time()
         if now >= self._last_warning + _WARNING_INTERVAL:
             self._last_warning = now
@@ -313,7 +313,7 @@ class Acceptor:
 
 
 def _refusal() -> bytes:
-    """A whole answer, as it goes over the wire."""
+    """Return the HTTP answer, as bytes, for connections that are refused."""
     start, body = _FULL.messages()
     lines = [b"HTTP/1.1 503 Service Unavailable", b"connection: close"]
     lines += [name + b": " + value for name, value in start["headers"]]
@@ -339,7 +339,7 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Watched(H11Protocol):
-        """Keeps the `Connection` up to date."""
+        """uvicorn's protocol for one connection, which also keeps its `Connection` up to date."""
 
         def __init__(self, *args: Any, connection: Connection, lost: Any, **named: Any) -> None:
             super().__init__(*args, **named)

@@ -24,7 +24,7 @@ LARGE: Final = 1 << 16
 
 
 class _GivenUp(Exception):
-    """Nobody waits for the body any more."""
+    """Raised on the reading thread when nothing waits for the body's inputs any more."""
 
 
 @attrs.define(eq=False)
@@ -79,7 +79,7 @@ class Decoder:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._turn.release()
         if not task.cancelled():
-            task.exception()  # the caller has it, or was cancelled
+            task.exception()  # the caller has the error, or was cancelled
 
 
 def _inputs(body: bytes, kind: str, signature: Signature, pause: Pause | None) -> Any:

@@ -18,7 +18,7 @@ PREFIX: Final = "vmflow_"
 
 
 class Metrics:
-    """A collector of prometheus-client; `text` needs no registry.
+    """The metrics as a collector of prometheus-client; `text` needs no registry.
 
     Args:
         session: the session.

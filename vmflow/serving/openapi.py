@@ -30,7 +30,7 @@ _SECONDS: Final = "^(?=.*[1-9])[0-9]{1,9}(\\.[0-9]{0,9})?$"
 
 
 def description(session: InferenceSession, most: int, paths: list[str]) -> dict[str, Any]:
-    """The document.
+    """Return the OpenAPI document of a session.
 
     Args:
         session: the served session.
@@ -139,7 +139,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(spec: TensorSpec) -> dict[str, Any]:
-    """The schema of nested lists of numbers."""
+    """Return the JSON schema of a tensor as nested lists of numbers."""
     if spec.dtype.category == BOOL:
         schema: dict[str, Any] = {"type": "boolean"}
     elif spec.dtype.category < FLOATING:

@@ -48,7 +48,7 @@ class Pace:
         self._until_trial -= 1
         if self._until_trial >= 0:
             return False
-        self._until_trial = self._tried_after  # also for a trial that fails, whose time is never reported
+        self._until_trial = self._tried_after  # counted for a trial that fails, too, whose time is never reported
         return True
 
     def took(self, seconds: float) -> None:

@@ -60,7 +60,7 @@ class Problem:
         yield {"type": "http.response.body", "body": body, "more_body": False}
 
 
-# For errors of the program, whose details are not for clients.
+# The answer for errors of the program, whose details are not for clients.
 FAILED: Final = Problem(500, "InternalServerError", "the server has made a mistake")
 
 
@@ -81,7 +81,7 @@ def problem_of(error: BaseException) -> Problem | None:
 
 
 def _single(error: BaseException) -> BaseException:
-    """The error itself, if a task group has put it alone into an exception group."""
+    """Return the only error in an exception group, as a task group makes one; any other error as it is."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -88,7 +88,7 @@ class Request:
         self.batch: Batch | None = None
 
     def ended(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether the request has ended, so that nothing waits for it any more."""
         return self.state not in (QUEUED, RUNNING)
 
 
@@ -111,7 +111,7 @@ class RequestQueue:
     def __init__(self, limit: int, limit_per_client: int) -> None:
         self.limit = limit
         self.limit_per_client = limit_per_client
-        # By key, heaps of (rank, serial, request); ended requests stay until they come to the top.
+        # For each key, a heap of (rank, serial, request); ended requests stay until they come to the top.
         self._heaps: dict[Hashable, list[tuple[int, int, Request]]] = {}
         self._serial = count()
         # Numbers of waiting requests: by key, by client, and in all.
@@ -123,7 +123,7 @@ class RequestQueue:
         self._reserved_by_client: dict[Hashable, int] = {}
         # Keys whose requests have to wait, even if their turn has come.
         self.passed_over: set[Hashable] = set()
-        # How many entries of the heaps have ended.
+        # The number of ended requests that are still in the heaps.
         self._stale = 0
         # The rank, before priority, of the last request of each client that waits, and of the last one taken.
         self._last: dict[Hashable, int] = {}
@@ -166,7 +166,7 @@ class RequestQueue:
             raise Overloaded(f"{own} requests of this client are waiting, which is all that may", retry_after())
 
     def put(self, request: Request, retry_after: Callable[[], float], spare: Callable[[], int] = lambda: 0) -> None:
-        """Let a request wait.
+        """Put a request into the queue.
 
         Args:
             request: a new one.

@@ -54,7 +54,7 @@ class _Served(Graph):
         return self.model(*args, **kwargs)
 
     def forms(self) -> int:
-        """How many input shapes it has been compiled for."""
+        """The number of input shapes that the graph has been compiled for."""
         return len(self._compiled)
 
 
@@ -110,7 +110,7 @@ class Runner:
         self._device = _device_of(model)
         self._called: Any = model
         self._served: _Served | None = None
-        # By the size of a batch and the key of its requests.
+        # A `Pace` for each size of a batch and key of its requests.
         self._paces: dict[tuple[int, Hashable], Pace] = {}
         if graph and not isinstance(model, (LoadedGraph, Graph)):
             forms = len(sizes) * len(list(self._paddings()))

@@ -161,7 +161,7 @@ class InferenceSession:
 
     @property
     def streams(self) -> bool:
-        """Whether it can answer by streams."""
+        """Whether the session can answer by streams."""
         return self._stream_function is not None
 
     def stats(self) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class TensorSpec:
             limits = np.iinfo(to)
             if array.min() < limits.min or array.max() > limits.max:
                 raise InvalidInput(f"{_about(name)}there are values that do not fit into {self.dtype.name}")
-        with np.errstate(all="ignore"):  # values that do not fit become infinite, and are refused later
+        with np.errstate(all="ignore"):  # values out of the dtype's range become infinite, and are refused later
             return array.astype(to, order="C", copy=True)
 
     def _check_shape(self, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
@@ -181,7 +181,7 @@ class TensorSpec:
 
 
 def _about(name: str) -> str:
-    """The beginning of a message about an input."""
+    """Return the beginning of an error message about the input of this name."""
     return f"{name}: " if name else ""
 
 

@@ -24,7 +24,7 @@ RELEASES: Final = ("full", "free", "waited")
 
 @attrs.define(eq=False)
 class Histogram:
-    """Counts durations.
+    """A histogram of durations.
 
     Attributes:
         counts: for each of `BOUNDS`, the durations up to it and above the bound before; then the longer ones.
@@ -44,7 +44,7 @@ class Histogram:
         return sum(self.counts)
 
     def mean(self) -> float:
-        """The mean in seconds; 0 if there were none."""
+        """The mean duration in seconds; 0 if none was counted."""
         count = self.count()
         return self.total / count if count else 0.0
 

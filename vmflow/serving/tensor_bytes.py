@@ -130,7 +130,7 @@ def write_npy(array: Array) -> bytes:
     """An array as a file for `numpy.load`."""
     from io import BytesIO
 
-    if array.dtype == ml_dtypes.bfloat16:  # which npy has no word for
+    if array.dtype == ml_dtypes.bfloat16:  # npy has no name for this dtype
         array = array.astype(np.float32)
     file = BytesIO()
     np.lib.format.write_array(file, array, allow_pickle=False)
@@ -207,7 +207,7 @@ def _entry(name: str, entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object.
+    """Make a dict of the pairs of a JSON object, whose names must be unique.
 
     Raises:
         ValueError: if a key occurs twice, since readers differ in the value that they take.
@@ -227,7 +227,7 @@ def write_safetensors(arrays: Mapping[str, Array]) -> bytes:
     header: dict[str, Any] = {}
     parts: list[bytes] = []
     place = 0
-    # The widest first, so that each lies at a multiple of its size.
+    # The arrays of the widest dtypes come first, so that each begins at a multiple of its element size.
     for name, array in sorted(arrays.items(), key=lambda value: -value[1].itemsize):
         if array.dtype not in _WRITTEN:
             raise TypeError(f"safetensors has no word for {array.dtype}, which {name!r} is of")

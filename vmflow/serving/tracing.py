@@ -43,7 +43,7 @@ class SessionTracing:
     _key: int = attrs.field(factory=_keys.__next__)
 
     def arrived(self, request: Request) -> None:
-        """A request has been accepted; called by the task that waits for it."""
+        """Record that a request has been accepted; called by the task that waits for it."""
         scope = MODE.get().scope
         request.arrival = (perf_counter_ns(), () if scope is None else _names(scope), trace_id())
         # `_recorders` is written out here and in `ended`, for speed: they run for every request.
@@ -51,13 +51,13 @@ class SessionTracing:
             (recording.sessions.get(self._key) or self._recorder(recording)).arrived(request)
 
     def begun(self, requests: Sequence[Request], batch: Batch) -> None:
-        """The turn of these requests has come."""
+        """Record that these requests have left the queue to be computed as a batch."""
         batch.begun = perf_counter_ns()
         for recorder in self._recorders():
             recorder.begun(requests)
 
     def ended(self, request: Request, outcome: Any) -> None:
-        """A request has ended as its state says.
+        """Record that a request has ended as its state says.
 
         Args:
             request: the request.
@@ -69,13 +69,13 @@ class SessionTracing:
             (recording.sessions.get(self._key) or self._recorder(recording)).ended(request, error, now)
 
     def batch_began(self, batch: Batch) -> None:
-        """A batch is about to be computed."""
+        """Record that a batch is about to be computed."""
         now = perf_counter_ns()
         for recorder in self._recorders():
             recorder.batch_began(batch, now)
 
     def batch_ended(self, batch: Batch, error: BaseException | None) -> None:
-        """A batch has been computed, or has raised an error."""
+        """Record that a batch has been computed, or has raised an error."""
         now = perf_counter_ns()
         state = DONE if error is None else FAILED if batch.wanted else CANCELLED
         message = None if error is None or state == CANCELLED else message_of(error)

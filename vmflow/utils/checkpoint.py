@@ -122,7 +122,7 @@ def _called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str,
 
 
 def _tensors(results: Sequence[Any]) -> list[Tensor | None]:
-    """The tensors among the results, and then the base of each, None where there is none."""
+    """Return the tensors among the results, followed by the base of each tensor, None where it has none."""
     tensors = [result for result in results if isinstance(result, Tensor)]
     return [*tensors, *[tensor._base for tensor in tensors]]
 

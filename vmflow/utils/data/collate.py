@@ -68,7 +68,7 @@ def _stacked(arrays: Sequence[Any]) -> Any:
 
 
 def _like(mapping: Any, columns: dict[Any, Any]) -> Any:
-    """The columns in a mapping of the samples' own kind, if that can be made from a dict."""
+    """Return the columns as a mapping of the class of `mapping`, if that can be made from a dict; else as a dict."""
     try:
         return type(mapping)(columns)
     except TypeError:

@@ -152,7 +152,7 @@ class ConcatDataset(Dataset[Sample]):
 
     Attributes:
         datasets: as given.
-        cumulative_sizes: where each of them ends.
+        cumulative_sizes: for each dataset the number of samples up to its end.
 
     Raises:
         ValueError: for none at all.

@@ -62,7 +62,7 @@ class Recipe:
 
     Attributes:
         dataset: where samples come from.
-        batched: whether an order is for a list of samples, to be collated, or for a single one.
+        batched: whether an order asks for a list of samples, which are collated, or for a single one.
         drop_last: of an iterable dataset, whether a shorter last batch is left out.
         collate: makes a batch out of samples, or converts a single one.
         init: called with the worker's number before it fetches anything.
@@ -130,7 +130,7 @@ class Fetcher:
             RanOut: if an iterable dataset has no more.
             Exception: that of the dataset or the collating, with a note that says which sample it was.
         """
-        # The context is the worker's own, or was copied for this.
+        # The context variables may be set: the context is the worker's own, or was copied for this.
         generator = Generator().manual_seed((self._seed + 0x9E3779B97F4A7C15 * (ticket + 1)) & _MASK)
         MODE.set(MODE.get().replace(generator=generator))
         samples = self._next_samples(ticket, order) if self._iterable else self._samples_at(ticket, order)

@@ -99,12 +99,12 @@ class Iteration:
         self.inbox.post(Letter(None))  # wakes the consumer
 
     def late(self) -> TimeoutError:
-        """End the iteration, because the time to wait is up; returns the error."""
+        """End the iteration, since a batch has not come within the timeout; return the error to raise."""
         self.stop()
         return TimeoutError(f"DataLoader: no batch came within {self.timeout} seconds")
 
     def enter(self) -> None:
-        """Begin to wait for a batch; one at a time."""
+        """Note that the consumer begins to wait for a batch; only one consumer may at a time."""
         if self.waiting:
             raise RuntimeError("DataLoader: another thread or task is already waiting for this iterator's next batch")
         self.waiting = True

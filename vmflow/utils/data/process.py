@@ -108,7 +108,7 @@ def _unpacked(parts: list[memoryview]) -> Any:
 
 
 def _read(link: socket.socket, size: int) -> memoryview:
-    # Not a bytearray, which would be cleared first.
+    # numpy's memory, not a bytearray, which would be cleared first.
     view = np.empty(size, np.uint8).data
     got = 0
     while got < size:
@@ -222,7 +222,7 @@ class RemoteFetcher:
             try:
                 self._ask("forget")
             except RuntimeError:
-                return  # it has died or was interrupted; another is started when there is more to do
+                return  # the process has died or was interrupted; another one is started when there is more to do
 
     def interrupt(self) -> None:
         """Stop waiting for an answer; from any thread."""
@@ -232,7 +232,7 @@ class RemoteFetcher:
             try:
                 link.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # it has just ended by itself
+                return  # the process has just ended by itself
 
     def end(self) -> int | None:
         """End the process, even in the middle of its work; returns its exit code, None if there was no process."""

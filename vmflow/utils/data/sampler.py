@@ -26,7 +26,7 @@ _CHUNK: Final = 1024
 
 
 def numbers_of(generator: Generator | None, elements: int) -> HostNumbers:
-    """The numbers in the next range of `generator`, or of the context's default, for this many elements."""
+    """Take the next range of random numbers, for so many elements, from `generator` or the context's default."""
     return HostNumbers(*chosen_generator(generator).take(elements))
 
 
@@ -336,7 +336,7 @@ class DistributedSampler(Sampler[int]):
         if self.shuffle:
             order = numbers_of(Generator().manual_seed(seed), length).permutation(length)
         total = self._per_rank(length) * self.num_replicas
-        # Past the end it begins again from the first.
+        # Past the end of the indices it begins again from the first.
         return _integers(np.resize(order, total)[self.rank :: self.num_replicas])
 
     def _per_rank(self, length: int) -> int:

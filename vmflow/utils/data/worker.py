@@ -28,7 +28,7 @@ from .process import RemoteFetcher, leave_open
 
 @attrs.define(eq=False)
 class _Sleeper:
-    """The consumer that waits for a letter."""
+    """A consumer that waits until a `Letter`, the result of a job, is in its inbox."""
 
     waker: ThreadWaker | FutureWaker
 
@@ -102,7 +102,7 @@ class Assignment:
 
 @attrs.frozen(eq=False)
 class Job:
-    """One thing to be done for an iteration: to fetch a batch, or, without a ticket, to call `order`."""
+    """A job for a worker: to fetch the batch of `ticket`, or, without a ticket, to call the function `order`."""
 
     assignment: Assignment
     ticket: int | None
@@ -111,7 +111,7 @@ class Job:
 
 @attrs.frozen
 class Letter:
-    """The end of a job: a batch, or the result of the call; an error; or that the iterator had ended."""
+    """The result of a job: a batch or the result of the call; an error; or that the dataset's iterator had ended."""
 
     ticket: int | None
     value: Any = None
@@ -121,7 +121,7 @@ class Letter:
 
 @attrs.define(eq=False)
 class InlineWorker:
-    """Does its jobs in the call that hands them over."""
+    """A worker without a thread: it does a job in the call of `post` that hands it over."""
 
     _fetcher: Fetcher | RemoteFetcher
     _assignment: Assignment | None = None
@@ -244,7 +244,7 @@ class Crew:
         """Wait until all that were stopped have ended, suspending the coroutine."""
         while len(self._ends.letters) < len(self.workers):
             await self._ends.wait_async(None, len(self._ends.letters))
-        self.join()  # each has posted its last letter, and is on its way out
+        self.join()  # each thread has posted its last letter, and is about to end
 
     def _threads(self) -> list[ThreadWorker]:
         return [worker for worker in self.workers if isinstance(worker, ThreadWorker)]
@@ -252,7 +252,7 @@ class Crew:
 
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()
 
-# How long exit waits for a sample that is being fetched.
+# Seconds for which the interpreter's exit waits for samples that are being fetched.
 _GRACE_SECONDS: Final = 2.0
 
 
@@ -267,7 +267,7 @@ def _at_exit() -> None:
 
 
 def _after_fork_in_child() -> None:
-    # Its threads are the parent's, and so are the processes behind them.
+    # In a forked child: the threads are the parent's, and so are the processes behind them.
     _crews.clear()
 
 
