@@ -25,7 +25,7 @@ class ActorAct(InstructionPolicy):
     Args:
         runtime: the actor's runtime.
         action: the action to run.
-        name: for people.
+        name: for messages and traces.
         ends_later: whether the act ends when a device has computed the work it launches; else with `compute`.
     """
 
@@ -124,7 +124,7 @@ class LaunchOnStream(InstructionPolicy):
         self._task.run(self._runtime, self._launch)
         failure = self._launch.failure
         if failure is not None:
-            # Now, since later launches may be issued before the device has ended this one.
+            # Poisoned now, since later launches may be issued before the device has ended this one.
             for blob in self._launch.results:
                 blob.storage.poison(failure)
 
@@ -141,7 +141,7 @@ class LaunchOnStream(InstructionPolicy):
 
     def fail(self, failure: Failure) -> None:
         if self._begun:
-            # The device may have written a part.
+            # The device may have written a part of the results.
             for blob in self._writes:
                 blob.storage.poison(failure)
         self._end(failure)

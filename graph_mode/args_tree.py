@@ -61,7 +61,7 @@ def _same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return bool(one.hex() == other.hex())  # tells 0.0 from -0.0; all nans are equal
+        return bool(one.hex() == other.hex())  # the text tells 0.0 from -0.0, and makes all nans equal
     if isinstance(one, np.ndarray):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
     return bool(one == other)
@@ -103,7 +103,7 @@ def _flatten(value: Any, leaves: list[Tensor]) -> Tree:
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any], make: Callable[[Any, list[Any]], Any] | None = None) -> Any:
-    """The tree's containers, with these leaves.
+    """Rebuild the containers of a tree around these leaves.
 
     Args:
         tree: a result of `flatten`.
@@ -122,7 +122,7 @@ def _unflatten(tree: Tree, leaves: Iterator[Any], make: Callable[[Any, list[Any]
 
 
 def plain(branch: Branch, children: list[Any]) -> Any:
-    """A container of the branch's kind."""
+    """Make a tuple, list, dict or named tuple of a branch's children, as its kind says."""
     if branch.kind == "dict":
         return dict(zip(branch.keys, children, strict=True))
     if branch.kind == "list":
@@ -152,7 +152,7 @@ def _name(tree: Tree, path: str, expressions: list[str]) -> None:
 
 
 def difference(old: Tree, new: Tree, path: str) -> str | None:
-    """The first difference of two trees, for people; None if they are equal."""
+    """Describe the first difference of two trees; None if they are equal."""
     if isinstance(old, Branch) and isinstance(new, Branch) and old.kind == new.kind and old.keys == new.keys:
         for key, first, second in zip(old.keys, old.children, new.children, strict=True):
             problem = difference(first, second, f"{path}[{key!r}]")
@@ -167,7 +167,7 @@ def difference(old: Tree, new: Tree, path: str) -> str | None:
 
 
 def misfit(built: Tree, metas: Sequence[TensorMeta], given: Tree, given_metas: Sequence[TensorMeta]) -> str | None:
-    """The first difference between a call and the arguments that a graph was built for, for people; None if none.
+    """Describe the first difference between a call and the arguments that a graph was built for; None if none.
 
     Args:
         built: the tree of the built call, with a tuple of positional and a dict of named arguments.

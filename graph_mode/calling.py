@@ -64,7 +64,7 @@ class GraphCaller:
     ) -> None:
         self._launches_ahead = launches_ahead
         self._machine = machine
-        # Each with whether a device's allocator allocates its memory.
+        # The metas of the results, each with whether a device's allocator allocates its memory.
         self._outputs = [(output, places_memory(output)) for output in outputs]
         self._uses = uses
         self._task = task
@@ -145,7 +145,7 @@ class GraphCaller:
         for blob in launch.sources:
             owner = blob.storage.machine
             if owner is None:
-                machine.take_over(blob.storage)  # made from a caller's array, and never used
+                machine.take_over(blob.storage)  # a storage made from a caller's array, which nothing has used
             elif owner is not machine:
                 return False
             if variables.written and blob.storage in variables.changed:
@@ -233,7 +233,7 @@ class GraphCaller:
     def _on_stream(
         self, runtime: GraphRuntime, task: SingleTask, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
-        """The same for a stream that launches ahead: one instruction, since nothing has to be lent first."""
+        """The one instruction of a launch on a stream that launches ahead, where nothing has to be lent first."""
         machine = self._machine
         code, last = origin.capture()
         shared = tuple([blob for blob in launch.sources if blob.storage not in variables.changed])
@@ -255,7 +255,7 @@ class GraphCaller:
 
 
 def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
-    """The arguments, with copies, made on the device beforehand, of those that lie in memory that the run writes."""
+    """Return the arguments; those in memory that the run writes are copied on the device beforehand."""
     with no_grad():
         return tuple(
             [blob_of(clone(new_tensor(blob, None))) if blob.storage in variables.changed else blob for blob in sources]

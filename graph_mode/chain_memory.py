@@ -50,7 +50,7 @@ def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffe
 
 
 def _own(job: Job, buffer: int, elsewhere: Collection[int]) -> bool:
-    """Whether a buffer lies in the memory of the chain that uses it."""
+    """Whether a buffer lies in the arena of the chain that uses it, not in a register or outside of the job."""
     return job.buffers[buffer].role not in ("variable", "constant") and buffer not in elsewhere
 
 
@@ -98,7 +98,7 @@ def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]
 
 
 def _same_layout(one: Operand, other: Operand) -> bool:
-    """Whether the elements of both lie at the same places, if their buffers share memory."""
+    """Whether the elements of two operands have the same addresses if their buffers share memory."""
     if one.meta.numel != other.meta.numel or one.meta.dtype is not other.meta.dtype:
         return False
     whole = one.strides is None or one.strides == one.meta.strides

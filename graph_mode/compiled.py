@@ -37,7 +37,7 @@ class Outside:
     """The tensors and generators outside that a job uses.
 
     Attributes:
-        bindings: by buffer, the tensors that share the memory of its variables.
+        bindings: for each variable's buffer, the tensor whose memory it shares.
         generators: the random generators that were passed explicitly.
         leaves: the leaves whose gradients are the last outputs of the job; a call adds them to `grad`.
         outlets: the places that take batches of loaders; their tensors follow those of the arguments.
@@ -127,11 +127,11 @@ class CompiledGraph:
         self._session.require_open(self.job.name)
 
     def holds(self) -> bool:
-        """Whether the state that it was built from is still the same; see `Guard`."""
+        """Whether the state from which this form was built is still the same; see `Guard`."""
         return self._guard is None or self._guard.holds(MODE.get())
 
     def difference(self, around: bool = True) -> str | None:
-        """Describe the first change since this was built; None if nothing has changed.
+        """Describe the first change of state since this form was built; None if nothing has changed.
 
         Args:
             around: whether the surroundings of the call count: autocast, and the defaults of new tensors.
@@ -147,7 +147,7 @@ class CompiledGraph:
             outlet.feed.forget_threads()
 
     def _make_locks(self) -> None:
-        # Reentrant, for a signal handler that calls the graph in the middle of a call.
+        # The lock is reentrant, for a signal handler that calls the graph in the middle of a call.
         self.calling = threading.RLock()
         self._lock = threading.RLock()
 

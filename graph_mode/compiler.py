@@ -163,7 +163,7 @@ class _Linking:
                 self.consumed[reader.id][f"in{number}"] = (number,)
 
     def _order(self, first: int, others: tuple[int, ...], slots: int) -> None:
-        """Let the other tasks act only after the first."""
+        """Add a control register, so that the tasks `others` act only after the task `first`."""
         number = len(self.registers)
         self.registers.append(RegisterDescriptor(number, first, others, slots, control=True))
         self.produced[first]["out_control"] = (*self.produced[first].get("out_control", ()), number)
@@ -190,7 +190,7 @@ class _Linking:
         first += (_PACER,) if paced else ()
         self._order(_SOURCE, first or (_SINK,), MOST_LAUNCHES)
         for task in self.tasks:
-            # Tasks without readers have to end, too.
+            # Tasks without readers have to end before the launch does, too.
             if not self.produced[task.id]:
                 self._order(task.id, (_SINK,), self.slots)
 
@@ -252,7 +252,7 @@ class _Linking:
         return early
 
     def _reaches(self, task: Task, step: Task) -> bool:
-        """Whether the step reads an accumulated result of the task."""
+        """Whether `step`, a task of the phase "step", reads an accumulated result of `task`."""
         between = [self.makers[buffer] for buffer in step.reads if self.makers[buffer].op is not None]
         return any([self.makers[buffer] is task for gather in between for buffer in gather.reads])
 
@@ -324,7 +324,7 @@ class _Linking:
         )
 
     def _is_alone(self, task: Task) -> bool:
-        """Whether the task is the only one, on the host, once per launch, and so may use the caller's memory."""
+        """Whether a task may use the caller's memory: it is the only one, on the host, and runs once per launch."""
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
     def _kept(self, task: Task) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ class Picture(NamedTuple):
     edges: list[Edge]
 
     def dot(self) -> str:
-        """As DOT."""
+        """Return the picture as a DOT text."""
         root = _Cluster()
         for node, path in self.nodes:
             cluster = root
@@ -46,13 +46,13 @@ class Picture(NamedTuple):
         return "\n".join([f"digraph {_quoted(self.name)} {{", *_indented(lines), "}", ""])
 
     def html(self) -> str:
-        """For notebooks: the image, or in place of a very large one, how to get it."""
+        """Return HTML for notebooks: the image, or for a very large one a text about ways to draw it."""
         if len(self.nodes) > _MOST_NODES:
             return line(self.name, f"{len(self.nodes)} nodes, too many for a notebook; to_svg() and to_dot() draw them")
         return stacked(line(self.name), scrolling(self.svg()))
 
     def svg(self) -> str:
-        """As SVG; the innermost cluster is the last line of a node's label."""
+        """Return the picture as SVG; the last line of a node's label names its innermost cluster."""
         nodes = [node._replace(label=f"{node.label}\n{path[-1]}") if path else node for node, path in self.nodes]
         return drawing(self.name, nodes, self.edges)
 

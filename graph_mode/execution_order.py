@@ -51,7 +51,7 @@ def execution_order(
         candidates = [given, _depth_first(work, work.before), _depth_first(work, _wasteful_first(work)), _greedy(work)]
     else:
         candidates = [_depth_first(work, work.before), given]
-    # The first of equal ones: so the given order stays if nothing is gained.
+    # The first of equally good orders: so the given order stays if nothing is gained.
     return min(candidates, key=lambda order: _most_live(work, order))
 
 
@@ -138,7 +138,7 @@ def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
     for end, followers in enumerate(work.after):
         if followers:
             continue
-        # (an op, whether all its operands have been visited)
+        # Pairs of an op, and whether all its operands have been visited.
         todo = [(end, False)]
         while todo:
             position, ready = todo.pop()
@@ -186,7 +186,7 @@ def _greedy(work: _Work) -> list[int]:
     while ready:
         added, position = heappop(ready)
         if done[position] or added != adds[position]:
-            # The op has become cheaper since, and has another entry.
+            # The op has become cheaper since this entry was made, and has another one.
             continue
         done[position] = True
         order.append(position)

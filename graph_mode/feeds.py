@@ -42,7 +42,7 @@ class Feed:
         self._lock = threading.Lock()
 
     def peek(self, place: int) -> Any:
-        """The batch after so many others, which stays in the queue.
+        """Return the batch at index `place` of those to come, without taking it.
 
         Raises:
             StopIteration: if the loader ends earlier.
@@ -52,7 +52,7 @@ class Feed:
             return self._fetched[place]
 
     def ahead(self, place: int) -> Any:
-        """Like `peek`, but a loader that ends begins again.
+        """Return the batch at index `place` as `peek` does, but begin a loader that ends again.
 
         Raises:
             StopIteration: if `source` is an iterator and ends earlier.
@@ -94,7 +94,7 @@ class Outlet:
 
     Attributes:
         feed: the batches of its loader.
-        place: the number of batches of that loader that the build has taken before.
+        place: the number of batches that the build had taken from that loader before this one.
         tree: the structure of the batch for which the graph was built.
         metas: the metas of that batch's tensors.
     """

@@ -218,7 +218,7 @@ class CompiledFunction:
                 f"'__weakref__' to the __slots__ of {type(instance).__name__}"
             ) from None
         if known is not None:
-            bound.pop(number, None)  # of a dead object that had the same id
+            bound.pop(number, None)  # the entry is of a dead object that had the same id
         return bound.setdefault(number, entry)[1]
 
     def __repr__(self) -> str:
@@ -262,7 +262,7 @@ def _call(
 
 
 def _with_tensors(value: Any) -> Any:
-    """The same structure with tensors in place of arrays."""
+    """Copy nested arguments with tensors in place of numpy arrays."""
     if isinstance(value, np.ndarray):
         return tensor(value)
     if isinstance(value, dict):
@@ -382,7 +382,7 @@ def _optimizers(kind: Kind, optimizer: Any, schedule: Any) -> tuple[tuple[Optimi
         )
     pairs = tuple(zip(optimizers, schedules, strict=True))
     for fitting, scheduler in pairs:
-        # Raises errors now, instead of at the first call.
+        # Checked now, so that errors are raised here instead of at the first call.
         Graph().add_optimizer(fitting, lr_sch=scheduler)
     return pairs
 

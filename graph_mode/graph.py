@@ -298,7 +298,7 @@ class Graph:
     def _debug_level(self) -> int:
         """The level of printing on this rank; -1 for nothing."""
         if self._debug >= 0 and -1 not in self._debug_ranks:
-            from vmflow.distributed.process import get_rank  # imported late, since few programs need it
+            from vmflow.distributed.process import get_rank  # imported here, since few programs need the module
 
             return self._debug if get_rank() in self._debug_ranks else -1
         return self._debug
@@ -362,7 +362,7 @@ class Graph:
         form = self._form(key)
         if form is None:
             with building_alone():
-                form = self._form(key)  # another thread may have been quicker
+                form = self._form(key)  # another thread may have built the form meanwhile
                 if form is None:
                     form = self._built(tree, tensors)
                     self._keep(key, form)
@@ -372,7 +372,7 @@ class Graph:
                 ask = "make another graph, or call with_dynamic_input_shape() before the first call"
                 raise ValueError(f"{self.name}: {misfit}; {ask}")
         if self._dynamic > 1:
-            with suppress(KeyError):  # another thread may have removed it
+            with suppress(KeyError):  # another thread may have removed the form
                 self._compiled.move_to_end(key)
         return form
 
@@ -524,7 +524,7 @@ class Graph:
                     group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
 
     def _prepare_loss(self, loss: Tensor) -> Tensor:
-        """The value of which an eager loop would call `backward`: the loss's mean over micro-batches, scaled."""
+        """Return the value whose `backward` an eager loop would call: the loss's mean over micro-batches, scaled."""
         mode = MODE.get()
         count = self.config.gradient_accumulation_steps
         MODE.set(mode.replace(autocast=None, grad=True))
@@ -707,7 +707,7 @@ class Graph:
 
 
 class _Itself:
-    """Equal to a wrapper of the same object only."""
+    """Wraps an object; two wrappers are equal only if they wrap the same object."""
 
     __slots__ = ("value",)
 
@@ -722,7 +722,7 @@ class _Itself:
 
 @contextmanager
 def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
-    """Within, the parameters have no gradients; afterwards they have their earlier ones."""
+    """A block in which parameters have no gradients; at its end they get their earlier ones back."""
     kept = {autograd: autograd.grad for autograd in _places(parameters)}
     try:
         for autograd in kept:
@@ -740,7 +740,7 @@ def _places(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
 
 @contextmanager
 def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
-    """Afterwards all tensors outside that the builder has used have their earlier gradients."""
+    """A block at whose end all outside tensors that the builder has used get their earlier gradients back."""
     try:
         yield
     finally:
@@ -754,7 +754,7 @@ def _has_rate(group: dict[str, Any]) -> bool:
 
 @contextmanager
 def _rates_apart(optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
-    """Afterwards the groups have their earlier learning rates; and no new state if an error was raised."""
+    """A block at whose end groups get their earlier learning rates back; after an error also their state."""
     groups = [group for optimizer, _ in optimizers for group in optimizer.param_groups]
     rates = [group["lr"] for group in groups]
     known = [

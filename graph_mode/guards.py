@@ -47,7 +47,7 @@ class _Never:
 
 @final
 class Identity:
-    """Equal to an `Identity` of the same object, as long as the object exists.
+    """Stands for an object: equal to an `Identity` of the same object, as long as that exists.
 
     The object is not kept alive if it can be weakly referenced.
     """
@@ -99,7 +99,7 @@ class Guard:
     """
 
     def __init__(self, mode: Mode, places: list[Place], settings: Callable[[], Mapping[str, Any]]) -> None:
-        # Weakly, since the graph refers to its form, and the form to this.
+        # A weak reference, since the graph refers to its form, and the form to this guard.
         self._settings: Callable[[], Callable[[], Mapping[str, Any]] | None] = weakref.WeakMethod(settings)
         self._set = dict(settings())
         self._places = [(place, frozen(place.now())) for place in places]

@@ -110,7 +110,7 @@ class Job:
         return changed
 
     def with_ops(self, ops: list[JobOp], buffers: dict[int, Buffer] | None = None) -> Job:
-        """The job with these ops instead; unused buffers are left out.
+        """Return the job with these ops in place of its own; unused buffers are left out.
 
         Args:
             ops: in an order in which they can run.
@@ -226,11 +226,11 @@ class Job:
         return job_from_json(Job, text, constants)
 
     def to_dot(self) -> str:
-        """A drawing for Graphviz: ops by module, and the buffers between them."""
+        """Return a drawing for Graphviz, in DOT: ops by module, and the buffers between them."""
         return job_picture(self).dot()
 
     def to_svg(self) -> str:
-        """As an SVG image, whose layout needs no other program."""
+        """Return the job as an SVG image, whose layout needs no other program."""
         return job_picture(self).svg()
 
     def _repr_html_(self) -> str:

@@ -170,7 +170,7 @@ class JobOp:
 
     @property
     def name(self) -> str:
-        """The op and its module, for people."""
+        """The op's name and its module's path, for messages."""
         return f"{self.module}.{self.op}" if self.module else self.op
 
     def reads(self) -> Iterator[int]:
@@ -178,7 +178,7 @@ class JobOp:
         for operand in self.inputs:
             yield operand.buffer
         for operand in self.outputs:
-            # Writing a part keeps the rest.
+            # Writing a part keeps the rest, so that the old value is read.
             if operand.strides is not None or (self.kind == "update" and not self.overwrites):
                 yield operand.buffer
 
@@ -188,7 +188,7 @@ class JobOp:
             yield operand.buffer
 
     def infer(self) -> OpPlan:
-        """Its kernel, and the metas of its results.  Not for updates, feeds and fetches.
+        """Infer the op's plan: its kernel and the metas of its results.  Not for updates, feeds and fetches.
 
         Raises:
             KeyError: if there is no such op.
@@ -200,7 +200,7 @@ class JobOp:
         known = op.known.get(key)
         if known is not None:
             return known
-        # As when the job was built, not as it is now.
+        # The default dtype from when the job was built, not the present one.
         token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
         try:
             return op.plan(key, self.attributes, metas, kinds)

@@ -64,7 +64,7 @@ class JobQueue:
             raise escaping
 
     def renew(self) -> None:
-        """In a forked child: see `TurnLock.renew`."""
+        """Free the queue's lock in a forked child; see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self.advance()

@@ -133,7 +133,7 @@ class Launch:
 
     def copied(self, count: int) -> None:
         """Count so many uses of the arguments as done; after the last, the caller may write them again."""
-        # One line, so that no other thread runs between reading and writing.
+        # One line, so that no other thread changes the count between reading and writing.
         left = self._copies_left = self._copies_left - count
         if left == 0:
             self.inputs = []
@@ -144,7 +144,7 @@ class Launch:
     def destination(self, number: int) -> Array:
         """The memory for a result."""
         blob = self.results[number]
-        if blob.storage.failure is not None:  # for example, no memory; the rest of the run goes on
+        if blob.storage.failure is not None:  # for example, a copy found no memory; the rest of the run goes on
             return np.empty(blob.meta.shape, blob.meta.dtype.numpy)
         return blob.destination()
 
@@ -155,7 +155,7 @@ class Launch:
             assign(blob.destination(), array)
 
     def fail(self, failure: Failure) -> None:
-        """Record a failure; the caller gets the first one."""
+        """Record a failure of the launch; the caller gets the first one."""
         with self._lock:
             if self.failure is None:
                 self.failure = failure
@@ -181,7 +181,7 @@ class Launch:
                     if blob.storage.failure is None:
                         blob.storage.poison(failure)
             self.over = True
-            # Both refer to this launch, and the memory of arguments and results must not wait for the collector.
+            # Both refer to this launch; arguments and results must not wait for the garbage collector to be freed.
             ended, self._ended = self._ended, None
             section, self.section = self.section, None
         self.inputs = []

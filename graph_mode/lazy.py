@@ -99,12 +99,12 @@ class JobBuilder:
         stack: tuple[int, bool] | None = None,
     ) -> None:
         self.name = name
-        # See `stack`; and the noted calls, by the id of the op.
+        # The argument `stack`; and the noted calls of each op, by the op's id.
         self._stack = stack
         self._stacks: dict[int, tuple[JobOp, tuple[str, ...]]] = {}
         self.paths = paths
         self.stages = dict(stages or {})
-        # By buffer, the stage of the op that made it.
+        # For each buffer, the pipeline stage of the op that made it.
         self._made_in: dict[int, int] = {}
         self.bindings: dict[int, Tensor] = {}
         self.outlets: list[Outlet] = []
@@ -127,7 +127,7 @@ class JobBuilder:
         self._made: set[Storage] = set()
         # Results of forward ops with the module of each, until they are looked up; and the modules found, by node.
         self._results: list[tuple[Tensor, str]] = []
-        # By tensor outside, its gradient before the build.
+        # For each tensor outside, its gradient before the build.
         self._gradients: dict[AutogradMeta, Tensor | None] = {}
         self._modules: dict[Node, str] = {}
 
@@ -170,7 +170,7 @@ class JobBuilder:
         return new_tensor(Blob(storage, layout), None)
 
     def finish(self, outputs: list[Tensor]) -> Job:
-        """The job; afterwards the builder records nothing more."""
+        """Return the job; afterwards the builder records nothing more."""
         results = [self._operand(blob_of(tensor)) for tensor in outputs]
         self._open = False
         job = Job(
@@ -204,7 +204,7 @@ class JobBuilder:
         return results
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """The tensor if a task can read its memory as a whole, else a copy."""
+        """Return the tensor if it is all of its memory, which a task can read as a whole; else a copy."""
         blob = blob_of(tensor)
         operand = self._operand(blob)
         buffer = self._buffers[operand.buffer]
@@ -479,6 +479,6 @@ def _whole(blob: Blob) -> TensorMeta:
         return blob.meta
     settled = new_tensor(blob, None)
     with eagerly():
-        settle(settled)  # before, the size of the storage is unknown
+        settle(settled)  # before that, the size of the storage is unknown
     array = blob.storage.array
     return meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)

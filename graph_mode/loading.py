@@ -224,7 +224,7 @@ class _Loading:
 
 
 def _is_call(tree: Tree) -> bool:
-    """Whether this is a tuple of positional arguments and a dict of named ones."""
+    """Whether a tree is that of a call: a tuple of positional arguments and a dict of named ones."""
     if not isinstance(tree, Branch) or len(tree.children) != 2:
         return False
     args, kwargs = tree.children
@@ -403,7 +403,7 @@ def _children(content: Any, place: str) -> tuple[Tree, ...]:
 
 
 def _named_tuple(name: Any, fields: Any, count: int, place: str) -> Any:
-    """A class like that of the saved tuple."""
+    """Make a named-tuple class with the name and fields of a saved one."""
     names = [name, *listed(fields, place, count)]
     good = [type(field) is str and field.isidentifier() and not keyword.iskeyword(field) for field in names]
     if not all(good) or len(set(fields)) != count or any([field.startswith("_") for field in fields]):

@@ -224,7 +224,7 @@ def _best(blocks: Sequence[Block], strategies: Sequence[str], search_steps: int,
     best: _Placement | None = None
     for name in strategies:
         placement = _place(name, blocks, parts)
-        # The first of equal ones is kept.
+        # Of layouts of equal size the first is kept.
         if best is None or placement.nbytes < best.nbytes:
             best = placement
         if best.nbytes == bound:
@@ -335,7 +335,7 @@ class _Gaps:
     """The free gaps below the end of used memory."""
 
     def __init__(self) -> None:
-        # The starts, ascending, and the size of each gap.
+        # The starts of the gaps, ascending, and the size of each.
         self._starts: list[int] = []
         self._sizes: dict[int, int] = {}
         # (size, start), ascending.
@@ -403,7 +403,7 @@ def _by_area(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 
 
 def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
-    """Blocks that live at the peak of memory come first, the largest of them at the bottom."""
+    """Sort keys that put blocks alive at the peak of memory first, the largest of them at the bottom."""
     steps, live = pressure_of(blocks)
     # Row k has, for each entry, the maximum of 2**k entries from there on; two overlapping ones answer for any range.
     rows = [live]
@@ -439,7 +439,7 @@ _ORDERED: Final[dict[str, tuple[_Ranking, bool]]] = {
     "best fit by peak": (_by_peak, True),
 }
 
-# The fast ones first, since the others need not be tried if one of them reaches the bound.
+# Fast strategies come first, since the others need not be tried if one of these reaches the bound.
 STRATEGIES: Final[tuple[str, ...]] = (*_SWEEPS, *_ORDERED)
 
 

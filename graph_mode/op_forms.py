@@ -40,7 +40,7 @@ def misfit(form: Form, inputs: Sequence[TensorMeta], attributes: Any, scalars: t
             return f"{scalar!r} is {'no place in a random sequence' if form.draws else 'drawn, and no number'}"
         if isinstance(scalar, int) and not _LOWEST <= scalar <= _HIGHEST:
             return f"{scalar} is no integer of 64 bits"
-    # A tensor without dimensions counts as having one.
+    # A 0-d tensor counts as having one dimension.
     metas = [*inputs, *[attribute for attribute in attributes if isinstance(attribute, TensorMeta)]]
     rank = max([len(meta.shape) for meta in metas], default=0) or 1
     return None if _fit_attributes(form, attributes, rank) else f"its attributes cannot be {attributes!r}"

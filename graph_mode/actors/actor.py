@@ -65,7 +65,7 @@ class OutputPort:
         keeps: the input whose slot goes back when this one's has come back; None if there is none.
         in_place: whether it lies in the memory of that input.
         lent: by slot, the slot of that input.
-        ordered: whether a consumer is on the same thread, so that a slot that comes back may still be being read.
+        ordered: whether a consumer is on the same thread: its act is only queued when it gives a slot back.
     """
 
     __slots__ = (
@@ -168,7 +168,7 @@ class Actor(Source):
         self.spreads = spreads
         self.inputs: list[InputPort] = []
         self.outputs: list[OutputPort] = []
-        # Without the control registers, for the acts.
+        # The data registers, without the control registers, for the acts.
         self.data_inputs: list[InputPort] = []
         self.data_outputs: list[OutputPort] = []
         self.index = 0
@@ -243,7 +243,7 @@ class Actor(Source):
         return self.buffer is None or bool(self.buffer.items)
 
     def _has_claimed(self) -> bool:
-        """Whether the outputs are already being written."""
+        """Whether the current group of acts has taken its output slots already."""
         return self.gathers and self.index > 0
 
     def _act(self) -> None:
@@ -275,7 +275,7 @@ class Actor(Source):
                 self.ready_outputs -= 1
 
     def _claim_in_place(self, port: OutputPort) -> None:
-        """Take the slot that lies in the input's slot; the input came only because this slot is back."""
+        """Take the output slot in the input's slot; it is free, since the input could only come after that."""
         keeps = port.keeps
         if keeps is None or keeps.fifo[0] not in port.free:
             raise InternalError(
@@ -296,7 +296,7 @@ class Actor(Source):
                 self.thread.local.extend(port.near[slot])
                 far.extend(port.far[slot])
                 continue
-            # Without readers it is free again after the act, and so is the slot in whose memory it lies.
+            # A slot without readers is free again after the act, and so is the input slot in whose memory it lies.
             self._make_free(port, slot)
             if keeps is not None:
                 self._acknowledge(keeps.acks[port.lent[slot]], far)

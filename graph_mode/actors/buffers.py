@@ -12,12 +12,12 @@ from typing import Final, final
 
 @final
 class NotYet:
-    """The buffer is empty, but more items may come."""
+    """The type of `NOT_YET`: the buffer is empty, but more items may come."""
 
 
 @final
 class Ended:
-    """The buffer is empty, and no items will come."""
+    """The type of `ENDED`: the buffer is empty, and no more items will come."""
 
 
 NOT_YET: Final = NotYet()
@@ -26,7 +26,7 @@ ENDED: Final = Ended()
 
 @final
 class CloseableBuffer:
-    """First in, first out, until it is closed and drained.
+    """A first-in first-out queue that ends once it is closed and drained.
 
     Attributes:
         name: for error messages.
@@ -52,7 +52,7 @@ class CloseableBuffer:
         self.items.append(item)
 
     def take(self) -> object:
-        """The oldest item, `NOT_YET`, or `ENDED`."""
+        """Remove and return the oldest item; `NOT_YET` or `ENDED` if there is none."""
         # `closed` is read first: a buffer that is closed by then has all its items.
         closed = self.closed
         if self.items:
@@ -60,7 +60,7 @@ class CloseableBuffer:
         return ENDED if closed else NOT_YET
 
     def ended(self) -> bool:
-        """Whether it is closed and drained."""
+        """Whether the buffer is closed and drained."""
         return self.closed and not self.items
 
     def close(self) -> None:

@@ -86,12 +86,12 @@ Post: TypeAlias = Callable[[int, Message], None]
 
 
 class Source(Receiver):
-    """An actor that may act without a message: it has a buffer."""
+    """An actor that may act without a message, since it takes items from a buffer."""
 
     __slots__ = ()
 
     def poke(self) -> None:
-        """Look at the buffer again, and act as often as that allows."""
+        """Act as often as the items in the actor's buffer allow."""
         raise NotImplementedError
 
 
@@ -105,8 +105,8 @@ class ActorThread:
         local: messages among its own actors.
         launches: the actions that the current turn has decided to run.
         running: the actions of earlier turns that have not been reported completed.
-        poked: whether something happened to a buffer.
-        alive: the number of its actors that have not been destroyed.
+        poked: whether a buffer of its actors got items or was closed.
+        alive: the number of the stream's actors that have not been destroyed.
     """
 
     __slots__ = (

@@ -46,7 +46,7 @@ class Plan:
         self.registers = {register.id: register for register in registers}
 
     def check_numbers(self) -> None:
-        """Ids are unique and well formed; counts are at least 1; kinds exist."""
+        """Check that ids are unique and well formed, counts are at least 1, and kinds exist."""
         tasks, registers = self.sequence
         for task in tasks:
             decode_task(task.id)
@@ -67,7 +67,7 @@ class Plan:
             )
 
     def check_connections(self) -> None:
-        """Tasks and registers agree about producers and consumers."""
+        """Check that tasks and registers agree about producers and consumers."""
         produced = {(task.id, register) for task in self.tasks.values() for register in task.all_produced()}
         consumed = {(task.id, register) for task in self.tasks.values() for register in task.all_consumed()}
         for task in self.tasks.values():
@@ -112,7 +112,7 @@ class Plan:
             )
 
     def check_kind(self, task: TaskDescriptor) -> None:
-        """A task has the inputs, outputs and counts that its kind requires."""
+        """Check that a task has the inputs, outputs and counts that its kind requires."""
         kind = KINDS[task.kind]
         if kind.source and task.all_consumed():
             raise ValueError(f"{task} is a source and cannot consume anything, but consumes {task.all_consumed()}")
@@ -144,7 +144,7 @@ class Plan:
         return [self.registers[register] for register in registers if not self.registers[register].control]
 
     def check_in_place(self, register: RegisterDescriptor, peer: int) -> None:
-        """Memory of another register may be written only if nothing else reads that register."""
+        """Check that a register in another one's memory is written only if nothing else reads that other one."""
         task = self.tasks[register.producer]
         problem = f"register {register.id} of {task} cannot lie in register {peer}"
         if peer not in task.all_consumed():
@@ -163,13 +163,13 @@ class Plan:
             raise ValueError(f"{problem}, which is handed out several times over and must stay as it is")
         if [self.registers[output].in_place for output in task.all_produced()].count(peer) > 1:
             raise ValueError(f"{problem}: another output of the task lies there")
-        # A repeat does not write into the register.
+        # A repeat task only hands the register on, and does not write into it.
         if len(other.consumers) > 1 and not kind.repeats:
             readers = ", ".join([str(self.tasks[consumer]) for consumer in other.consumers if consumer != task.id])
             raise ValueError(f"{problem}, which has other readers: {readers}")
 
     def check_liveness(self) -> None:
-        """Run one period with empty acts.
+        """Run one period of the plan with empty acts, to see whether its counts of slots suffice.
 
         Raises:
             ValueError: if tasks wait for each other in a circle; describes all waiting tasks.
@@ -262,7 +262,7 @@ class Plan:
 
 
 def _acts_of_a_group(task: TaskDescriptor) -> int:
-    """The number of acts that belong together."""
+    """The number of acts of a task that together read or write one slot; 1 for most kinds."""
     kind = KINDS[task.kind]
     return task.count if kind.gathers or kind.spreads else 1
 

@@ -71,7 +71,7 @@ class Construction:
                 self._connect(actor, task)
 
     def message(self, kind: int, target: int, register: int, slot: int, near: bool = False) -> Message:
-        """A message to an actor, of this construction or of another.
+        """Make a message to an actor, of this construction or of another rank's.
 
         Raises:
             KeyError: if the plan has no such task, or the task has no such register.
@@ -99,7 +99,7 @@ class Construction:
         thread.add(actor)
 
     def _is_light(self, task: TaskDescriptor, kind: Kind) -> bool:
-        """Whether each register is handed over exactly once between two acts."""
+        """Whether a light actor can run the task: each register is handed over exactly once between two acts."""
         if kind.buffered or kind.counts or not task.all_consumed():
             return False
         for register in task.all_consumed():
@@ -139,7 +139,7 @@ class Construction:
         return actor
 
     def _kept_for(self, register: int, task: TaskDescriptor, kind: Kind) -> int | None:
-        """The input that goes back only when this output has come back."""
+        """The input register whose slots go back only when those of this output, in its memory, have come back."""
         descriptor = self.registers[register]
         if kind.repeats and not descriptor.control:
             return next(read for read in task.all_consumed() if not self.registers[read].control)
@@ -178,7 +178,7 @@ class Construction:
         return [self.message(EORD, consumer, register, 0, _near(task.id, consumer)) for consumer in consumers]
 
     def _acks(self, task: TaskDescriptor, register: int) -> list[Message]:
-        """By slot, the message that gives it back to its producer."""
+        """For each slot of a register that the task reads, the message that gives the slot back to its producer."""
         descriptor = self.registers[register]
         near = _near(task.id, descriptor.producer)
         return [self.message(FREE, descriptor.producer, register, index, near) for index in range(descriptor.count)]

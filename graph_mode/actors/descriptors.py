@@ -102,7 +102,7 @@ class TaskDescriptor:
         consumed: ids of registers by the names of inputs, likewise; control registers are under "in_control".
         count: the number of slots accumulated, repeated, packed or unpacked; for an identity, of its output.
         buffer: the name of the buffer from which a source, a wait tick or a callback takes items.
-        name: for people.
+        name: for messages.
     """
 
     id: int

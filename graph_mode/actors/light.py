@@ -68,7 +68,7 @@ class LightActor(Receiver):
         self.near: list[Message] = []
         self.far: list[Message] = []
         self.action = Action(self, run, inputs, outputs, 0, None, self.far)
-        # By input, the message that gives it back.
+        # For each input, the message that gives its slot back.
         self.acks: list[Message] = []
         self.ends: list[Message] = []
         self.all_here = (1 << len(consumed)) - 1
@@ -89,7 +89,7 @@ class LightActor(Receiver):
 
         Args:
             fulls: those that hand out its outputs.
-            acks: by input, the one that gives it back.
+            acks: for each input, the message that gives its slot back.
             ends: those that announce that no more slots will come.
         """
         self.sends = len(fulls)
@@ -166,7 +166,7 @@ class LightActor(Receiver):
         self.thread.send(self.acks[message.port], True)
 
     def _end(self) -> None:
-        """An input has ended: end as far as that allows."""
+        """Note that an input has ended; become a zombie, and end if nothing is left to come back."""
         if self.ended & ~self.here and not self.zombie:
             self.zombie = True
             for port, ack in enumerate(self.acks):

@@ -39,7 +39,7 @@ class Wait(NamedTuple):
 
 
 class Receiver:
-    """The receiver of messages: an actor of either sort.
+    """The receiver of messages: an `Actor` or a `LightActor`.
 
     Attributes:
         id: the id of the task.
@@ -57,19 +57,19 @@ class Receiver:
         self.destroyed = False
 
     def receive(self, message: Message) -> None:
-        """Take in one message, and act as often as that allows."""
+        """Handle one message, and act as often as it allows."""
         raise InternalError(f"{message!r} has no receiver; deliver it by `ActorSystem.deliver`")
 
     def construct(self) -> None:
-        """Free all slots of all registers produced."""
+        """Mark all slots of the registers that this actor produces as free."""
         raise NotImplementedError
 
     def waits(self) -> list[Wait]:
-        """The conditions that keep it from acting, or from being destroyed."""
+        """The conditions that keep the actor from acting, or, as a zombie, from being destroyed."""
         raise NotImplementedError
 
     def holds(self, register: int) -> bool:
-        """Whether it holds a slot of this register, which it consumes, and has not given it back."""
+        """Whether the actor holds a slot of this register, which it consumes, and has not given it back."""
         raise NotImplementedError
 
 

@@ -79,7 +79,7 @@ class ActorSystem:
         self._construction.bus.command(CONSTRUCT)
 
     def constructed(self) -> bool:
-        """Whether all threads have done so.  With several ranks, start when this is true on each."""
+        """Whether all threads have constructed their actors.  With several ranks, start when this is true on each."""
         return all([thread.constructed for thread in self._threads.values()])
 
     def start(self) -> None:
@@ -190,7 +190,7 @@ class ActorSystem:
         return not any([thread.alive or thread.running for thread in self._threads.values()])
 
     def describe(self) -> str:
-        """For people, about a system that is idle and should not be: the actors and the causes of their waiting."""
+        """Return a text about a system that is idle and should not be: the actors, and the causes of their waiting."""
         return describe(self._construction)
 
     def _poke(self) -> None:
