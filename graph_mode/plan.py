@@ -141,16 +141,16 @@ class Plan:
         return plan_from_json(Plan, text)
 
     def to_dot(self) -> str:
-        """A drawing for Graphviz: tasks by stream, and the registers between them."""
+        """Return a drawing for Graphviz, in DOT: tasks by stream, and the registers between them."""
         return plan_picture(self).dot()
 
     def to_svg(self) -> str:
-        """As an SVG image, whose layout needs no other program."""
+        """Return the plan as an SVG image, whose layout needs no other program."""
         return plan_picture(self).svg()
 
     def _repr_html_(self) -> str:
         return plan_picture(self).html()
 
     def memory_report(self) -> str:
-        """For people: the memory that a run needs, next to the lower bound and the need without reuse."""
+        """Return a text about the memory that a run needs, its lower bound, and the need without reuse."""
         return memory_report(self)

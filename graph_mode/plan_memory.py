@@ -84,7 +84,7 @@ class PlanMemory:
         self.tensors.clear()
 
     def program(self, task: int, action: Action | None) -> Program:
-        """The chain's program for these slots of its registers."""
+        """Return the program of the task's chain for the slots of the action's registers."""
         slots = (*action.inputs, *action.outputs) if action is not None else ()
         key = (task, *[slot.slot for slot in slots])
         program = self._programs.get(key)
@@ -130,7 +130,7 @@ class PlanMemory:
 
 
 def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
-    """Do one step of unpacking, accumulating or packing."""
+    """Copy or add one of `count` parts between two arrays: the step `index` of "unpack", "acc" or "pack"."""
     if kind == "unpack":
         size = read.shape[0] // count
         assign(written, rows_of(read, index * size, (index + 1) * size))

@@ -176,9 +176,9 @@ class Program:
         self._bound: list[tuple[int, Storage, Array]] = []
         # The steps by op; None for ops whose steps are made for each launch.
         self._parts: list[list[Step] | None] = []
-        # All steps, if none is made for each launch.
+        # All steps in one list, if no op's steps are made for each launch.
         self._steps: list[Step] = []
-        # By place in the chain: looking kernels up takes longer than making their steps.
+        # Kernels by the index of their op in the chain: looking kernels up takes longer than making their steps.
         self._kernels: dict[int, Kernel] = {}
         self._kept = [(job.inputs.index(number), number) for number in chain.kept]
         self._direct = [(output, job.outputs[output].buffer) for output in chain.straight]
@@ -186,7 +186,7 @@ class Program:
         self._last_use = self._last_use_of(frozenset(chain.kept))
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
-        # Each with its array, unless that is the caller's.
+        # The chain's outputs, each with its array, except for those that lie in the caller's memory.
         self._outputs: list[tuple[int, Operand, Array]] = []
         # The random numbers of kernels; and their values in this run, if `launch` does not have them.
         self._drawn = list(
@@ -250,7 +250,7 @@ class Program:
             raise caused_by(ReplayFailed(error), error)  # noqa: B904
 
     def _call_noted(self, places: Sequence[Any], noted: Callable[[Callable[[Exception], None]], None]) -> None:
-        """The same for a device that reports errors later; see `Replay.run`."""
+        """Call the kernels for a replay, with random numbers at `places`; a device reports errors later by `noted`."""
         self._places = dict(zip(self._drawn, places, strict=True))
         try:
             for place, op in enumerate(self._ops):
@@ -260,7 +260,7 @@ class Program:
             self._places = None
 
     def _steps_with(self, launch: Launch) -> list[Step]:
-        """The steps over this caller's memory; they give the arguments back after their last use."""
+        """Make the steps over the caller's memory; they give the arguments back after their last use."""
         job = self.environment.job
         for index, number in self._kept:
             argument = launch.inputs[index]
@@ -292,7 +292,7 @@ class Program:
             storage = variables[number]
             if storage.failure is not None:
                 raise Torn(storage.failure)
-            environment.whole(number)  # allocates the memory if there is none
+            environment.whole(number)  # this allocates the memory if there is none
             self._bound.append((number, storage, storage.array))
         self._parts = [
             self._steps_of(place) if self._callers.isdisjoint((*op.reads(), *op.writes())) else None
@@ -318,7 +318,7 @@ class Program:
         return True
 
     def _last_use_of(self, buffers: frozenset[int]) -> int:
-        """The place of the last op that reads one of them; -1 if no op does, or a result is one of them."""
+        """The index of the last op that reads one of `buffers`; -1 if none does, or a result is one of them."""
         job = self.environment.job
         if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1

@@ -70,7 +70,7 @@ _recording: Final[list[Reads]] = []
 
 @contextmanager
 def recorded(reads: Reads, *kinds: type) -> Iterator[None]:
-    """Within, record this thread's reads of attributes of modules and of objects of these classes."""
+    """A block in which this thread's reads of attributes of modules, and of objects of `kinds`, are recorded."""
 
     def __getattribute__(self: Any, name: str) -> Any:
         if not name.startswith("__"):

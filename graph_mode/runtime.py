@@ -128,7 +128,7 @@ class GraphRuntime:
         # The events: a launch was started, or an act of this thread has ended.
         self._events: deque[Launch | int] = deque()
         self._outstanding: dict[int, deque[Action]] = {}
-        # By task, the number of its acts; and the running launches, by their number.
+        # The number of acts of each task so far; and the running launches, by their number.
         self._acted: dict[int, int] = {}
         self._running: dict[int, Launch] = {}
         self._started = 0
@@ -175,7 +175,7 @@ class GraphRuntime:
     # Launching
 
     def usable(self) -> bool:
-        """Whether it can be launched: not if it was closed, or lacked memory."""
+        """Whether the plan can be launched: not if the runtime was closed, or lacked memory."""
         return not self._closing and self.memory.usable()
 
     def section_stream(self) -> Stream:
@@ -277,13 +277,13 @@ class GraphRuntime:
                     self._fail_all(self._dead)
 
     def renew(self) -> None:
-        """In a forked child: see `TurnLock.renew`."""
+        """Free the runtime's lock in a forked child; see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self._pump()
 
     def abandon(self, failure: Failure) -> None:
-        """In a forked child: fail all launches, since the threads that ran them may not exist here."""
+        """Fail all launches in a forked child, since the threads that ran them may not exist there."""
         if not self._open:
             return
         self._dead = failure
@@ -350,7 +350,7 @@ class GraphRuntime:
             del self._running[self._finished]
             self._finished += 1
         if outstanding:
-            outstanding.append(action)  # reported when the earlier ones have ended
+            outstanding.append(action)  # the action is reported when the earlier ones have ended
         else:
             system.completed(thread)
 
@@ -443,11 +443,11 @@ class GraphRuntime:
     # The end of the machine
 
     def _end_actors(self, system: ActorSystem, failure: Failure) -> None:
-        """After the machine's end: end the actors as if all acts had run, and release all memory."""
+        """End the actors after the machine's end, as if all acts had run, and release all memory."""
         self._refuse()
         self._closed = True
         for launch in self._running.values():
-            # First: acts that still run for the launch may fail, too, and the caller shall not see their errors.
+            # The launches fail first: acts that still run may fail, too, and the caller shall not see their errors.
             launch.fail(failure)
         self._running.clear()
         system.close()
@@ -502,7 +502,7 @@ class GraphRuntime:
         for operand in op.outputs:
             storage = launch.variables.get(operand.buffer)
             if storage is not None:
-                storage.poison(failure)  # the op may have written a part
+                storage.poison(failure)  # the op may have written a part of its results
         return failure
 
     def _remembered(self, failure: Failure) -> Failure:

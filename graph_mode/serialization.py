@@ -320,7 +320,7 @@ def _plan(kind: type[Plan], content: dict[str, Any]) -> Plan:
             raise refused(f"{place}.arena.offsets[{outside[0]}]", f"it lies beyond {chain.arena.nbytes} bytes")
     if plan.launches_at_once < 1:
         raise refused("plan.launches_at_once", f"expected 1 or more, found {plan.launches_at_once}")
-    # The check of a plan runs it, and has to come to an end.
+    # The check of a plan runs its actors, so that the number of acts must be limited.
     counts = [(f"tasks[{at}]", task.count) for at, task in enumerate(plan.tasks)]
     counts += [(f"registers[{at}]", register.count) for at, register in enumerate(plan.registers)]
     for place, count in counts:

@@ -23,7 +23,7 @@ State: TypeAlias = Literal["open", "running", "closed"]
 
 
 class Closeable(Protocol):
-    """A compiled graph, as a session owns it."""
+    """The methods of a compiled graph that a session calls."""
 
     def close(self) -> None:
         """Launch nothing more; earlier launches still run."""
@@ -312,7 +312,7 @@ def _after_fork_in_child() -> None:
         _held_for_fork.lock.release()
     else:
         building = threading.RLock()
-        # As if building had raised in the thread that does not exist here.
+        # The block is left as if building had raised in its thread, which does not exist here.
         for stack in reversed(_changed):
             error = RuntimeError("the process forked while another thread built a graph")
             stack.__exit__(RuntimeError, error, None)

@@ -38,7 +38,7 @@ from vmflow.instructions.blob import Size, TensorMeta, meta
 
 # No machine can address larger arrays.
 _MOST_BYTES: Final = 1 << 62
-_MOST_DIMENSIONS: Final = 32  # numpy's limit, before its second version
+_MOST_DIMENSIONS: Final = 32  # numpy's limit of dimensions before its version 2
 
 
 def refused(place: str, problem: str) -> ValueError:
@@ -210,7 +210,7 @@ def _fields_from_json(value: Any, declared: Any, place: str, skip: tuple[str, ..
 
 @cache
 def _fields(declared: Any) -> tuple[tuple[str, Any, Any], ...]:
-    """The name, the type and the default of each field."""
+    """The name, the type and the default of each field of an attrs class."""
     attrs.resolve_types(declared)
     return tuple([(field.name, field.type, field.default) for field in attrs.fields(declared)])
 

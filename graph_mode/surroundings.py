@@ -26,13 +26,13 @@ class Place(Protocol):
         ...
 
     def now(self) -> Any:
-        """Its present value; `ABSENT` if it has none."""
+        """The present value of the variable or attribute; `ABSENT` if it has none."""
         ...
 
 
 @attrs.frozen(eq=False)
 class Cell:
-    """A variable of an outer function."""
+    """A variable of an outer function that a closure uses."""
 
     cell: CellType
     name: str

@@ -34,7 +34,7 @@ class Task:
         phase: "micro" or "step", as in a `JobOp`.
         stage: the pipeline stage.
         backward: whether it belongs to the backward pass.
-        op: the position of its op, if it is no chain.
+        op: the position in the job of its op, if the task is no chain.
         ops: the positions of a chain's ops.
         closed: whether it takes no further op, since another task needs it.
         inputs: buffers of arguments that it fills.

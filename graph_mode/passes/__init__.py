@@ -57,11 +57,11 @@ class Pass:
 
 
 def _if_fusing(change: Callable[[Job], Job]) -> Apply:
-    """Skip the pass if the graph's settings forbid fusion."""
+    """Make a pass of `change` that is skipped if the graph's settings forbid fusion."""
     return lambda job, settings: change(job) if settings.config.fusion else job
 
 
-# In the order in which they are applied.
+# All passes, in the order in which they are applied.
 PASSES: Final[tuple[Pass, ...]] = (
     Pass("constant_folding", "results that are equal at every launch are computed once", fold_constants),
     Pass(

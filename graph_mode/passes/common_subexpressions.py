@@ -56,7 +56,7 @@ def _sharable(op: JobOp, flow: Flow) -> bool:
 
 
 def _equal_constants(job: Job, flow: Flow) -> dict[int, int]:
-    """By number, small constants that equal an earlier one, and that one's number."""
+    """Map the buffer of each small constant that equals an earlier one to the buffer of that earlier one."""
     same: dict[int, int] = {}
     known: dict[Hashable, int] = {}
     for number, array in sorted(job.constants.items()):

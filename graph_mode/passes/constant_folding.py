@@ -60,7 +60,7 @@ def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
 
 
 def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
-    """The op's results; None if the op fails."""
+    """Run an op on constants and return its results; None if the op fails."""
     inputs = [
         Blob(Storage(None, constants[operand.buffer]), operand.meta, operand.strides, operand.offset).array()
         for operand in op.inputs
@@ -73,7 +73,7 @@ def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
         with np.errstate(all="ignore"):
             results = inferred.kernel.function(*inputs, *op.scalars, tuple(outputs) if inferred.several else outputs[0])
     except Exception:
-        return None  # each launch then raises the error, as eager code does
+        return None  # the op stays in the job: each launch then raises the error, as eager code does
     for out, result in zip(outputs, results if inferred.several else (results,), strict=True):
         store(result, out)
     return outputs

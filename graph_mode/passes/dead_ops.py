@@ -19,7 +19,7 @@ def drop_dead_ops(job: Job, settings: Settings) -> Job:
     wanted: set[int] = set()
     while True:
         kept, before = _walk_back(job, wanted)
-        # The next micro-batch may read buffers that this one has left.
+        # The next micro-batch may read buffers that this one has written.
         if job.micro_batches == 1 or before <= wanted:
             break
         wanted |= before
@@ -29,7 +29,7 @@ def drop_dead_ops(job: Job, settings: Settings) -> Job:
 
 
 def _walk_back(job: Job, wanted: set[int]) -> tuple[list[JobOp], set[int]]:
-    """The ops after the feeds to keep if these buffers are used after the last op; and the buffers used before all."""
+    """Find the ops to keep if `wanted` buffers are used after the last op, and the buffers that these ops need fed."""
     live = set(wanted)
     kept: list[JobOp] = []
     for op in reversed(job.ops):

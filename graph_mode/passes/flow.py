@@ -53,7 +53,7 @@ class Flow:
         return max(self.readers.get(buffer, [-1])[-1], self.writers.get(buffer, [-1])[-1])
 
     def written_once(self, op: JobOp) -> bool:
-        """Whether its results are temporary buffers that no other op writes."""
+        """Whether the results of `op` are temporary buffers that no other op writes."""
         temporary = all(
             [self.job.buffers[output.buffer].role == "temporary" and output.strides is None for output in op.outputs]
         )

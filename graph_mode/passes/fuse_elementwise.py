@@ -23,7 +23,7 @@ _ARRAYS: Final = 24
 
 @attrs.define(eq=False)
 class _Group:
-    """Ops that will become one.
+    """Elementwise ops that will become one fused op.
 
     Attributes:
         members: their positions, in order.
@@ -37,7 +37,7 @@ class _Group:
 
 
 def fuse_elementwise(job: Job) -> Job:
-    """The job with groups of elementwise ops fused."""
+    """Return the job with groups of connected elementwise ops fused."""
     groups = _Grouping(job).groups()
     if not groups:
         return job
@@ -90,7 +90,7 @@ class _Grouping:
             self.open.append(self._together(joined, position, op))
 
     def _disturbs(self, op: JobOp, group: _Group) -> bool:
-        """Whether the group has to run before the op."""
+        """Whether a group has to end before `op`, which needs its results or changes its operands."""
         needs = any([buffer in group.makes for buffer in op.reads()])
         return needs or any([buffer in group.makes or buffer in group.reads for buffer in op.writes()])
 
@@ -145,7 +145,7 @@ def is_elementwise(op: JobOp) -> bool:
     if op.kind != "call" or len(op.outputs) != 1 or not op.outputs[0].meta.numel:
         return False
     if not all([isinstance(scalar, (bool, int, float, complex)) for scalar in op.scalars]):
-        return False  # for instance a number that each launch draws
+        return False  # a scalar that is no number, for instance one that each launch draws
     if not can_fuse(op.op, tuple([operand.meta for operand in op.inputs])):
         return False
     output = op.outputs[0]
@@ -153,7 +153,7 @@ def is_elementwise(op: JobOp) -> bool:
 
 
 def _may_share_a_kernel(one: JobOp, other: JobOp) -> bool:
-    """Whether both run at the same place, equally often, and have results of one shape."""
+    """Whether two ops run on one device, in one phase, stage and pass, and have results of one shape."""
     mine, its = one.outputs[0].meta, other.outputs[0].meta
     places = (one.phase, one.stage, one.backward) == (other.phase, other.stage, other.backward)
     return places and mine.shape == its.shape and mine.device is its.device
@@ -190,7 +190,7 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
     for number, op in enumerate(ops, len(inputs)):
         operands = tuple([results[read.buffer] if read.buffer in results else inputs[read] for read in op.inputs])
         steps.append((op.op, op.attributes, tuple([encoded(scalar) for scalar in op.scalars]), operands))
-        results[op.outputs[0].buffer] = number  # last: the op may read an earlier version of the same buffer
+        results[op.outputs[0].buffer] = number  # entered last: the op may read an earlier version of the same buffer
     last_of = {op.outputs[0].buffer: number for number, op in enumerate(ops)}
     outputs = [
         number

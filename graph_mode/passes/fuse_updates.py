@@ -59,7 +59,7 @@ def _may_join(job: Job, group: list[int], position: int, last_use: dict[int, int
 
 
 def _disturbs(job: Job, group: list[int], op: JobOp) -> bool:
-    """Whether the group has to run before the op."""
+    """Whether a group of updates has to run before `op`, which reads their results or writes their operands."""
     members = [job.ops[position] for position in group]
     written = {buffer for member in members for buffer in member.writes()}
     read = {buffer for member in members for buffer in member.reads()}

@@ -43,7 +43,7 @@ def drop_identities(job: Job, settings: Settings) -> Job:
 
 @attrs.frozen
 class _Origin:
-    """The source of a version.
+    """The operand that a version of a buffer is a copy, a cast or the negative of.
 
     Attributes:
         operand: the operand whose elements, in C order, the version was made of.
@@ -73,9 +73,9 @@ class _Walk:
     cast: dict[Version, _Origin] = attrs.field(factory=dict)
 
     def rewritten(self, position: int, op: JobOp) -> JobOp:
-        """The op, reading the sources of its operands."""
+        """Return the op, changed to read the sources of its operands where they are copies."""
         if op.kind in GATHERING:
-            return op  # such ops need buffers of their own
+            return op  # ops that connect phases need buffers of their own
         inputs = tuple([self._behind(operand, position, op) for operand in op.inputs])
         if inputs != op.inputs:
             op = _as_call(attrs.evolve(op, inputs=inputs), self.flow.job)
@@ -102,7 +102,7 @@ class _Walk:
         return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
-        """Let a cast of a lossless cast read the original."""
+        """Return the op; a cast of a lossless cast is changed to read the original."""
         (operand,) = op.inputs
         origin = self.cast.get(self.flow.version(operand.buffer, position))
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):
@@ -128,7 +128,7 @@ class _Walk:
                 self.cast[made] = origin
             return
         if not is_contiguous(operand):
-            return  # a reader would sum its elements in another order, for instance
+            return  # a reader of the source's layout would sum its elements in another order, for instance
         if op.op in ("cast", "copy_") or (_neutral(op) and self._computed_or_integer(origin)):
             self.same[made] = origin
         elif op.op == "neg":
@@ -139,7 +139,7 @@ class _Walk:
                 self.negated[made] = origin
 
     def _computed_or_integer(self, origin: _Origin) -> bool:
-        """Whether its NaNs, if any, are those that computations make."""
+        """Whether a source holds integers, or was computed in this job, so that it holds no unusual NaNs."""
         if not origin.operand.meta.dtype.is_floating_point:
             return True
         producer = self.flow.producer(origin.version)

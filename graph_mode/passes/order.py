@@ -1,4 +1,4 @@
-"""The order of ops, for memory or for speed: each op still finds the values that it finds in the given order."""
+"""Reorders ops for memory or for speed; each op still finds the values that it finds in the given order."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _place(op: JobOp) -> tuple[object, ...]:
 
 
 def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "speed"]) -> list[JobOp]:
-    """The ops at these positions, which follow each other."""
+    """Return the ops at these positions, which follow each other, in the chosen order."""
     ops = [flow.job.ops[position] for position in positions]
     if len(ops) < 3:
         return ops
     steps: list[Op] = []
     made: dict[int, int] = {}
     for position, op in zip(positions, ops, strict=True):
-        # The first write makes a buffer; later ones use the same memory.
+        # The first write makes a buffer; later writes use the same memory.
         outputs = tuple([write for write in dict.fromkeys(op.writes()) if _made_at(flow, write, position)])
         made.update({output: flow.job.buffers[output].meta.nbytes for output in outputs})
         steps.append(

@@ -42,7 +42,7 @@ class _Entry:
 
     @property
     def forward(self) -> bool:
-        """Whether a backward pass may read its results."""
+        """Whether the op is a forward op or a copy, whose results a backward pass may read."""
         return not self.op.backward or self.copy > 0
 
 
@@ -50,7 +50,7 @@ def recompute(job: Job, settings: Settings) -> Job:
     """Repeat the ops of checkpointed blocks where the backward pass needs their results."""
     paths = [path for path, config in settings.blocks.items() if config.activation_checkpointing]
     work = _Work(job)
-    # Outer blocks first, so that the blocks within them find the copies.
+    # Outer blocks come first, so that the blocks within them find the copies.
     for path in sorted(paths, key=lambda path: path.count(".")):
         for run in reversed(list(_runs(work.entries, path))):
             work.repeat(run)
@@ -58,7 +58,7 @@ def recompute(job: Job, settings: Settings) -> Job:
 
 
 def _runs(entries: Sequence[_Entry], path: str) -> Iterator[list[_Entry]]:
-    """The ops of each call of a block, in order."""
+    """Yield the forward ops of each call of the block at `path`, in order."""
 
     def call(entry: _Entry) -> int | None:
         inside = entry.op.module == path or entry.op.module.startswith(path + ".")
@@ -130,7 +130,7 @@ class _Work:
 
     def _stays_the_same(self, chosen: list[int], made: set[int], own: set[int], place: int) -> bool:
         """Whether running these ops again at `place` gives equal results and has no other effect."""
-        written: dict[int, int] = {}  # by buffer, the position of the last write before that place
+        written: dict[int, int] = {}  # for each buffer, the position of its last write before `place`
         for position in range(chosen[0], place):
             written.update(dict.fromkeys(self.entries[position].op.writes(), position))
         again: set[int] = set()

@@ -160,7 +160,7 @@ class _Chain:
             lifetime.id: _Span(aligned(lifetime.nbytes, ALIGNMENT), lifetime.first, lifetime.last)
             for lifetime in memory.lifetimes
         }
-        # The bytes alive during each step; and at its start, before the op has made its results.
+        # The bytes alive during each step; and at each step's start, before its op has made results.
         self._live = np.zeros(memory.filled + len(memory.task.ops) + 1, np.int64)
         self._entering = np.zeros_like(self._live)
         for block in blocks_of(memory.lifetimes, ALIGNMENT):
@@ -217,7 +217,7 @@ class _Chain:
         return needed
 
     def _best_at(self, peak: int, allowance: int) -> _Choice | None:
-        """The best choice that is absent at this step and raises no other step above the peak."""
+        """Return the best choice whose value is absent at step `peak` and that raises no other step above the peak."""
         most = int(self._live[peak])
         for choice in self._candidates:
             idle = choice.gone[0] <= peak < choice.gone[1] and choice.buffer not in self._needed
@@ -238,7 +238,7 @@ class _Chain:
         return highest <= most and int(self._entering[end]) + choice.making < most
 
     def _choice(self, buffer: int) -> _Choice | None:
-        """How to compute the value again for the backward read before its longest idle time; None if that fails."""
+        """Return how to compute a value again for the read behind its longest idle time; None if impossible."""
         readers, maker = self._flow.readers[buffer], self._flow.writers[buffer][0]
         late = len(readers)
         while late and self._job.ops[readers[late - 1]].backward:
@@ -282,7 +282,7 @@ class _Chain:
             if span is None or span.last >= self._step[place]:
                 continue  # alive in any case
             if self._job.buffers[buffer].role == "input":
-                return False  # the caller gets the argument's memory back once the argument has been read
+                return False  # an argument cannot be read later: the caller gets its memory back once it has been read
             maker = self._flow.writers.get(buffer, [-1])[0]
             further, others = set(again), dict(longer)
             if maker >= 0 and self._collect(maker, place, further, others, depth - 1):
@@ -317,7 +317,7 @@ def _with_copies(job: Job, chosen: list[_Choice]) -> Job:
 
 
 def _copy(op: JobOp, own: dict[int, int], buffers: dict[int, Buffer]) -> JobOp:
-    """The op once more, on buffers of the copies' own."""
+    """Return a copy of the op that works on the copies' own buffers; `own` maps old buffers to them."""
     inputs = renamed(op.inputs, own)
     for operand in op.outputs:
         number = own[operand.buffer] = max(buffers) + 1

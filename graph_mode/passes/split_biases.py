@@ -15,7 +15,7 @@ from .fuse_elementwise import is_elementwise
 
 
 def split_biases(job: Job) -> Job:
-    """Replace each such layer by a product and an op `add`."""
+    """Replace each dense layer with a bias, before an elementwise op, by a product and an op `add`."""
     flow = flow_of(job)
     buffers = dict(job.buffers)
     ops: list[JobOp] = []
@@ -37,7 +37,7 @@ def _goes_on(flow: Flow, position: int, op: JobOp) -> bool:
         return False
     (result,) = op.outputs
     readers = flow.readers.get(result.buffer, [])
-    # Half precision is rounded once, after the bias.
+    # In half precision a layer rounds once, after the bias; split, it would round twice.
     if result.meta.dtype.numpy.itemsize < 4 or not result.meta.numel or not readers or readers[0] < position:
         return False
     reader = flow.job.ops[readers[0]]
