@@ -58,7 +58,7 @@ class Allocation:
         offset: where in the block it begins, in bytes.
         nbytes: its size; at least as much as was requested.
         requested: the requested bytes.
-        owner: the requester: any object with a telling str().
+        owner: the requester: any object whose str() describes it, for reports.
     """
 
     __slots__ = ("__weakref__", "_piece", "allocator", "block", "nbytes", "offset", "owner", "requested")
@@ -108,7 +108,7 @@ class Allocation:
             return
         allocator = self.allocator
         try:
-            # Before the piece can be reused: the callback must not write over the next owner's content.
+            # The callback comes before the piece can be reused: it must not write over the next owner's content.
             if allocator.on_free is not None:
                 allocator.on_free(self)
         finally:
@@ -142,7 +142,7 @@ class BinAllocator:
     its own thread gets an `InternalError` instead of waiting for itself; freeing is always possible.
 
     Args:
-        memory: where blocks come from.
+        memory: the device's memory, from which blocks are taken.
         alignment: requests are rounded up to a multiple of this many bytes; a power of two from 16 to 2 MiB.  Pieces
             begin at multiples of it, counted from the start of their block.
         on_handout: called with each `Allocation` before it is handed out, without a lock.
@@ -227,7 +227,7 @@ class BinAllocator:
         alignment = self.alignment
         size = (nbytes + alignment - 1) & -alignment
         if self._staggers and size >= STAGGERED_FROM and not size % PAGE and size < MIDDLING_BELOW:
-            size += alignment  # the next piece begins at another place of its page
+            size += alignment  # the next piece begins at another offset within its page
         last = self._last_dropped(size) if self._notes else None
         # Held until the lock is released: if this is the last reference, its destructor may do anything.
         owner_before = None if last is None else last.owner
@@ -289,7 +289,7 @@ class BinAllocator:
                 for block in idle:
                     self._leave_bin(block.first)
                     self._reserved -= block.nbytes
-                    # Before the array goes, or it would be given back twice.
+                    # Counted before the array goes, or the block would be given back twice.
                     block.finalizer.detach()
                     del self._blocks[block.address]
                     del self._arrays[block.address]
@@ -389,7 +389,7 @@ class BinAllocator:
     def _settle(self) -> None:
         """Take back the pieces that destructors have noted."""
         notes = self._notes
-        # Only the present notes: in the middle of a change a piece is noted once more.
+        # Only the present notes are settled: in the middle of a change a piece is noted once more.
         for _ in range(len(notes)):
             try:
                 piece, announced = notes.popleft()
@@ -402,7 +402,7 @@ class BinAllocator:
                 Allocation(self, block, piece.offset, piece.nbytes, piece.requested, piece.owner, piece).free()
 
     def take_back(self, piece: Piece) -> None:
-        """Let a piece be handed out again; for its `Allocation`."""
+        """Let a piece be handed out again; called by the piece's `Allocation`."""
         self._lock.acquire()
         if self._changing:
             self._notes.append((piece, True))
@@ -433,7 +433,7 @@ class BinAllocator:
         _let_go(owner)
 
     def _last_dropped(self, size: int) -> Piece | None:
-        """The piece that a destructor noted last, if it has this size, which need not go through the bins.
+        """Return the piece that a destructor noted last, if it has this size: it need not go through the bins.
 
         Takes back the rest; and all of it, if there is a callback for freed pieces.
         """
@@ -544,7 +544,7 @@ def _by_size(piece: Piece) -> tuple[int, int]:
 
 
 def _root(array: Array) -> Array:
-    """The array that every view of `array` keeps alive: array modules let views of views refer to their origin."""
+    """Return the array that all views of `array` keep alive: numpy and CuPy let views of views refer to the first."""
     base = getattr(array, "base", None)
     while type(base) is type(array):
         array = base

@@ -43,7 +43,7 @@ class Operation(NamedTuple):
     note: str = ""
 
     def __str__(self) -> str:
-        """A text for people, with the fields that matter for the kind."""
+        """Describe the operation, with the fields that matter for its kind."""
         text = f"{self.kind} of {self.dtype} {list(self.counts)}" if self.dtype else self.kind
         if self.kind in ("all_reduce", "reduce_scatter") and self.reduction != "sum":
             text += f" by {self.reduction}"
@@ -126,15 +126,15 @@ class Channel(Protocol):
         ...
 
     def reached(self, count: int) -> bool:
-        """Whether the first so many operations have ended."""
+        """Whether the first `count` operations have ended."""
         ...
 
     def wait(self, count: int) -> None:
-        """Return when the first so many operations have ended."""
+        """Block until the first `count` operations have ended."""
         ...
 
     def call_when_reached(self, count: int, wake: Callable[[], None]) -> None:
-        """Call `wake`, from any thread, when the first so many operations have ended."""
+        """Call `wake`, from any thread, when the first `count` operations have ended."""
         ...
 
     def started(self) -> int:

@@ -1,4 +1,4 @@
-"""`CommunicationStreamPolicy`: the one lane of exchanges between this rank and the others."""
+"""`CommunicationStreamPolicy`: the policy of the stream of exchanges between this rank and the others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CommunicationStreamPolicy(StreamPolicy):
         self._left = operation.kind == "leave"
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        # Starting takes too little time for a worker.
+        # Starting an operation takes so little time that a worker would not pay.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict:
@@ -73,7 +73,7 @@ class CommunicationStreamPolicy(StreamPolicy):
 
 
 class Reached:
-    """The event that the first so many operations of a channel have ended."""
+    """An event that is reached when the first `count` operations of a channel have ended."""
 
     __slots__ = ("channel", "count")
 
@@ -89,7 +89,7 @@ class Reached:
 
 
 def open_lane() -> CommunicationStreamPolicy:
-    """A new lane for this rank.
+    """Make the policy of a new stream of exchanges for this rank.
 
     Raises:
         DeviceUnavailable: if there is no connection to other ranks.

@@ -6,7 +6,7 @@ from .stream import StreamPolicy
 
 
 class ControlStreamPolicy(StreamPolicy):
-    """Runs on the thread that schedules: its instructions only order other work."""
+    """Runs instructions on the thread that schedules: those of this stream only order other work."""
 
     kind = "control"
 

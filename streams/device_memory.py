@@ -23,7 +23,7 @@ GIB: Final = 1 << 30
 # Processors first take accesses at the same offset of two pages for accesses to the same memory: arrays that are read
 # and written together are faster, additions by up to a fifth, if they begin at different offsets.
 PAGE: Final = 4096
-# Also wide enough for every vector unit, and for a cache line.
+# The alignment of blocks on the host: enough for every vector unit, and a cache line.
 _STAGGER: Final = 512
 
 
@@ -67,9 +67,9 @@ class DeviceMemory:
         self._make: Callable[[int], Array] = _host_bytes if make is None else make
         self._used = 0
         self._limit = _checked_limit(limit)
-        # Bytes given back and not yet subtracted.
+        # Bytes given back by destructors and not yet subtracted from `used`.
         self._notes: deque[int] = deque()
-        # Reentrant, for a destructor that asks for `used` in the middle of `take`: it must not wait for itself.
+        # The lock is reentrant, for a destructor that asks for `used` in the middle of `take` on the same thread.
         self._lock = lock_held_while_forking()
 
     @property
@@ -106,10 +106,10 @@ class DeviceMemory:
             limit = self._limit
             if limit is not None and self._used + nbytes > limit:
                 raise self.refusal(nbytes)
-            # Counted before it is made: of two threads at the limit, one must see the other's.
+            # The block is counted before it is made: of two threads at the limit, one must see the other's block.
             self._used += nbytes
         try:
-            # Without the lock: a device may take its time, and only requests for blocks should notice.
+            # Made without the lock, since a device may take long: only requests for blocks should wait for that.
             block = self._make(nbytes)
             if block.nbytes != nbytes:
                 raise InternalError(f"{self.name} made a block of {block.nbytes} bytes where {nbytes} were asked for")
@@ -124,7 +124,7 @@ class DeviceMemory:
         return block
 
     def give_back(self, nbytes: int) -> None:
-        """A block of `nbytes` is gone.  Takes no lock: destructors may call it at any moment."""
+        """Count a block of `nbytes` as given back.  Takes no lock: destructors may call this at any moment."""
         self._notes.append(nbytes)
 
     def refusal(self, requested: int, by_device: bool = False, hint: str = "") -> OutOfMemory:

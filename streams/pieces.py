@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .device_memory import KIB, MIB
 
-# One for each power of two: with the usual alignment of 512 bytes the last, open-ended one begins at 256 MiB.
+# The number of bins, one for each power of two: with the usual alignment of 512 bytes the last, open-ended one begins at 256 MiB.
 BINS: Final = 20
 
 # Small requests share a block.  Middling ones share a larger one, so that few of them do not leave one block each.
@@ -104,7 +104,7 @@ def pieces_of(block: Block) -> Iterator[Piece]:
 
 
 def is_idle(block: Block) -> bool:
-    """Whether no piece of it is handed out."""
+    """Whether no piece of a block is handed out."""
     return block.first.free and block.first.nbytes == block.nbytes
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @final
 class Fifo:
-    """First in, first out.
+    """A first-in first-out queue of instructions.
 
     Attributes:
         first, last: None in an empty one.
@@ -52,7 +52,7 @@ class Fifo:
         return instruction
 
     def remove(self, instruction: Instruction) -> None:
-        """Take out one that is in it; takes time in proportion to the number of those before it."""
+        """Take out an instruction of the queue, in time proportional to the number of instructions before it."""
         left = list(self)
         left.remove(instruction)
         self.clear()
@@ -73,12 +73,12 @@ class Fifo:
             instruction = behind
 
     def __len__(self) -> int:
-        return len(list(iter(self)))  # takes time in proportion; only for inspection
+        return len(list(iter(self)))  # takes time proportional to the length; only for inspection
 
 
 @final
 class BySerial:
-    """The lowest serial is the first out.
+    """A queue from which the instruction of the lowest serial comes first.
 
     Most come in that order, and stand in a row; serials are compared on the way out, only for those that do not.
 
@@ -94,7 +94,7 @@ class BySerial:
         self.late: list[tuple[int, Instruction]] = []
 
     def push(self, instruction: Instruction) -> None:
-        """Add an instruction at its place."""
+        """Add an instruction."""
         last = self.row.last
         if last is None or last.serial < instruction.serial:
             self.row.append(instruction)

@@ -40,7 +40,7 @@ class Ticket:
         self.work = work
 
     def precedes(self, other: Ticket) -> bool:
-        """Whether it has certainly ended when `other`, launched later, begins."""
+        """Whether this launch has certainly ended when `other`, launched later, begins."""
         return self.stream == other.stream or other.known.get(self.stream, 0) >= self.time
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Ticket:
 
 
 class Host:
-    """The stream of the host's own accesses."""
+    """The key of the stream that stands for the host's own accesses."""
 
     name = "the host"
 
@@ -188,7 +188,7 @@ class RaceDetector:
         self._ranges: dict[Hashable, list[Range]] = {}
         # The last access to each storage before its memory was taken from it.
         self._released: dict[Hashable, Ticket | None] = {}
-        # Appended to by any thread, and read before anything else.
+        # The freed pieces: any thread appends, and they are handled before anything else.
         self._freed: deque[tuple[Hashable, int, int, Hashable]] = deque()
 
     # Launches
@@ -301,7 +301,7 @@ class RaceDetector:
     # Inside
 
     def _timeline(self, stream: Hashable) -> Timeline:
-        """The stream, with all launches that the host knows to have ended: it is the host that launches."""
+        """Return a stream's timeline, which knows all launches that the host, which launches, knows to have ended."""
         timeline = self._timelines.get(stream)
         if timeline is None:
             timeline = self._timelines[stream] = Timeline()
@@ -346,7 +346,7 @@ class RaceDetector:
             raise race
 
     def _take_freed(self) -> None:
-        """Take in the pieces that were freed since the last call."""
+        """Handle the pieces of memory that were freed since the last call."""
         while self._freed:
             block, start, stop, key = self._freed.popleft()
             accesses = self._accesses.pop(key, None)
@@ -371,7 +371,7 @@ class RaceDetector:
 
 
 def joined(clock: Clock, other: Clock) -> Clock:
-    """The launches that either knows; `clock` itself if `other` knows nothing more."""
+    """Join two clocks: the result knows all launches that either knows; `clock` itself if `other` adds nothing."""
     news = {stream: time for stream, time in other.items() if clock.get(stream, 0) < time}
     return {**clock, **news} if news else clock
 

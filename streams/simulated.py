@@ -179,7 +179,7 @@ class SimulatedDevice:
             self._stride()
 
     def polled(self) -> None:
-        """Called when the host has asked how far the device is: time passes for a random one."""
+        """Called when the host has polled the device: a random one then makes some steps."""
         if self.mode == "random":
             self._stride()
 
@@ -203,7 +203,7 @@ class SimulatedDevice:
             self._lost_by = error
 
     def restore(self) -> None:
-        """End being lost, and forget planted failures whose turn has not come."""
+        """Let a lost device work again, and forget planted failures whose turn has not come."""
         with self._turn:
             self._lost = False
             self._lost_by = None
@@ -266,7 +266,7 @@ class SimulatedDevice:
         planted = self._planted.pop(self.ran, None)
         if not self._lost:
             return planted
-        # A new one each time: its receiver may add notes to it.
+        # A new error each time, since its receiver may add notes to it.
         error = DeviceLost(f"{self.name} was lost before this ran")
         error.__cause__ = self._lost_by
         return error
@@ -293,7 +293,7 @@ class SimulatedDevice:
         self._turn.notify_all()
 
     def _stride(self) -> None:
-        """Take some steps, unless another thread is at one: neither enqueueing nor polling waits for a device."""
+        """Run some pieces of work, unless another thread runs one: enqueueing and polling never wait for a device."""
         with self._turn:
             count = 0 if self._stepping() else self._random.choice(STRIDES)
         for _ in range(count):
@@ -338,7 +338,7 @@ class SimulatedQueue:
         return len(self.entries)
 
     def __bool__(self) -> bool:
-        # By its length, an idle queue would be false.
+        # An idle queue is true as well; by its length it would be false.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
@@ -383,12 +383,12 @@ class SimulatedQueue:
         self.device.hand_over(self, Mark(event, records=False))
 
     def head_piece(self) -> Piece | None:
-        """The piece of work at its head, or None if it is idle or held by an event."""
+        """The piece of work at the head of the queue, or None if the queue is idle or held by an event."""
         head = self.entries[0] if self.entries else None
         return head if isinstance(head, Piece) else None
 
     def describe_head(self) -> str:
-        """The number of its entries, and the first."""
+        """Describe the queue: the number of its entries, and the first of them."""
         if not self.entries:
             return "idle"
         head = self.entries[0]
@@ -418,7 +418,7 @@ class SimulatedEvent:
         self.holds: list[SimulatedQueue] = []
 
     def query(self) -> bool:
-        """Whether it has been reached.  A random device may go on a little first; a lazy one never does.
+        """Whether the event has been reached.  A random device may make some steps first; a lazy one never does.
 
         Work that runs on the device may ask too; nothing goes on then.
         """
@@ -427,11 +427,11 @@ class SimulatedEvent:
         return self.reached
 
     def synchronize(self) -> None:
-        """Return when it has been reached; like `SimulatedDevice.run_until`."""
+        """Run work until the event has been reached, as `SimulatedDevice.run_until` does."""
         self.device.run_until(self)
 
     def has_been_reached(self) -> bool:
-        """Whether it has been reached, and nothing goes on meanwhile."""
+        """Whether the event has been reached; unlike `query`, this never lets the device go on."""
         return self.reached
 
     def __str__(self) -> str:
@@ -484,7 +484,7 @@ class SimulatedStreamPolicy(StreamPolicy):
         self.queue = queue
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        # Enqueueing takes too little time for a worker.
+        # Enqueueing takes so little time that a worker would not pay.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:

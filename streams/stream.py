@@ -30,13 +30,13 @@ class Event(Protocol):
         ...
 
     def synchronize(self) -> None:
-        """Return when it has been reached."""
+        """Block until the event has been reached."""
         ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamPolicy:
-    """How one kind of stream executes.
+    """The way in which one kind of stream executes its work.
 
     Attributes:
         kind: the name of the kind, as shown in reprs and the story ("compute", "control", ...).
@@ -98,7 +98,7 @@ class StreamPolicy:
         """Let kernels on this stream take scratch memory from an allocator, in the stream's order."""
 
     def hold(self, thing: object) -> None:
-        """Keep an object alive until the work that was handed over, or is being, has ended, unless the device does."""
+        """Keep an object alive until the work handed over so far, or just now, has ended, if the device does not."""
 
     def record(self, timing: bool = False) -> Event:
         """An event that is reached when everything enqueued so far has finished.
@@ -113,7 +113,7 @@ class StreamPolicy:
         return None
 
     def nanoseconds(self, mark: Any) -> int:
-        """When a mark was reached, which it has been, on the clock of ``time.perf_counter_ns``."""
+        """Return the time at which a mark was reached, on the clock of ``time.perf_counter_ns``; it must have been."""
         raise NotImplementedError
 
     def wait(self, event: Event) -> None:
@@ -140,7 +140,7 @@ class Stream:
         device: the device it belongs to (any hashable value; streams do not look inside).
         policy: how it executes.
         ready: the instructions that may be handed over next.  Owned by the engine, like the next four.
-        ranked: the same by priority; None if none has a priority.
+        ranked: the instructions of `ready` by priority; None if none has a priority.
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
         full: whether work was held back because `outstanding` has reached `policy.depth`.

@@ -89,7 +89,7 @@ class DeviceArray:
         return True
 
     def extent(self) -> tuple[int, int]:
-        """The addresses of its first byte and of the one behind its last; equal if it has no elements."""
+        """The addresses of the array's first byte and of the one behind its last; equal if it has no elements."""
         low, high = reach_of(self.shape, self.strides, self.dtype.itemsize)
         return self.pointer + low, self.pointer + high
 
@@ -106,16 +106,16 @@ class DeviceArray:
         return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root, self.owner)
 
     def owned_by(self, owner: object) -> DeviceArray:
-        """The same array, which keeps `owner` alive, as do all views of it."""
+        """Return the same array with an owner that it, and all views of it, keep alive."""
         return DeviceArray(self.pointer, self.shape, self.dtype, self.strides, self.root, owner)
 
     def remember(self, native: Any) -> Any:
-        """Keep the array of the driver's array module; returns it."""
+        """Keep `native`, this array as an object of the driver's array module, and return it."""
         self.native = native
         return native
 
     def loose(self) -> DeviceArray:
-        """The same addresses, without keeping the memory alive, as a device itself knows them."""
+        """Return an array of the same addresses that does not keep the memory alive."""
         return DeviceArray(self.pointer, self.shape, self.dtype, self.strides)
 
     def reshape(self, *shape: Any) -> DeviceArray:
@@ -160,7 +160,7 @@ def reach_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) ->
 
 
 def bytes_at(pointer: int, nbytes: int, owner: Any) -> DeviceArray:
-    """A whole block of memory as an array of bytes."""
+    """Make the array of bytes of a whole block of memory at this address."""
     return DeviceArray(pointer, (nbytes,), _BYTE, owner=owner)
 
 

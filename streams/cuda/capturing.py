@@ -67,7 +67,7 @@ class CapturedGraph:
 
 
 def memory_of_graph(launcher: Launcher) -> BinAllocator:
-    """Memory for a graph of the launcher's device: its pieces are never reused by others."""
+    """Make an allocator for one graph on the launcher's device, whose memory nothing else reuses."""
     assert launcher.allocator is not None
     return BinAllocator(launcher.allocator.memory)
 

@@ -165,7 +165,7 @@ class Products:
         return None
 
     def _found(self) -> _Planner | str:
-        """The planner of products, or the reason why there is none."""
+        """Find the library and return the planner of products; or the reason why there is none, as a text."""
         if self._planner is None:
             try:
                 self._planner = _Planner(self._find(), self._workspace_bytes)
@@ -206,7 +206,7 @@ class Products:
             return known
         plan = self._plans[kind] = planner.plan(kind, left, right, out, bias)
         if len(self._plans) > MOST_PLANS:
-            # cuBLASLt has copied all parts of it that running products, and graphs, need.
+            # The oldest plan may go: cuBLASLt has copied all parts of it that running products, and graphs, need.
             _, oldest = self._plans.popitem(last=False)
             if isinstance(oldest, _Plan):
                 oldest.made.close()
@@ -443,7 +443,7 @@ class _Planner:
         if bias is not None:
             put(lt.MatmulDescAttribute.EPILOGUE, np.uint32(lt.Epilogue.BIAS))
             put(lt.MatmulDescAttribute.BIAS_DATA_TYPE, np.int32(self._types[bias.dtype.name]))
-            # It may be read when an algorithm is chosen.
+            # cuBLASLt may read the bias's address when it chooses an algorithm.
             put(lt.MatmulDescAttribute.BIAS_POINTER, np.int64(bias.pointer))
         return operation
 

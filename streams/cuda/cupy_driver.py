@@ -26,7 +26,7 @@ from .driver import Argument, CannotCapture, CompileTarget, DeviceProperties, Dr
 _REACHED: Final = 0
 _NOT_REACHED: Final = 600
 
-# The error of a request for memory.
+# CUDA's number of the error "out of memory".
 _NO_MEMORY: Final = 2
 
 # Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure
@@ -143,7 +143,7 @@ class CupyDriver(Driver):
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         with self._on_device():
             try:
-                memory = cupy.cuda.PinnedMemory(nbytes)  # of no pool: the caller keeps memory that it wants to reuse
+                memory = cupy.cuda.PinnedMemory(nbytes)  # from no pool: the caller keeps memory that it wants to reuse
             except runtime.CUDARuntimeError as error:
                 if error.status == _NO_MEMORY:
                     raise MemoryError(f"the host has no {nbytes} bytes to lock: {error}") from error

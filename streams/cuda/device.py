@@ -48,7 +48,7 @@ class CudaDevice:
         self._events: deque[Handle] = deque()
         self._reports: deque[np.ndarray[Any, Any]] = deque()
         self._constants: dict[Hashable, np.ndarray[Any, Any]] = {}
-        # Pairs of streams, the first of which is to wait for the second, a borrower's.
+        # Pairs of streams: the first, the home of memory, has to wait for the second, that of a borrower.
         self._returned: deque[tuple[Handle, Handle]] = deque()
 
     # Events, which are reused: creating one takes longer than a launch
@@ -81,7 +81,7 @@ class CudaDevice:
         return CudaEvent(self, handle, timing)
 
     def keep_event(self, handle: Handle) -> None:
-        """Reuse an event from now on; called by destructors."""
+        """Put the handle of an event among those to reuse; called by destructors."""
         self._events.append(handle)
 
     # Memory lent to other libraries
@@ -94,7 +94,7 @@ class CudaDevice:
         self._returned.append((home, borrower))
 
     def await_borrowers(self) -> None:
-        """Make the waits that `give_back` has promised; called before any stream is handed more work."""
+        """Let home streams wait for borrowers, as `give_back` noted; called before any stream is handed more work."""
         while self._returned:
             home, borrower = self._returned.popleft()
             self.let_wait(home, self._record(borrower))
@@ -127,7 +127,7 @@ class CudaDevice:
         self.lost = error
 
     def loss(self) -> DeviceLost:
-        """A new error for the lost device: its receiver may add notes to it."""
+        """Make a new `DeviceLost` error of the lost device, to which its receiver may add notes."""
         assert self.lost is not None
         error = DeviceLost(str(self.lost))
         error.__cause__ = self.lost
@@ -144,7 +144,7 @@ class CudaDevice:
         return ErrorReport(self, words, explain)
 
     def keep_report(self, words: np.ndarray[Any, Any]) -> None:
-        """Reuse the words of a report from now on."""
+        """Put the words of an error report among those to reuse."""
         self._reports.append(words)
 
 
@@ -181,7 +181,7 @@ class ErrorReport:
 
 @final
 class CudaEvent:
-    """A point in a stream of a device; its handle goes back to the device with it.
+    """An event of a device: a point in a stream's work.  Its handle is reused when the object dies.
 
     Attributes:
         handle: the driver's; None if the device was lost before it could be recorded.
@@ -197,7 +197,7 @@ class CudaEvent:
         self._reached = handle is None
 
     def query(self) -> bool:
-        """Whether it has been reached, or the device has been lost, so that it never will be."""
+        """Whether the event has been reached; also true if the device has been lost, so that it never will be."""
         if not self._reached:
             try:
                 self._reached = self._device.driver.query(self.handle)
@@ -207,7 +207,7 @@ class CudaEvent:
         return self._reached
 
     def synchronize(self) -> None:
-        """Return when it has been reached, or the device has been lost."""
+        """Block until the event has been reached, or the device has been lost."""
         if self._reached:
             return
         try:

@@ -139,7 +139,7 @@ class Driver:
         raise NotImplementedError
 
     def step(self) -> bool:
-        """Let an emulated device go on a little, on this thread; False for a device that goes on by itself.
+        """Let an emulated device run a piece of work on this thread; return False for a device that runs by itself.
 
         Raises:
             DeviceDeadlock: if an emulated device has work left, and none of it can ever run.

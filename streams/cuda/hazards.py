@@ -16,7 +16,7 @@ import numpy as np
 
 from vmflow.errors import RaceDetected
 
-# Bytes.  Different tensors never share one: pieces of memory begin at multiples of 512 bytes.
+# Bytes of a granule.  Different tensors never share one: pieces of memory begin at multiples of 512 bytes.
 GRANULE: Final = 64
 
 # The number of pieces of work whose names are remembered, for messages.
@@ -28,7 +28,7 @@ HOST: Final = 0
 
 @final
 class Shadow:
-    """The accesses to one block of memory that later ones must be behind.
+    """The record of accesses to one block of memory that later accesses must be ordered behind.
 
     Attributes:
         granules: their number.
@@ -56,10 +56,10 @@ class Hazards:
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
-        # By stream: the clock of its next piece of work.
+        # For each stream, the vector clock of its next piece of work.
         self._known: list[np.ndarray[Any, Any]] = [np.zeros(1, np.int64)]
         self._names: list[str] = ["the host"]
-        # By stream and number, the pieces of work, for messages.
+        # The names of pieces of work, by stream and number, for messages.
         self._work: dict[tuple[int, int], str] = {}
 
     @property
@@ -90,7 +90,7 @@ class Hazards:
         return self._known[stream].copy()
 
     def waits(self, stream: int, clock: np.ndarray[Any, Any]) -> None:
-        """Record that a stream, or the host, goes on behind an event of this clock."""
+        """Record that later work of a stream, or of the host, is ordered behind an event with this vector clock."""
         known = self._known[stream]
         np.maximum(known[: len(clock)], clock, out=known[: len(clock)])
 

@@ -33,11 +33,11 @@ class Loadable(Hashable, Protocol):
     """A kernel that is compiled and loaded at its first launch on each device."""
 
     def compile(self, target: CompileTarget) -> bytes:
-        """Its code, which is made once."""
+        """Return the kernel's code for this target, which is made once."""
         ...
 
     def load(self, device: CudaDevice) -> Handle:
-        """Its function on a device, which is noted in `CudaDevice.functions`."""
+        """Load the kernel on a device, and return its function, noted in `CudaDevice.functions`."""
         ...
 
 
@@ -63,11 +63,11 @@ class Launched:
 
 
 class Launcher:
-    """Hands work to one stream.
+    """Hands kernels and copies to one stream of a device.
 
     Args:
         device: of the stream.
-        stream: the driver's.
+        stream: the driver's handle of the stream.
 
     Attributes:
         device, stream: see above.
@@ -88,7 +88,7 @@ class Launcher:
         self.allocator = allocator
 
     def take_launched(self) -> Launched:
-        """The work since the last call."""
+        """Return the work that was handed over since the last call."""
         launched, self.launched = self.launched, Launched()
         return launched
 
@@ -127,7 +127,7 @@ class Launcher:
             raise InternalError("a kernel asked for scratch memory on a stream that only copies")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         allocation = self.allocator.allocate(nbytes, ("scratch", None, 0, None))
-        # The piece comes back with the array, which its user drops after launching.
+        # The piece of memory comes back with the array, which its user drops after launching.
         array: DeviceArray = allocation.array(shape, dtype)
         return array.owned_by(allocation)
 
@@ -177,7 +177,7 @@ class Launcher:
         self.driver.multiply(left, right, out, bias, self.stream)
 
     def copy(self, out: Any, source: Any) -> None:
-        """See `Driver.copy`; both are kept until it has ended."""
+        """Copy between two arrays, as `Driver.copy` does; both are kept alive until the copy has ended."""
         self.keep((out, source))
         self.driver.copy(out, source, self.stream)
 

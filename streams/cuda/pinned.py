@@ -34,7 +34,7 @@ class PinnedMemory:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        # By size, the unused blocks.  Destructors append to them, which takes no lock.
+        # The unused blocks of each size.  Destructors append to these lists, which takes no lock.
         self._free: dict[int, deque[np.ndarray[Any, Any]]] = {}
         self.reserved = 0
 
@@ -68,7 +68,7 @@ class PinnedMemory:
     def empty_cache(self) -> None:
         """Give up the unused blocks."""
         for size, free in self._free.items():
-            with suppress(IndexError):  # it is empty, or another thread was faster
+            with suppress(IndexError):  # the list is empty, or another thread was faster
                 while True:
                     free.pop()
                     self.reserved -= size

@@ -42,7 +42,7 @@ class CudaStreamPolicy(StreamPolicy):
         self.device = device
         self.handle = handle
         self.launcher = Launcher(device, self.handle)
-        # An event whose time on the host is known, and that time; for a stream whose work is timed.
+        # For a stream whose work is timed: an event whose time on the host's clock is known, and that time.
         self._zero: tuple[CudaEvent, int] | None = None
         # Started when an event loop first has nothing to do but wait for this stream.
         self._waiter: EventWaiter | None = None
@@ -52,7 +52,7 @@ class CudaStreamPolicy(StreamPolicy):
         self.launcher.allocate_from(allocator)
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        # Launching takes too little time for a worker.
+        # Launching takes so little time that a worker would not pay.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict:

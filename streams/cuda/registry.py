@@ -61,7 +61,7 @@ def memory_of(index: int) -> DeviceMemory:
 
 
 def replace_devices(devices: Sequence[CudaDevice]) -> list[CudaDevice]:
-    """Use these devices from now on, for tests that emulate some; returns those before."""
+    """Replace the process's CUDA devices, for tests that emulate some; return the earlier ones."""
     with _lock:
         before = list(_devices)
         _devices[:] = devices
@@ -79,7 +79,7 @@ def _open() -> list[Driver]:
         from .cupy_driver import open_devices  # which imports cupy
 
         return open_devices()
-    from .emulation.driver import EmulatedMachine  # not imported by programs on a GPU
+    from .emulation.driver import EmulatedMachine  # imported here, since programs on a GPU do not need it
 
     count = emulated_devices_of(os.environ)
     return list(EmulatedMachine(count, setting.mode, seed=setting.seed).drivers)

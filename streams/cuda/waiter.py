@@ -35,7 +35,7 @@ class EventWaiter:
             self._worker.post(waiting)
 
     def wait_until_idle(self) -> None:
-        """Block until the callers of all added events were woken."""
+        """Block until all added events have been reached and their `wake` functions called."""
         self._worker.wait_until_idle()
 
     def stop(self) -> None:

@@ -64,7 +64,7 @@ class EmulatedStream:
         self.captured = []
 
     def end_capture(self) -> list[_Node]:
-        """The graph; from now on, work runs again."""
+        """End the capture and return the graph's work; from now on, work runs again."""
         if self.captured is None:
             raise RuntimeError("the stream is not captured")
         captured, self.captured = self.captured, None
@@ -314,7 +314,7 @@ class EmulatedDriver(Driver):
         self._hand_over(stream, _Node("fill", [flat], {0}, lambda regions: view(flat, regions[0], "fill").fill(byte)))
 
     def load(self, code: bytes) -> Module:
-        from vmflow.streams.cuda.ptx import parse  # which only programs with kernels of their own need
+        from vmflow.streams.cuda.ptx import parse  # imported here, since few programs need the interpreter
 
         return parse(code.rstrip(b"\0").decode())
 
@@ -479,7 +479,7 @@ def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
 def _windows(
     kernel: str, arrays: Sequence[DeviceArray], regions: Sequence[Region | None], writes: set[int]
 ) -> list[PtxRegion]:
-    """The parts of memory that a kernel may use: those of its arrays, and nothing between them."""
+    """Return the regions that a kernel may use: the bytes of its arrays, and nothing between them."""
     spans: list[tuple[int, int, bool, Region]] = []
     for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):
         if region is None:
@@ -509,4 +509,4 @@ def _note_time(event: EmulatedEvent, device: SimulatedDevice) -> None:
 
 
 def _ignore(error: BaseException) -> None:
-    """A lost device reaches no time."""
+    """Ignore an error: a lost device notes no times."""

@@ -15,7 +15,7 @@ from vmflow.streams.cuda.hazards import Hazards, Shadow
 # The content of new memory: nan in every floating dtype, -1 in every integer one.
 GARBAGE: Final = 0xFF
 
-# Where devices' memory begins, and the least distance of blocks, so that reads past the end of one are noticed.
+# The address where devices' memory begins, and the least distance of blocks, which shows reads past a block's end.
 _FIRST_ADDRESS: Final = 0x7000_0000_0000
 _GAP: Final = 4096
 
@@ -32,7 +32,7 @@ class Region:
         start, stop: its first address, and the one behind its last.
         buffer: the content, as bytes.
         device: the index of its device; None of page-locked memory of the host.
-        shadow: the accesses that later ones must be behind.
+        shadow: the record of accesses that later ones must be ordered behind.
         freed: whether its owner has gone.
     """
 
@@ -53,7 +53,7 @@ class Region:
 
 @final
 class Owner:
-    """Holds a region; when it goes, the region does."""
+    """Holds a region; when the owner is destroyed, the region is freed."""
 
     __slots__ = ("_memory", "_region")
 
@@ -106,7 +106,7 @@ class EmulatedMemory:
         with self._lock:
             self._insert(region)
         array = np.asarray(_Lender(buffer[:nbytes]))
-        # The root of all views of it; the region's own buffer is another array, which views never refer to.
+        # This array is the root of all views; the region's own buffer is another array, which views never refer to.
         weakref.finalize(array, self.free, region).atexit = False
         return array
 

@@ -14,7 +14,7 @@ _FLOAT32: Final = np.dtype(np.float32)
 # The dtype that products of half precision are computed in.
 _WIDE: Final = {"float16": _FLOAT32, "bfloat16": _FLOAT32}
 
-# Bytes, of the address of a bias.
+# The alignment, in bytes, of the address of a bias.
 _ALIGNMENT: Final = 16
 
 # TensorFloat32 has the exponent of float32, and its first 10 bits of mantissa of 23.

@@ -80,7 +80,7 @@ def _generic(group: Group, addresses: Array, size: int, place: Place, store: boo
 
 
 def _mixed(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-    """Generic addresses in several state spaces, or in none."""
+    """Split an access by generic addresses that lie in several state spaces into pieces; an error if in none."""
     windows = addresses >> np.uint64(32)
     pieces: list[Piece] = []
     bounds = {start >> 32: (start, locate) for start, locate in _WINDOWS}
@@ -177,7 +177,7 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
 
 
 def _changed(piece: Piece, values: Array, count: int) -> Piece:
-    """The accesses of threads that change the memory's content."""
+    """Reduce a piece to the accesses of threads that change the memory's content."""
     different = piece.area.load(piece.offsets, values.dtype, count) != values
     if count > 1:
         different = different.any(axis=1)
@@ -230,7 +230,7 @@ def read_address(group: Group, source: Source, offset: np.uint64) -> Array:
 
 
 def wrapped(offset: int) -> np.uint64:
-    """An offset to be added to addresses, which may be negative."""
+    """Return an offset, which may be negative, as an unsigned number to be added to addresses."""
     return np.uint64(offset & 0xFFFFFFFFFFFFFFFF)
 
 

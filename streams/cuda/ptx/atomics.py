@@ -85,7 +85,7 @@ def lower_atomic(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def _in_halves(combine: Combine, dtype: Any) -> Combine:
-    """Apply a function to both halves of words."""
+    """Make a function of words that applies `combine` to both 16-bit halves."""
 
     def halves(old: Array, value: Array) -> Array:
         pairs = np.ascontiguousarray(old).view(dtype), np.ascontiguousarray(value).view(dtype)
@@ -105,7 +105,7 @@ def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     if conflict is not None:
         raise_race(group, piece, size, place, "accesses atomically", conflict)
     if area is not group.batch.shared:
-        # Blocks that look later are ordered behind accesses before a fence of others.
+        # Blocks that read this memory later are ordered behind accesses before other blocks' fences.
         clock = group.batch.launch.clock
         numbers = group.identities if piece.positions is None else group.identities[piece.positions]
         clock.looks[numbers >> 11] = clock.tick()

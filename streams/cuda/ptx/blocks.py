@@ -17,13 +17,13 @@ from .warps import Gate
 
 
 class Jump(NamedTuple):
-    """All threads go on at one block."""
+    """The end of a block after which all threads go on at one other block."""
 
     target: int
 
 
 class Branch(NamedTuple):
-    """Threads for which a predicate holds, or does not, go to another block than the rest."""
+    """The end of a block after which threads go to one of two blocks, by a predicate."""
 
     predicate: int
     negated: bool
@@ -32,7 +32,7 @@ class Branch(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """Each thread goes to the block whose number in a table is in a register."""
+    """The end of a block after which each thread goes to an entry of a table of blocks, by a register."""
 
     selector: int
     targets: tuple[int, ...]
@@ -40,24 +40,24 @@ class Switch(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function begins; afterwards its threads go on at the block that follows."""
+    """The end of a block that calls a function; when it returns, threads go on at the following block."""
 
     entry: int
     following: int
 
 
 class Return(NamedTuple):
-    """A function ends, and its results are in registers; a kernel ends for these threads."""
+    """The end of a function, whose results are in registers; in a kernel, the end of these threads."""
 
     results: tuple[int, ...] = ()
 
 
 class Exit(NamedTuple):
-    """These threads end."""
+    """The end of a block at which these threads end."""
 
 
 class Meet(NamedTuple):
-    """A gate."""
+    """The end of a block at a gate, where threads meet; then they go on at the following block."""
 
     gate: Gate
     following: int
@@ -76,9 +76,9 @@ class Block:
     Attributes:
         operations: in their order.
         end: the jump that follows them.
-        size: the number of instructions.
+        size: the number of PTX instructions in the block.
         live: the registers whose values are still needed at its beginning.
-        dead: those whose values are not needed any more at its end, but may be there.
+        dead: the registers that may hold values at its end which are not needed any more.
         place: of its first instruction.
     """
 
@@ -88,7 +88,7 @@ class Block:
     live: frozenset[int] = frozenset()
     dead: tuple[int, ...] = ()
     place: Place = _NOWHERE
-    # Registers read before they are written here, and those written.
+    # The registers that the block reads before it writes them, and those that it writes.
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
 

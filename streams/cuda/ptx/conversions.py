@@ -37,7 +37,7 @@ def lower_convert(lowering: Lowering, instruction: Instruction) -> Operation | N
 
 
 def _lower_pair(lowering: Lowering, instruction: Instruction, result: Scalar, given: Scalar) -> Operation | None:
-    """Two singles to two shorter floats in a word; the first is its upper half."""
+    """Lower ``cvt`` of two float32 operands to two 16-bit floats in a word; the first becomes the upper half."""
     if given.name != "f32" or len(instruction.operands) != 3:
         raise lowering.unsupported("this conversion is not known")
     target, high, low = instruction.operands
@@ -92,10 +92,10 @@ def _between_floats(result: Scalar, given: Scalar, words: Sequence[str]) -> Func
 
 
 def _to_integer(result: Scalar, given: Scalar, words: Sequence[str]) -> Function:
-    """Floats to the nearest integers of a type; those out of range become the limits."""
+    """Make a function that rounds floats to integers of a type; floats out of range become its limits."""
     integral = next((_INTEGRAL[word] for word in words if word in _INTEGRAL), np.trunc)
     bounds = np.iinfo(result.dtype)
-    # The result of NaN depends on the sizes.
+    # The integer that NaN becomes depends on the sizes of both types.
     nan = 1 << (8 * result.size - 1) if 8 in (result.size, given.size) else 0
     flushes = "ftz" in words and given.size == 4
 
@@ -103,7 +103,7 @@ def _to_integer(result: Scalar, given: Scalar, words: Sequence[str]) -> Function
         if flushes:
             values = rounding.flush(values)
         whole = np.asarray(integral(values.astype(np.float64)))
-        # The greatest integer of 64 bits is no double, but the next one is.
+        # The greatest integer of 64 bits is not representable as a double, but the next one is.
         above, below = whole >= float(bounds.max), whole <= float(bounds.min)
         inside = np.where(above | below | np.isnan(whole), 0.0, whole).astype(result.dtype)
         found = np.where(above, result.dtype.type(bounds.max), np.where(below, result.dtype.type(bounds.min), inside))

@@ -30,7 +30,7 @@ class Execution:
 
     Args:
         batch: its threads run.
-        program: that of the threads.
+        program: the program that the threads run.
         limit: the blocks of instructions that they may execute together.
     """
 
@@ -39,12 +39,12 @@ class Execution:
         self._blocks = program.blocks
         self._limit = limit
         self._ready: dict[Key, list[Group]] = {}
-        # The least of them.
+        # The least key among these groups.
         self._first: Key | None = None
         self._waiting: dict[Key, list[Group]] = {}
         self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._steps = 0
-        # When the farthest threads have a turn.
+        # The number of executed blocks at which the farthest threads have a turn.
         self._turn_at = _PATIENCE
         self._registers: Registers = list(program.constants)
         for name, slot in program.special.items():
@@ -130,7 +130,7 @@ class Execution:
         raise group.fault(NoProgress, place, [0], reason)
 
     def _end(self, block: Block, group: Group) -> bool:
-        """Follow the end of a block; returns whether the group still exists."""
+        """Let a group follow the end of a block; return whether the group still exists."""
         end = block.end
         if isinstance(end, Branch):
             stays = self._branch(end, group)
@@ -162,7 +162,7 @@ class Execution:
         return False
 
     def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
-        """Calls, returns, ends and jumps by a table."""
+        """Let a group follow a call, a return, an exit or a jump by a table; return whether it still exists."""
         if isinstance(end, Call):
             group.call(end.entry, end.following)
             return True

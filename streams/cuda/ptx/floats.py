@@ -30,7 +30,7 @@ def saturate(values: Array) -> Array:
 
 def _multiply(a: Array, b: Array, mode: Mode) -> Array:
     if a.dtype == BFLOAT16:
-        # The product of singles may be too small for a single.
+        # A product of two float32 numbers may be too small for float32.
         return rounding.narrow(a.astype(np.float64) * b.astype(np.float64), BFLOAT16, mode)
     return rounding.multiply(a, b, mode)
 
@@ -55,7 +55,7 @@ def _arithmetic(opcode: str, mode: Mode, dtype: DType) -> Function:
 
 
 def in_double(function: Function) -> Function:
-    """Compute in doubles, and round to the format of the operands."""
+    """Make a function that computes in doubles and rounds to the format of the operands."""
 
     def compute(*operands: Array) -> Array:
         result = function(*[operand.astype(np.float64) for operand in operands])
@@ -146,7 +146,7 @@ def lower_packed(lowering: Lowering, instruction: Instruction, scalar: Scalar, f
 
 
 def on_pairs(function: Function, dtype: DType) -> Function:
-    """A function of words that hold two floats each."""
+    """Make a function of words that hold two 16-bit floats each, computed on both halves."""
 
     def compute(*words: Array) -> Array:
         pairs = [np.ascontiguousarray(word).view(dtype).reshape(-1, 2) for word in words]

@@ -123,7 +123,7 @@ class FunctionBuilder:
         return block
 
     def _after(self, block: Block) -> Block:
-        """The next block, which follows another; the same one, if it is still empty."""
+        """Return the block for the instructions behind `block`: a new one, or the same while it is empty."""
         if not block.size:
             return block
         following = self._start()
@@ -162,7 +162,7 @@ class FunctionBuilder:
         block.touch(self._lowering.reads, self._lowering.writes)
 
     def _guarded(self, block: Block, instruction: Instruction) -> Block:
-        """An instruction with a predicate: threads for which it does not hold jump over it."""
+        """Lower an instruction with a predicate: threads for which that does not hold jump over the instruction."""
         assert instruction.guard is not None
         name, negated = instruction.guard
         predicate = self._predicate(block, instruction, name)
@@ -184,7 +184,7 @@ class FunctionBuilder:
         return slot
 
     def _gate(self, block: Block, instruction: Instruction) -> Block:
-        """A gate has a block of its own, so that threads that come by different ways meet at it."""
+        """Lower a gate into a block of its own, at which threads that came by different ways meet."""
         block = self._after(block)
         block.count(instruction.place)
         gate = GATES[instruction.opcode](self._lowering, instruction)
@@ -260,7 +260,7 @@ class FunctionBuilder:
         block.end_with(Call(callee.entry, self._number(following)))
 
     def _given(self, name: str, offset: int, slot: int) -> int:
-        """The register that holds the caller's part of an argument."""
+        """Return the register of the caller that holds this part of an argument."""
         found = self.fields(name).get(offset)
         if found is None or self.dtype(found) != self.dtype(slot):
             raise self._lowering.unsupported(f"byte {offset} of {name} is passed in another form than it is read")
@@ -291,7 +291,7 @@ class FunctionBuilder:
         return self._moves(instruction, memory, access[1])
 
     def _moves(self, instruction: Instruction, memory: Address, size: int) -> Operation:
-        """Copies between registers and the parts of a parameter."""
+        """Make the operation that copies between registers and the parts of a parameter."""
         value = instruction.operands[0 if instruction.opcode == "ld" else 1]
         parts = value.parts if isinstance(value, Vector) else (value,)
         step = size // len(parts)

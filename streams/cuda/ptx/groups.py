@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WARP: Final = 32
 
-Registers = list[Any]  # arrays, or None for a register whose value is not needed any more
+Registers = list[Any]  # One array for each register, or None if its value is not needed any more.
 
 
 class Batch:
@@ -53,7 +53,7 @@ class Batch:
         self._lanes = np.flatnonzero(self.alive)
 
     def start(self, registers: Registers) -> Group:
-        """All its threads, at the beginning of the kernel."""
+        """Make the group of all threads of the batch, at the beginning of the kernel."""
         return Group(self, registers, self._lanes, 0, ())
 
     def end(self, lanes: Array) -> None:
@@ -112,7 +112,7 @@ class Group:
     Attributes:
         batch: their batch.
         registers: one array for each.
-        lanes: their numbers, ascending.
+        lanes: the lanes of its threads in the batch, ascending.
         count: the number of threads.
         pc: the block of instructions that comes next.
         stack: the blocks to which their functions return.
@@ -171,7 +171,7 @@ class Group:
         self.pc, self.stack = self.stack[-1], self.stack[:-1]
 
     def part(self, positions: Array, live: Sequence[int], pc: int) -> Group:
-        """Some of these threads, as a group of their own.
+        """Split some of the group's threads off as a group of their own.
 
         Args:
             positions: of them in this group.
@@ -188,13 +188,13 @@ class Group:
     def fault(
         self, kind: type[KernelFault], place: Place, positions: Sequence[int], reason: str, **more: int
     ) -> KernelFault:
-        """An error of some of these threads."""
+        """Make the error of some of these threads."""
         names = tuple([self.batch.thread(int(self.lanes[position])) for position in positions])
         return kind(self.batch.launch.name, place, names, reason, **more)
 
 
 def join(groups: Sequence[Group], live: Sequence[int]) -> Group:
-    """One group from several that are at the same place.
+    """Join several groups that are at the same block of instructions into one.
 
     Args:
         groups: of the same batch, with the same place and stack.

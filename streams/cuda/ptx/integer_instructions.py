@@ -27,7 +27,7 @@ def typed(lowering: Lowering, instruction: Instruction) -> Scalar:
 
 
 def _same(lowering: Lowering, instruction: Instruction, function: ints.Function, scalar: Scalar) -> Operation | None:
-    """An operation whose operands have the type of its result."""
+    """Make an operation whose operands have the type of its result."""
     target, *sources = instruction.operands
     return lowering.compute(function, (target, scalar), [(source, scalar) for source in sources])
 
@@ -65,7 +65,7 @@ def _carrying(
     factor: Source | None = None,
     high: bool = False,
 ) -> Operation:
-    """A sum of two, or of a product and a third, with the carry flag in, out or both."""
+    """Lower a sum, or a product plus a third operand, that reads or writes the carry flag, or both."""
     flag = Register(CARRY)
     carry_in = lowering.source(flag, PREDICATE) if instruction.opcode.endswith("c") else None
     target = lowering.target(target_operand, scalar)

@@ -173,7 +173,7 @@ def insert_field(value: Array, into: Array, start: Array, length: Array) -> Arra
 
 
 def _ones(count: Array, dtype: DType) -> Array:
-    """So many bits that are one, at the lower end."""
+    """Return integers whose lowest `count` bits are ones."""
     one = np.ones(1, dtype)
     return np.where(count >= 8 * dtype.itemsize, ~np.zeros(1, dtype), shift_left(one, count) - one)
 

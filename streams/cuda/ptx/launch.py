@@ -43,7 +43,7 @@ class Counters:
 
 
 class Launch:
-    """One launch.
+    """One launch of a kernel.
 
     Attributes:
         name: of the kernel.
@@ -119,7 +119,7 @@ class Launch:
         return Batch(self, first, blocks, shared, local)
 
     def special(self, batch: Batch, name: str) -> Array:
-        """The values of a special register for all threads of a batch."""
+        """Compute the values of a special register, such as "tid.x", for all threads of a batch."""
         plain = name.removeprefix("%")
         fixed = {
             "nwarpid": self.stride // WARP,

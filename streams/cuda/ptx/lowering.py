@@ -26,14 +26,14 @@ PREDICATE: Final = SCALARS["pred"]
 
 
 class Source(NamedTuple):
-    """A register that is read, and the conversion of its array into the wanted type; None for no conversion."""
+    """A register to read, and the function that converts its array into the wanted type; None for no conversion."""
 
     slot: int
     convert: Convert | None
 
 
 class Target(NamedTuple):
-    """A register that is written, and the conversion of a result into its content; None for no conversion."""
+    """A register to write, and the function that converts a result into its content; None for no conversion."""
 
     slot: int
     convert: Convert | None
@@ -110,7 +110,7 @@ class Lowering:
         raise self.unsupported("this operand is not expected here")
 
     def _address(self, operand: Operand, scalar: Scalar) -> int:
-        """A constant: the address of a variable."""
+        """Return the register of a constant: the address of a variable."""
         name = self._name(operand)
         address = self.names.symbol(name)
         if address is None:
@@ -228,7 +228,7 @@ def from_register(held: DType, scalar: Scalar) -> Convert | None:
 
 
 def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
-    """A register's content with zeros in front, for instance a shared address of 32 bits."""
+    """Make a conversion that puts zero bits in front, for instance of a shared address of 32 bits."""
     whole = UNSIGNED[held.itemsize]
 
     def widen(values: Array) -> Array:

@@ -91,7 +91,7 @@ class Area:
     def watch(self, granule: int, clock: Clock) -> None:
         """Look for races from now on."""
         self.granule = granule
-        # A region that begins within a piece has one more.
+        # A region that begins within a piece of the shadow has one piece more.
         self.shadow = Shadow(self.size // granule + 2, clock)
 
     def pieces(self, offsets: Array, size: int) -> Array:
@@ -196,7 +196,7 @@ class Memory:
         return self.areas[number] if number >= 0 else None
 
     def _split(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-        """Like `locate`, for addresses in several areas, or in none."""
+        """Split an access whose addresses lie in several areas into pieces; raise an error if some lie in none."""
         addresses = group.spread(addresses)
         numbers = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
         pieces: list[Piece] = []

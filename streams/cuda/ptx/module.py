@@ -17,7 +17,7 @@ from .statements import Function, Unit, Variable
 from .syntax import parse_unit
 from .types import SCALARS, Array
 
-# Where the variables of modules are: far from an allocator's memory, and from the windows.
+# The addresses of modules' variables: far from an allocator's memory, and from the windows.
 _VARIABLES: Final = 1 << 56
 _CONSTANTS: Final = 1 << 57
 
@@ -90,7 +90,7 @@ class Kernel:
         strict: bool = False,
         limit: int = LIMIT,
     ) -> Counters:
-        """Run all its threads.
+        """Run all threads of a launch of this kernel.
 
         Args:
             grid: blocks along up to three axes.
@@ -245,7 +245,7 @@ def _extents(kind: str, given: Sequence[int], most: Triple) -> Triple:
 
 
 def _areas(kernel: str, regions: Sequence[Region]) -> list[Area]:
-    """The areas of regions, which are checked."""
+    """Check the regions of memory that a launch is given, and make their areas."""
     areas: list[Area] = []
     end, before = 0, ""
     for region in sorted(regions, key=lambda region: region.start):

@@ -19,7 +19,7 @@ LowerGate = Callable[[Lowering, Instruction], warps.Gate]
 
 
 def _by_type(of_integers: Lower, of_floats: Lower) -> Lower:
-    """One of two, by the type of the instruction."""
+    """Make a lowering that chooses between two others by the type of the instruction."""
 
     def lower(lowering: Lowering, instruction: Instruction) -> Operation | None:
         scalar = integers.typed(lowering, instruction)
@@ -29,7 +29,7 @@ def _by_type(of_integers: Lower, of_floats: Lower) -> Lower:
 
 
 def _nothing(lowering: Lowering, instruction: Instruction) -> None:
-    """An instruction without effect here, such as a hint for caches."""
+    """Lower an instruction without effect here, such as a hint for caches, to no operation."""
 
 
 def _trap(lowering: Lowering, instruction: Instruction) -> Operation:

@@ -142,7 +142,7 @@ class Builder:
 
 
 def _names(function: Function) -> Iterator[str]:
-    """All names in the operands of a function."""
+    """Yield all names in the operands of a function's instructions."""
 
     def walk(operand: Operand) -> Iterator[str]:
         if isinstance(operand, Register):

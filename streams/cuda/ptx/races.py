@@ -202,6 +202,6 @@ class Shadow:
 
 
 def thread_of(stamp: int) -> tuple[int, int] | None:
-    """The block and the thread within it; None if a stamp stands for several."""
+    """Return the block of a stamp and the thread within it; None for a stamp that stands for several threads."""
     within = stamp & _WITHIN
     return ((stamp & _IDENTITY) >> _BLOCK, within) if within < _WARP else None

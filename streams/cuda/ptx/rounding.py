@@ -25,7 +25,7 @@ _DOUBLE: Final = np.dtype(np.float64)
 _BEYOND_SINGLE: Final = np.uint64((1 << 29) - 1)
 _HALF_WAY: Final = np.uint64(1 << 28)
 
-# Doubles below it may be half way between two subnormal singles with another pattern.
+# Doubles below this may lie half way between two subnormal float32 numbers, with another bit pattern.
 _SMALLEST_NORMAL_SINGLE: Final = 2.0**-126
 
 # Veltkamp's constant, by which a double is split into two halves.
@@ -54,7 +54,7 @@ def neighbour(values: Array, up: Array) -> Array:
 
 
 def _directed(rounded: Array, error: Array, mode: Mode) -> Array:
-    """A value rounded to the nearest, moved in the direction of `mode`.
+    """Turn a value rounded to nearest into one rounded in the direction of `mode`.
 
     Args:
         rounded: the nearest.
@@ -74,7 +74,7 @@ def _directed(rounded: Array, error: Array, mode: Mode) -> Array:
 
 
 def to_odd(rounded: Array, error: Array) -> Array:
-    """A double rounded to the nearest, made odd if it is not exact."""
+    """Round a double to odd: `rounded`, rounded to nearest, gets an odd last bit unless it is exact."""
     even = (rounded.view(np.uint64) & np.uint64(1)) == 0
     wrong = even & (error != 0) & np.isfinite(rounded) & ~np.isnan(error)
     if not wrong.any():
@@ -241,7 +241,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
         result = np.where(usual, high + rest, simple)
     elif mode != "rn":
         usual = np.zeros(simple.shape, bool)
-    # Zero, infinity and NaN are right as they are.
+    # Results that are zero, infinite or NaN are right as numpy computes them.
     unusual = ~usual & np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
     if unusual.any():
         result = np.array(result)
@@ -252,7 +252,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
 
 
 def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nearest: Array) -> Array:
-    """A formula by fractions, element by element; results that are not finite are those of `nearest`."""
+    """Compute a formula exactly by fractions, element by element; non-finite results are taken from `nearest`."""
     result = np.array(nearest)
     flat = result.reshape(-1)
     columns = [np.broadcast_to(operand, result.shape).reshape(-1).tolist() for operand in operands]

@@ -113,7 +113,7 @@ class Function:
 
 @dataclass
 class Unit:
-    """A whole text.
+    """The declarations of a whole PTX text.
 
     Attributes:
         variables: those of the module.
@@ -126,5 +126,5 @@ class Unit:
     target: str = ""
 
     def aim_at(self, target: str) -> None:
-        """Set the GPUs that it is for."""
+        """Set the architecture that the text is for, such as "sm_80"."""
         self.target = target

@@ -405,7 +405,7 @@ def _immediate(word: str) -> Immediate:
 
 
 def _encoded(word: str, type_: str) -> bytes:
-    """A number in the initial value of a variable."""
+    """Return the bytes of a number in the initial value of a variable of this type."""
     scalar = SCALARS[type_]
     number = _immediate(word)
     if number.bits is not None:

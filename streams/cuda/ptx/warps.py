@@ -198,7 +198,7 @@ def lower_vote(lowering: Lowering, instruction: Instruction) -> WarpGate:
 
 
 def _sets(group: Group, mask: Source) -> tuple[Array, int]:
-    """For each thread the number of the set of threads with which it meets, and the number of sets."""
+    """Return, for each thread, the number of the set of threads with which it meets, and the number of sets."""
     keys = (group.lanes >> 5 << 32) | group.spread(read(group, mask)).astype(np.int64)
     known, numbers = np.unique(keys, return_inverse=True)
     return numbers, len(known)
@@ -267,7 +267,7 @@ def lower_reduce(lowering: Lowering, instruction: Instruction) -> WarpGate:
 
 
 def lower_elect(lowering: Lowering, instruction: Instruction) -> WarpGate:
-    """``elect.sync``: the lowest of the threads."""
+    """Lower ``elect.sync``, which elects the lowest of the participating threads."""
     results, members = instruction.operands
     parts = results.parts if isinstance(results, Vector) else (results,)
     mask = lowering.source(members, _U32)
@@ -284,7 +284,7 @@ def lower_elect(lowering: Lowering, instruction: Instruction) -> WarpGate:
 
 
 def lower_barrier(lowering: Lowering, instruction: Instruction) -> Gate:
-    """``bar``, ``barrier``: of a warp or of a block."""
+    """Lower ``bar`` and ``barrier``, which let the threads of a warp or of a block meet."""
     words = instruction.modifiers
     operands = list(instruction.operands)
     if "warp" in words:
