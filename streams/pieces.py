@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .device_memory import KIB, MIB
 
-# The number of bins, one for each power of two: with the usual alignment of 512 bytes the last, open-ended one begins at 256 MiB.
+# The number of bins, one for each power of two: with the usual alignment of 512 bytes the last bin begins at 256 MiB.
 BINS: Final = 20
 
 # Small requests share a block.  Middling ones share a larger one, so that few of them do not leave one block each.

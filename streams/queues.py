@@ -37,7 +37,7 @@ class Fifo:
         self.last = instruction
 
     def popleft(self) -> Instruction:
-        """Take the first one out.
+        """Take out the first instruction and return it.
 
         Raises:
             IndexError: if there is none.

@@ -21,7 +21,7 @@ from .windows import EVEN_NUMBERS, Loop, even_window, even_windows_of_place, nam
 
 
 def _numbers(given: DeviceArray, wanted: DeviceArray) -> list[Argument]:
-    """For each dimension, the number of elements and the number of windows that divide them."""
+    """Return, for each pooled dimension, the number of elements and the number of windows, as kernel arguments."""
     return [number for pair in zip(given.shape[2:], wanted.shape[2:], strict=True) for number in pair]
 
 
@@ -60,7 +60,7 @@ def _build_mean_gradient(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _mean(rank: int, by_window: bool, given: str, wanted: str) -> Walk:
-    """The mean of a window, or the sum of the shares of the windows that contain an element."""
+    """Make the kernel of window means; or, not `by_window`, of gradients: shares of the windows with an element."""
     compute = COMPUTED[given]
 
     def divided(loop: Loop, value: str) -> str:

@@ -26,7 +26,7 @@ ArrayFunction: TypeAlias = "Callable[..., object]"
 
 @final
 class Computation:
-    """A call of an `ArrayFunction` for one problem, as `Driver.call` takes it."""
+    """Binds an `ArrayFunction` to one problem: the function that `Driver.call` calls with an array module."""
 
     __slots__ = ("_function", "_problem")
 
@@ -85,7 +85,7 @@ def into_outs(launch: Launch, problem: Problem) -> Function:
 
 
 def _fitting(launcher: Launcher, meta: TensorMeta, wanted: DeviceArray | None) -> DeviceArray:
-    """The wanted array, if it has the dtype, else memory of that dtype."""
+    """Return the wanted array if it has the meta's dtype, else new memory of that dtype."""
     dtype = meta.dtype.numpy
     if wanted is not None and wanted.dtype == dtype:
         return wanted

@@ -30,10 +30,10 @@ from .walks import contiguous
 
 
 class _Scores(NamedTuple):
-    """The computation of scores and weights.
+    """The settings by which attention computes scores and weights.
 
     Attributes:
-        extent: see there.
+        extent: the shape of the scores, see `Extent`.
         factor: of the scores.
         causal: whether query l attends to keys up to l only.
         p: the probability of dropping a weight.
@@ -50,7 +50,7 @@ class _Scores(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One score for each query and key."""
+        """The shape of the scores: one for each query and key."""
         return (*self.extent.leading, self.extent.length, self.extent.others)
 
     @property
@@ -84,7 +84,7 @@ class _Scores(NamedTuple):
         return out
 
     def widened(self, launcher: Launcher, array: DeviceArray) -> DeviceArray:
-        """The array in the dtype to compute in."""
+        """Return the array in the dtype to compute in, a copy if it has another."""
         if array.dtype == self.wide:
             return array
         wide = launcher.scratch(array.shape, self.wide)
@@ -101,14 +101,14 @@ class _Scores(NamedTuple):
 
 
 def _turned(array: DeviceArray) -> DeviceArray:
-    """A view of all matrices transposed."""
+    """Return a view of an array with its last two dimensions transposed."""
     *leading, rows, columns = array.shape
     *steps, down, across = array.strides
     return array.strided((*leading, columns, rows), array.dtype, 0, (*steps, across, down))
 
 
 def _scale(launcher: Launcher, array: DeviceArray, factor: float, out: DeviceArray) -> None:
-    """Multiply by a number, which is rounded in the dtype to compute in."""
+    """Write `array` times `factor`, rounded in the dtype to compute in, into `out`."""
     compute = "float64" if np.float64 in (array.dtype, out.dtype) else "float32"
     line = f"const {STORED[compute]} result = ({STORED[compute]})x0 * s0;"
     dtypes = array.dtype.name, out.dtype.name
@@ -123,7 +123,7 @@ def _scores_of(problem: Problem, options: Any, query: Any) -> _Scores:
 
 @builds("scaled_dot_product_attention", package=PACKAGE)
 def _attention(problem: Problem) -> Kernel:
-    """Operands: query, key, value, and perhaps a mask; seed and offset where weights are dropped."""
+    """Build attention, of operands (query, key, value[, mask]) and, with dropout, a seed and an offset."""
     inputs = len(problem.inputs)
     scores = _scores_of(problem, problem.attributes, problem.inputs[0])
     masked = inputs > 3
@@ -149,7 +149,9 @@ def _attention(problem: Problem) -> Kernel:
 
 @builds("scaled_dot_product_attention_gradient", package=PACKAGE)
 def _attention_gradient(problem: Problem) -> Kernel:
-    """Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
+    """Build the gradient of attention.
+
+    Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
 
     Operands: the existing gradients, the kept array, query, key, value; a mask if probabilities were not kept.
     """
@@ -170,7 +172,7 @@ def _attention_gradient(problem: Problem) -> Kernel:
             if outer is None
             else scores.product(launcher, outer, _turned(scores.widened(launcher, value)))
         )
-        # The logarithms alone do not contain the mask.
+        # Weights are computed again from scores, the mask and the logarithms, which do not contain the mask.
         masks = operands[gradients + 4 : inputs] if masked else ()
         weights = contiguous(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
         logarithms: Argument = 0 if scores.keeps else contiguous(launcher, kept)
@@ -207,7 +209,7 @@ def _attention_gradient(problem: Problem) -> Kernel:
 def _put_by_value(
     launcher: Launcher, scores: _Scores, used: DeviceArray | None, outer: DeviceArray | None, out: DeviceArray
 ) -> None:
-    """The gradient by the values, which is 0 if the result has none."""
+    """Write the gradient of attention by the values; zeros if the result has no gradient."""
     if used is None or outer is None:
         function = Pointwise("nothing", (), (), (), (("0", out.dtype.name),))
         launch_pointwise(launcher, function, (), (), (out,))
@@ -252,14 +254,14 @@ _BY_ONE: Final = """
 
 
 def _factor(drops: bool) -> str:
-    """The statement that computes a weight's factor."""
+    """Return the C++ statement that sets the factor of a weight: 0 if it is dropped, else the scale."""
     kept = "kept_elements.at(seed, offset, place, limit, rest)"
     return f"const value factor = {kept} ? (value)scale : 0;" if drops else "const value factor = 1;"
 
 
 @lru_cache(None)
 def _softmax(wide: str, kept: str, keeps: bool, causal: bool, masked: bool, drops: bool) -> CudaKernel:
-    """Turn scores into weights, zeros for a row of only -inf, and keep them or the logarithms."""
+    """Make the kernel that turns scores into weights (zeros for rows of only -inf) and keeps these or logarithms."""
     options = {"weights": keeps, "causal": causal, "masked": masked, "drops": drops}
     name = "_".join(["attention", wide, kept, *[option for option, there in options.items() if there]])
     source = f"""{ELEMENTS_PRELUDE}{BLOCK}{PHILOX}{_KEPT}

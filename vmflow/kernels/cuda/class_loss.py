@@ -123,7 +123,7 @@ def _explain(cases: Cases) -> Any:
 
 
 def _inner(cases: Cases) -> int:
-    """The distance between the classes of one row."""
+    """Return the distance in memory, in elements, between neighbouring classes of one row."""
     return int(np.prod(cases.shape[cases.axis + 1 :], dtype=np.int64))
 
 
@@ -141,7 +141,7 @@ def _or_null(weight: Sequence[DeviceArray]) -> Argument:
 
 
 def _losses_and_weights(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Memory for each row's loss and weight."""
+    """Return memory for the loss and the weight of each row."""
     compute = cases.compute.numpy
     direct = cases.reduction == "none" and loss.contiguous
     return loss if direct else launcher.scratch((cases.rows,), compute), launcher.scratch((cases.rows,), compute)
@@ -170,7 +170,7 @@ def _add_up(
 
 @lru_cache(None)
 def _picked(scores: str, target: str, loss: str, weight: str, compute: str) -> CudaKernel:
-    """The loss of each row of log-probabilities, and its weight."""
+    """Make the kernel that picks the loss of each row of log-probabilities, and its weight."""
     name = f"nll_loss_{scores}_{target}_{loss}_{weight}"
     source = f"""{_CLASS_OF}
 extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* weights, unsigned long long* report,
@@ -196,7 +196,7 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _scored(scores: str, target: str, loss: str, weight: str, compute: str, smooth: bool) -> CudaKernel:
-    """The logarithm of each row's softmax, its loss, and its weight."""
+    """Make the kernel of cross-entropy: each row's log-softmax, loss and weight."""
     name = f"cross_entropy_{scores}_{target}_{loss}_{weight}{'_smooth' if smooth else ''}"
     weighed = "converted<value>(weight[{}])".format if weight else "value(1)".format
     spread = f"spread += log * {weighed('i')};" if weight else "spread += log;"
@@ -240,7 +240,7 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _sums(compute: str, loss: str, averages: bool) -> CudaKernel:
-    """The sums of parts of losses and of their weights; with `averages`, the first is divided by the second."""
+    """Make the kernel that sums losses and weights; with `averages`, it divides the first sum by the second."""
     name = f"class_loss_{compute}_{loss}{'_mean' if averages else ''}"
     source = f"""{BLOCK}
 extern "C" __global__ void {name}({STORED[loss]}* out, {STORED[compute]}* total, const {STORED[compute]}* losses,
@@ -269,7 +269,7 @@ extern "C" __global__ void {name}({STORED[loss]}* out, {STORED[compute]}* total,
 def _slopes(
     gradient: str, target: str, out: str, weight: str, compute: str, reduction: str, of_scores: bool
 ) -> CudaKernel:
-    """The gradient by log-probabilities or by scores: each row by one block."""
+    """Make the kernel of the gradient by log-probabilities or scores; a block of threads computes each row."""
     base = "cross_entropy" if of_scores else "nll_loss"
     name = f"{base}_gradient_{reduction}_{gradient}_{target}_{out}_{weight}"
     factor = f"converted<value>(gradient[{'row' if reduction == 'none' else '0'}])"

@@ -103,7 +103,7 @@ _PER_AXIS: Final = ("before", "kernel", "dilation", "stride", "output", "tap_str
 
 @lru_cache(None)
 def _sums(rank: int, given: str, wanted: str) -> Walk:
-    """Each thread adds up the taps that cover its pixel, in their order."""
+    """Make the kernel in which each thread adds up the columns' elements at its pixel, in the order of taps."""
     compute = COMPUTED[given]
     lines = [f"{compute} total = converted<{compute}>(0);"]
     before = "x_place"

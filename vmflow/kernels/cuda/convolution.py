@@ -207,7 +207,7 @@ def _by_weight(
 
 
 def _weight_total(launcher: Launcher, sizes: Geometry, wide: np.dtype[Any], out: DeviceArray) -> DeviceArray:
-    """Contiguous memory for the gradient by the weight's matrices: that of the result, if it fits."""
+    """Return contiguous memory for the weight's gradient as matrices: the result's own if its layout fits."""
     if out.contiguous and out.dtype == wide:
         return out.strided(_matrix_shape(sizes), wide)
     return launcher.scratch(_matrix_shape(sizes), wide)
@@ -219,13 +219,13 @@ def _put_weight(launcher: Launcher, total: DeviceArray, out: DeviceArray) -> Non
 
 
 def _from_taps(launcher: Launcher, sizes: Geometry, gradient: DeviceArray, taps: DeviceArray, out: DeviceArray) -> None:
-    """The gradient by the weight's matrices, from the gradient and the columns of some samples."""
+    """Compute the weight's gradient for some samples: output gradient times their im2col columns, per group."""
     multiply(launcher, _pixels(launcher, gradient, sizes), transposed(taps, (0, 2, 1)), out)
 
 
 @builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient", package=PACKAGE)
 def _build_gradients(problem: Problem) -> Kernel:
-    """Attributes: among others, the wanted gradients, and whether `array` holds the columns of the input."""
+    """Build the gradients of a convolution; attributes say which are wanted, and whether `array` holds columns."""
     sizes: Geometry = problem.details
     _, (by_input, by_weight, by_bias), source, has_columns = problem.attributes
     wide = computes_in(source.dtype)

@@ -67,7 +67,7 @@ def _build_distinct(problem: Problem) -> Kernel:
 
 
 def _rows(array: DeviceArray, dim: int | None) -> DeviceArray:
-    """The slices along a dimension, which becomes the first."""
+    """Return a view in which dimension `dim` comes first; its slices are the items to count."""
     dim = dim or 0
     return transposed(array, (dim, *[axis for axis in range(array.ndim) if axis != dim]))
 
@@ -108,7 +108,7 @@ extern "C" __global__ void {name}(int64* keys, const {STORED[dtype]}* in, const 
 
 @lru_cache(None)
 def _begins(dtype: str) -> Walk:
-    """Whether a row differs from the one before it."""
+    """Make the kernel that marks each sorted row that differs from the row before it."""
     lines = (
         f"typedef {COMPUTED[dtype]} value;",
         "const int64 own = (order ? order[n_place] : n_place) * width;",
@@ -303,7 +303,7 @@ _BORDERS: Final = Walk(
 
 @lru_cache(None)
 def _bin(dtype: str) -> Walk:
-    """The last bin includes both of its borders; elements in no bin get the number of bins."""
+    """Make the kernel that finds each element's bin; the last bin includes its upper border, outsiders get `bins`."""
     lines = (
         "const double v = converted<double>(x[x_place]);",
         "int64 low = 0, high = length + 1;",

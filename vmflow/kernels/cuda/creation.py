@@ -52,7 +52,7 @@ def _build_linspace(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _linspace(dtype: str) -> Walk:
-    """From both ends, so that both are exact."""
+    """Make the kernel of `linspace`, which computes from both ends, so that both are exact."""
     lines = (
         "const double value = 2 * n_place < steps ? start + step * n_place : end - step * (steps - 1 - n_place);",
         f"out[out_place] = converted<{STORED[dtype]}>(value);",
@@ -90,7 +90,7 @@ def _build_triangle_places(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _triangle_places(dtype: str) -> Walk:
-    """The row is the last that begins at or before a number, found by bisection."""
+    """Make the kernel of `tril_indices` and `triu_indices`: an element's row is found by bisection."""
     lines = (
         # The number of elements before the diagonal in the first rows, and of chosen ones there.
         "auto sum_to = [&](int64 row) { return row * (row - 1) / 2 + row * met; };",

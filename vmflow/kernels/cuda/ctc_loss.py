@@ -151,7 +151,7 @@ def _error(problem: Problem, kind: int, value: int) -> Exception:
 
 @lru_cache(None)
 def _spans() -> CudaKernel:
-    """One block: each thread checks neighbouring cases, whose targets lie behind those of the threads before it."""
+    """Make the kernel, of one block, that checks lengths and finds where each case's target begins."""
     source = f"""{BLOCK}
 extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, const int64* times,
                                      const int64* lengths, int64 batch, int64 steps, int64 targets, int64 width) {{
@@ -233,7 +233,7 @@ __device__ __forceinline__ double summed(double first, double second, double thi
 
 @lru_cache(None)
 def _forwards(given: str, wanted: str) -> CudaKernel:
-    """The log-likelihood of all beginnings that end in a state at a time, in as many rows as the lattice has."""
+    """Make the forward kernel: the log-likelihood of all beginnings that end in each state at each time."""
     name = f"ctc_forwards_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
 extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, unsigned long long* report,
@@ -292,7 +292,7 @@ extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, uns
 
 @lru_cache(None)
 def _backwards(given: str) -> CudaKernel:
-    """From the log-likelihoods of beginnings to the likelihood that an alignment is in a state at a time.
+    """Make the backward kernel: from log-likelihoods of beginnings to the likelihood of each state at each time.
 
     The log-likelihoods of all continuations, with the state's own class, are in two rows: one time's and the next
     one's.
@@ -330,7 +330,7 @@ extern "C" __global__ void {name}(double* lattice, double* after, const double* 
 
 @lru_cache(None)
 def _gathered(given: str, wanted: str) -> CudaKernel:
-    """The gradient by the classes of one case at one time: all, then those of the target, and the blank."""
+    """Make the kernel of the gradient by the classes: a block computes one case at one time."""
     name = f"ctc_gradient_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
 extern "C" __global__ void {name}({STORED[wanted]}* out, const double* lattice, const double* losses,

@@ -114,7 +114,7 @@ template <typename T> __device__ __forceinline__ bool is_aligned(const void* pla
 
 
 class Kind(NamedTuple):
-    """The numbers from one block.
+    """A kind of random numbers that are made of one Philox block of four words.
 
     Attributes:
         type: of a number, in C++.
@@ -154,7 +154,7 @@ class Drawing(NamedTuple):
         given: further parameters of the kernel: types and names in C++.
         functions: definitions in front of the kernel.
         before: statements in front of `finish`.  In a kernel that checks its parameters they call ``wrong()``.
-        checks: whether it does.
+        checks: whether the kernel checks its parameters.
     """
 
     name: str

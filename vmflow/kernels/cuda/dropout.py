@@ -42,14 +42,14 @@ def _dropout(problem: Problem) -> Kernel:
 
 
 def _scale(problem: Problem) -> float:
-    """The factor of kept elements, rounded in the dtype."""
+    """Return the factor of kept elements, 1 / (1 - p), rounded in the dtype to compute in."""
     (p,) = problem.attributes
     return float(problem.outputs[0].dtype.numpy.type(1 / (1 - p)).real)
 
 
 @lru_cache(64)
 def _kernel(given: str, wanted: str) -> CudaKernel:
-    """A thread takes a block of words, which decide for eight elements."""
+    """Make the dropout kernel: a thread takes a block of random words, which decide about eight elements."""
     name = f"dropout_{given}_{wanted}"
     stored, source_type, value = STORED[wanted], STORED[given], COMPUTED[wanted]
     source = f"""{PHILOX}{NUMBERS}{_SCALED}

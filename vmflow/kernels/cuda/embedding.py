@@ -57,7 +57,7 @@ def _build_embedding(problem: Problem) -> Kernel:
 
 
 def _add_share(dtype: str) -> Combination:
-    """Each part is divided by the number of parts before it is added, as on the CPU."""
+    """Combine gradients of repeated indices: each is divided by their number before it is added, as on the CPU."""
     number = {"complex128": "double", "float64": "double"}.get(dtype, "float")
     return ADD_TO_ZERO._replace(name="add_share", take=f"v / ({number})count")
 
@@ -86,7 +86,7 @@ def _build_gradient(problem: Problem) -> Kernel:
 
 @builds("embedding_limit_norms", package=PACKAGE)
 def _build_limit_norms(problem: Problem) -> Kernel:
-    """An index out of range is left to the look-up, which fails without losing the table's values."""
+    """Build the limiting of norms; an index out of range is left to the look-up, which reports it."""
     limit, order = problem.attributes
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -169,7 +169,7 @@ def _build_largest_of_bag(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _largest(dtype: str) -> Walk:
-    """The thread of a bag's first element goes through the whole bag; of equal elements, the first counts."""
+    """Make the kernel of a bag's maximum: one thread goes through a bag; the first of equal elements counts."""
     compute = COMPUTED[dtype]
     lines = (
         "const int64 key = keys[n_place];",

@@ -26,7 +26,7 @@ def _to_half(xp: Any, array: Any, dims: tuple[int, ...], norm: Any) -> Any:
 
 
 def _from_half(xp: Any, array: Any, dims: tuple[int, ...], length: int, norm: Any) -> Any:
-    """`length` is that of the result's last dimension."""
+    """Compute the inverse transform of half a spectrum; `length` is the size of the result's last dimension."""
     lengths = [*[array.shape[dim] for dim in dims[:-1]], length]
     return xp.fft.irfftn(array, s=lengths, axes=dims, norm=norm)
 
@@ -57,7 +57,7 @@ def _build_weighted_half(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _weighted_half(dtype: str) -> Walk:
-    """The first element stands for one of the whole, as does the last if the length is even."""
+    """Make the kernel that doubles a half spectrum's elements, but for the first, and the last of an even length."""
     lines = (
         "const bool one = place_place == 0 || 2 * place_place == length;",
         f"const {dtype} factor = {{(decltype({dtype}::real))(one ? 1 : weight), 0}};",

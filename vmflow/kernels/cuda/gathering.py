@@ -45,7 +45,7 @@ def _build_scatter_slices(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _added_to_zero(dtype: str) -> Pointwise:
-    """-0.0 becomes 0.0, as where overlapping parts are added."""
+    """Make the kernel that adds an element to 0, so that -0.0 becomes 0.0, as where parts overlap."""
     if dtype.startswith("complex"):
         result = f"{dtype}{{x0.real + 0, x0.imag + 0}}"
     else:
@@ -153,7 +153,7 @@ def _reduction(dtype: dtypes.dtype, how: str, include_self: bool) -> Combination
         start = f"converted<value>({starts[how] if how in starts else extreme(dtype.numpy, how == 'amin')})"
     signs = {"amax": ">", "amin": "<"}
     rules = {"sum": "total + v", "mean": "total + v", "prod": "total * v"}
-    # Only nan differs from itself; it replaces every other total.
+    # A nan, which alone differs from itself, replaces every other total.
     combine = rules[how] if how in rules else f"total != total || total {signs[how]} v ? total : v"
     finish = "total"
     if how == "mean":

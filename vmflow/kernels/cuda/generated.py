@@ -39,7 +39,7 @@ _COMPARISONS: Final = {
 
 
 class Generated(NamedTuple):
-    """A chain as a kernel.
+    """A chain of elementwise ops as one kernel.
 
     Attributes:
         function: see `launch_pointwise`.
@@ -139,7 +139,7 @@ def divided_by_zero(position: int, value: int) -> Exception:
 
 
 def _beside_all(problem: Problem, number: int) -> bool:
-    """The comparison with an integer that the dtype does not hold, which is the same for all elements: that for 0."""
+    """Compare with an integer out of the dtype's range: all elements give the same, so 0 is compared."""
     compare = _COMPARISONS[problem.op]
     return bool(compare(number, 0) if problem.attributes == REVERSED else compare(0, number))
 

@@ -108,7 +108,7 @@ def _named(
     chosen = Chosen.by(len(sizes), dims, [index.shape for index in indices])
     places = places_of(launcher, chosen, dims, indices, sizes, strides, offset)
     if isinstance(places.places, DeviceArray) and _may_overlap(sizes, strides):
-        # Different indices may name the same place.
+        # Different indices may name the same element.
         reach = sum([(size - 1) * abs(stride) for size, stride in zip(sizes, strides, strict=True)])
         places = Places(places.places, offset + reach + 1, 0)
     own, at, end = broadcast_steps(values), chosen.at, chosen.end
@@ -258,7 +258,7 @@ def _build_count_nonzero(problem: Problem) -> Kernel:
 
 @builds("nonzero", package=PACKAGE)
 def _build_nonzero(problem: Problem) -> Kernel:
-    """The indices of each nonzero element go to the position given by the count of those before it."""
+    """Build `nonzero`: an element's indices are written at the number of nonzero elements before it."""
     count, by_dimension = problem.attributes
     running_count = running("cumsum", dtypes.bool_, dtypes.int64)
 

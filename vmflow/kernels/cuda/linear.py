@@ -21,7 +21,7 @@ def _linear(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, weight, *biases = [separate(launcher, operand, *outs) for operand in operands]
         with in_order(launcher, outs[0]) as out:
-            # All rows in one product: a batch of products would read the weight for each.
+            # All rows are multiplied in one product: a batch of products would read the weight for each.
             rows = _rows(launcher, array)
             result = out.reshape(rows.shape[0], weight.shape[0])
             multiply(launcher, rows, transposed(weight, (1, 0)), result, biases[0] if biases else None)
@@ -38,7 +38,7 @@ def _rows(launcher: Launcher, array: DeviceArray) -> DeviceArray:
 
 @builds("linear_gradient", package=PACKAGE)
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Attributes: whether the gradients by input, weight and bias are wanted."""
+    """Build the gradients of a dense layer; the attributes say which of (input, weight, bias) are wanted."""
     by_input, by_weight, by_bias = problem.attributes
     sums = sums_in(computes_in(problem.outputs[-1].dtype))
 

@@ -58,7 +58,7 @@ FACTORS: Final[dict[str, Factor]] = {
 
 @by_arrays("inv", "det")
 def factored(xp: Any, problem: Problem, array: Any, *outs: Any) -> None:
-    """The results of one of the `FACTORS`."""
+    """Factor matrices by the op's function in `FACTORS`, and write the results."""
     wide = array.astype(computes_in(problem.inputs[0].dtype), copy=False)
     with explained(xp, problem.op):
         results = FACTORS[problem.op](xp, wide, *problem.attributes)

@@ -44,13 +44,13 @@ class _Parameters(NamedTuple):
     bias: str
 
     def read(self, index: str) -> tuple[str, str]:
-        """A factor with the weight, and a summand with the bias, as ends of an expression."""
+        """Return the C++ text that multiplies an expression by the weight, and the text that adds the bias."""
         weight = f" * converted<value>(weight[{index}])" if self.weight else ""
         return weight, f" + converted<value>(bias[{index}])" if self.bias else ""
 
 
 def _split(options: _Options, given: Sequence[DeviceArray]) -> tuple[Argument, Argument, _Parameters]:
-    """Weight and bias, null pointers if they are missing, and their dtypes."""
+    """Return the arguments for weight and bias, null pointers if they are missing, and their dtypes."""
     rest = iter(given)
     weight, bias = (next(rest) if there else None for there in options[1:])
     names = _Parameters(*["" if array is None else array.dtype.name for array in (weight, bias)])
@@ -129,7 +129,7 @@ _WALKED: Final = "for (Walk at(channels, values, count, each, parts); at.more();
 
 
 def _partial(array: str, name: str) -> str:
-    """The sum of the results of a channel's blocks; all of them compute the same."""
+    """Return statements that sum the results of all blocks of a channel; each block computes the same sum."""
     return f"""
     value {name} = 0;
     for (int64 part = threadIdx.x; part < parts; part += blockDim.x) {name} += {array}[channel * parts + part];

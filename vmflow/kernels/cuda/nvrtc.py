@@ -20,7 +20,7 @@ from vmflow.kernels.native import cache
 
 Target = Literal["ptx", "cubin"]
 
-# The newest first: it compiles for more GPUs, and accepts all sources that the older accepts.
+# The newest library first: it compiles for more GPUs, and accepts all sources that older ones accept.
 _WHEELS: Final = (Path("nvidia/cu13/lib/libnvrtc.so.13"), Path("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"))
 _NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12")
 _TOOLKIT: Final = "/usr/local/cuda"
@@ -131,7 +131,7 @@ class Nvrtc:
             if code is not None:
                 return Compiled(code, "")
             compiled = self._compile(source, name, options, to)
-            with suppress(OSError):  # a full disk costs time later, but no result
+            with suppress(OSError):  # a full disk costs time at the next compilation, but no result
                 cache.store(folder, key, compiled.code)
         return compiled
 

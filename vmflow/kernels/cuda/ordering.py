@@ -28,13 +28,13 @@ _INT64: Final = np.dtype(np.int64)
 # The longest rows that a block sorts.
 _SHORT: Final = 1024
 
-# By dtype, the bits of keys; those of floating-point numbers are computed in the wider dtype.
+# For each dtype, the bits of its keys; those of floating-point numbers are computed in the wider dtype.
 _BITS: Final = {
     "bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
     "float16": 32, "bfloat16": 32, "float32": 32, "float64": 64,
 }  # fmt: skip
 
-# Numbers below zero have their bits inverted, so that they are in order, and come before those above zero.
+# Keys of numbers below zero have inverted bits, so that they ascend, and lie below those of positive numbers.
 KEYS: Final = """
 __device__ __forceinline__ uint64_t key_of(bool value) { return value; }
 __device__ __forceinline__ uint64_t key_of(unsigned char value) { return value; }
@@ -121,7 +121,7 @@ extern "C" __global__ void keys_{dtype}(int64* keys, const {STORED[dtype]}* in, 
 
 @lru_cache(None)
 def _short(dtype: str) -> CudaKernel:
-    """Bitonic sorting of keys and places, where equal keys are in the order of their places."""
+    """Make the kernel that sorts short rows in shared memory (bitonic, stable): keys with their positions."""
     source = f"""{KEYS}
 extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}* in, int64 size, int64 padded,
                                              int64 descending) {{
@@ -160,7 +160,7 @@ extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}
 
 
 def _along(rows: DeviceArray, shape: tuple[int, ...], dim: int) -> DeviceArray:
-    """Rows along `dim`, as many as an array of this shape has, as that array."""
+    """View a matrix of rows as an array of `shape` in which the rows run along dimension `dim`."""
     kept = [axis for axis in range(len(shape)) if axis != dim]
     strides = contiguous_strides(tuple([shape[axis] for axis in kept]), rows.strides[0])
     by_axis = dict(zip([*kept, dim], [*strides, rows.itemsize], strict=True))
@@ -217,7 +217,7 @@ def _build_rank(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _rank(dtype: str, checks: bool) -> Walk:
-    """Nans are at the end of a sorted row; the first of them is found by bisection."""
+    """Make the kernel of one rank per sorted row; nans lie at the end, the first is found by bisection."""
     lines = ["int64 at = place;"]
     if checks:
         lines += [
@@ -253,7 +253,7 @@ def _build_mode(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _mode(dtype: str) -> CudaKernel:
-    """The last position of the first of the longest runs of equal elements; nan equals nothing."""
+    """Make the kernel of `mode`: the last position in the first longest run of equal elements; nan equals nothing."""
     source = f"""{KEYS}{BLOCK}
 struct run {{ int64 length, last; }};
 extern "C" __global__ void mode_{dtype}(int64* out, const {STORED[dtype]}* in, const int64* order, int64 size) {{

@@ -38,14 +38,14 @@ def _build_pad(problem: Problem) -> Kernel:
 
 # Borders made of interior elements
 
-# By mode, statements that turn a place `at` in front of the first element, or behind the last one, into its source.
+# For each mode, statements that turn a position `at` outside of the elements into the position that is copied.
 _BACK = {
     "replicate": "at = within(at, size);",
     "circular": "at = at < 0 ? at + size : at >= size ? at - size : at;",
     "reflect": "at = at < 0 ? -at : at >= size ? 2 * size - 2 - at : at;",
 }
 
-# By mode, statements that add up the copies along one dimension, from the border in front and from that behind.
+# For each mode, statements that add up gradients of the copies in the front border and in the one behind.
 _FORTH = {
     "replicate": (
         "if (at == 0 && before > 0) {",

@@ -125,7 +125,7 @@ def _gather(dtype: str) -> Walk:
 
 @builds("plane_scatter", package=PACKAGE)
 def _build_scatter(problem: Problem) -> Kernel:
-    """Windows may overlap and share their largest element: each gradient counts, in the order of windows.
+    """Build the scattering of gradients of maxima: windows may share an element, whose gradients add up in order.
 
     Each element has a list of its values, which threads make in any order.  It is no longer than the number of windows
     that contain an element; so each element searches it again and again for the next value in order.

@@ -22,7 +22,7 @@ from .layouts import common_layout
 from .rehearsal import compile_soon
 from .sources import ELEMENTS_PRELUDE, STORED, VARIABLES, CudaKernel
 
-# By size of an element, a dtype that stands for its bits.
+# For each size of an element, the integer dtype that stands for its bits.
 _OF_SIZE: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -38,7 +38,7 @@ class Pointwise(NamedTuple):
     """A function of single elements.
 
     Attributes:
-        name: for people, and a part of the kernel's name.
+        name: for messages, and a part of the kernel's name.
         operands: the dtypes of arrays; an element of each is x0, x1, ...
         numbers: the dtypes of numbers behind them, s0, s1, ...
         lines: statements in C++, which may declare more variables.
@@ -95,7 +95,7 @@ def launch_pointwise(
 
 
 class _Route(NamedTuple):
-    """The threads' way through arrays: the same for all of some shapes and strides.
+    """The arguments by which threads go through arrays of certain shapes and strides.
 
     Attributes:
         rank: see `kernel_of`.
@@ -174,7 +174,7 @@ def fill_array(launcher: Launcher, out: DeviceArray, number: Any) -> None:
 
 
 def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:
-    """The operand, or a copy of it if a thread that writes `out` would change an element that another has yet to read.
+    """Return the operand, or a copy if a thread that writes `out` could change an element that another still reads.
 
     Threads run in any order.  If operand and result are one array, each thread reads only the element that it writes.
     """
@@ -252,7 +252,7 @@ def _held(name: str, dtype: str) -> str:
 
 
 def _offsets(arrays: Sequence[str], rank: int) -> list[str]:
-    """From the number of an element to its place in each array: statements from the last dimension to the first."""
+    """Return C++ statements that turn the number of an element into its offset in each array."""
     if not rank:
         return []
     lines = ["int64 left = i;", *[f"int64 {array}_place = 0;" for array in arrays]]

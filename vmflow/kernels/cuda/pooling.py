@@ -58,7 +58,7 @@ def _build_sum(problem: Problem, by_window: bool) -> Kernel:
 
 @lru_cache(None)
 def _sum(rank: int, by_window: bool, overridden: bool, given: str, wanted: str) -> Walk:
-    """The mean of a window, or the sum of the shares of the windows that contain an element."""
+    """Make the kernel of window means; or, not `by_window`, of gradients: shares of the windows with an element."""
     compute = COMPUTED[given]
     loops = [(axis, taps_of_window(axis) if by_window else windows_of_place(axis)) for axis in range(rank)]
     counted = " * ".join([loop.length for _, loop in loops])

@@ -58,7 +58,7 @@ def _multiply_floats(
         launch_pointwise(launcher, _sum(wide.dtype.name, bias.dtype.name, out.dtype.name), (wide, spread), (), (out,))
         return
     if right.ndim == 2 and left.ndim > 2 and left.contiguous and out.contiguous:
-        # All rows in one product: a batch of products would read `right` for each.
+        # All rows are multiplied in one product: a batch of products would read `right` for each.
         rows = prod(left.shape[:-1])
         left, out = left.reshape(rows, left.shape[-1]), out.reshape(rows, out.shape[-1])
     batch = out.shape[:-2]
@@ -127,7 +127,7 @@ def _merged(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
 
 
 def _step_of(batch: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
-    """The bytes from each matrix to the next along all leading dimensions; None if they differ."""
+    """Return the bytes from each matrix to the next, if the same along all leading dimensions; else None."""
     step, behind = 0, 1
     for size, stride in zip(reversed(batch), reversed(strides), strict=True):
         if size == 1:

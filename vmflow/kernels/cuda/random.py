@@ -38,7 +38,7 @@ _DOUBLE: Final = np.dtype(np.float64)
 
 
 def _drawn(problem: Problem, drawing: Drawing, *given: int | float) -> Kernel:
-    """The kernel of an op whose only operand is the place in a sequence."""
+    """Build the kernel of a random op whose only operands are seed and offset, its place in a sequence."""
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         seed, offset = operands
@@ -258,7 +258,7 @@ def _orthogonal(problem: Problem) -> Kernel:
 
 
 def _orthogonal_of(xp: Any, problem: Problem, numbers: Any, out: Any) -> None:
-    """Decompose the numbers by the array module."""
+    """Orthogonalize normal numbers by a QR decomposition of the array module."""
     output, gain = problem.attributes
     q, r = xp.linalg.qr(numbers)
     # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).

@@ -43,7 +43,7 @@ def _forward(problem: Problem) -> Kernel:
 
 
 def _matrix(array: DeviceArray, rows: int) -> DeviceArray:
-    """All steps of an array, one below the other."""
+    """View an array of (steps, batch, features) as a matrix with the rows of all steps below each other."""
     return array.reshape(rows, array.shape[-1])
 
 
@@ -124,7 +124,9 @@ class _Passed(NamedTuple):
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient", package=PACKAGE)
 def _backward(problem: Problem) -> Kernel:
-    """Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
+    """Build the backward pass of a recurrent layer.
+
+    Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
 
     Operands: the existing gradients, the saved results, the operands of the layer.
     """
@@ -182,7 +184,7 @@ def _run_backward(
 def _backward_arrays(
     launcher: Launcher, layer: Layer, rows: DeviceArray, initial: Sequence[DeviceArray], saved: Sequence[DeviceArray]
 ) -> tuple[Named, Named]:
-    """Like `_arrays`: saved arrays, and memory for the results of steps."""
+    """Return the named arrays of the backward steps: saved ones, and memory for the results; see `_arrays`."""
     count, hidden = rows.shape[0], initial[-1].shape[1]
 
     def scratch(*shape: int) -> DeviceArray:
@@ -200,7 +202,7 @@ def _backward_arrays(
 
 
 def _begun(launcher: Launcher, last: DeviceArray | None, like: DeviceArray) -> DeviceArray:
-    """An array that steps change, which begins as the gradient by the last state, or zeros."""
+    """Make an array that steps change; it begins as the gradient by the last state, or zeros."""
     begun = launcher.scratch(like.shape, like.dtype)
     if last is not None:
         copy_array(launcher, last, begun)

@@ -19,7 +19,7 @@ Named: TypeAlias = dict[str, DeviceArray]
 
 
 class Step(NamedTuple):
-    """A step between the one before it and the one behind it, in the order in which they run.
+    """A time step, with its rows and those that it shares with the steps before and behind it in running order.
 
     Attributes:
         begin, size: its rows among those of all steps.
@@ -36,7 +36,7 @@ class Step(NamedTuple):
     lasting: int
 
     def of(self, array: DeviceArray) -> DeviceArray:
-        """Its rows of an array of all rows."""
+        """Return this step's rows of an array with the rows of all steps."""
         return part_of(array, 0, self.begin, self.begin + self.size)
 
     def before_of(self, array: DeviceArray) -> DeviceArray:
@@ -120,7 +120,7 @@ template <typename T> INLINED T logistic(T x) { return tangent(x * (T)0.5) * (T)
 
 
 def _before(name: str) -> str:
-    """An element of the state before the step, or of the cell."""
+    """Return a C++ expression for an element of the state, or cell, before the step."""
     return f"(row < continued ? {name}_before : initial_{name})[at]"
 
 
@@ -146,7 +146,7 @@ def _rnn(rectified: bool) -> StepKernel:
 
 
 def _lstm(projected: bool) -> StepKernel:
-    """With a projection, the state is the projection of `unprojected`."""
+    """Make the kernel of an LSTM step; with a projection it writes `unprojected`, which is projected afterwards."""
     state = "unprojected" if projected else "states"
     lines = (
         _FROM_STATE,
@@ -193,7 +193,7 @@ _GRU: Final = StepKernel(
     ),
 )
 
-# By the kind of layer, and whether it has a projection.
+# The forward kernels, by the kind of layer and whether it has a projection.
 FORWARD: Final = {
     ("rnn_tanh", False): _rnn(False),
     ("rnn_relu", False): _rnn(True),
@@ -257,7 +257,7 @@ def _lstm_backward(projected: bool, given: bool) -> StepKernel:
 
 @lru_cache(None)
 def _gru_backward(given: bool) -> StepKernel:
-    """In the order in which gates are kept, gradients by sums from the input come first, those from the state last."""
+    """Make the kernel of a GRU's backward step; it writes gradients by the sums from input and state."""
     lines = (
         # The product of the later step is added here, not by a kernel of its own.
         _by_state(given, " + from_later[at]"),
@@ -276,7 +276,7 @@ def _gru_backward(given: bool) -> StepKernel:
     return StepKernel("gru_back", ("sums", "gradient", "before"), arrays, lines)
 
 
-# By the kind of layer: the function of whether there is a projection, and whether the states have a gradient.
+# For each kind of layer, a function that makes its backward kernel, of (projected, whether states have gradients).
 BACKWARD: Final[dict[str, Callable[[bool, bool], StepKernel]]] = {
     "rnn_tanh": lambda projected, given: _rnn_backward(False, given),
     "rnn_relu": lambda projected, given: _rnn_backward(True, given),

@@ -51,7 +51,7 @@ def sum_of(compute: str) -> RowReduction:
     return _reduction("sum", compute)
 
 
-# By op: start, take, combine and finish, see `RowReduction`.
+# For each op: start, take, combine and finish, see `RowReduction`.
 _RULES: Final = {
     "sum": ("0", "v", "p + q", "total"),
     "mean": ("0", "v", "p + q", "total / length"),
@@ -150,7 +150,7 @@ def _find_places(launcher: Launcher, matrix: DeviceArray, better: str, out: Devi
 
 @lru_cache(None)
 def _places(given: str, compute: str, better: str, of_parts: bool) -> CudaKernel:
-    """The places of the best elements of rows, or of parts of rows, and these elements."""
+    """Make the kernel that finds each row's (or part's) largest or smallest element and its position."""
     name = f"place_of_{'largest' if better == '>' else 'smallest'}_{given}{'_of_parts' if of_parts else ''}"
     source = f"""
 typedef {compute} value;

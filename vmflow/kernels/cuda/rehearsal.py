@@ -41,7 +41,7 @@ class RehearsingLauncher(Launcher):
         self._free = _ALIGNED
 
     def array(self, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceArray:
-        """An array without memory, apart from all others of the rehearsal."""
+        """Make an array without memory, at an address apart from all others of the rehearsal."""
         made = DeviceArray(self._free, tuple(shape), dtype)
         self._free += -(-max(made.nbytes, 1) // _ALIGNED) * _ALIGNED
         return made

@@ -125,7 +125,7 @@ class Replay:
         launcher.check(lambda: self._compared(report.error()))
 
     def _compared(self, difference: Exception | None) -> None:
-        """Called when the device has compared the results of both ways."""
+        """Decide between graph and single launches, when the device has compared their results."""
         if difference is not None:
             self._refuse(f"the graph of the device has computed other bits, at {difference}")
         elif self._graph is not None:

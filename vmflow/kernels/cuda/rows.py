@@ -68,7 +68,7 @@ def part_of_row(rows: int, length: int) -> int:
 
 
 class RowReduction(NamedTuple):
-    """The steps that reduce a row of values.
+    """The C++ expressions by which a kernel reduces each row to one value.
 
     Attributes:
         name: for people, and a part of the kernel's name.
@@ -93,7 +93,7 @@ def sums_in(dtype: np.dtype[Any]) -> RowReduction:
     return RowReduction("sum", "0", "v", "p + q", "total", compute)
 
 
-# By type of values in C++, the dtype of an array of them.
+# For each C++ type of values, the dtype of an array of them.
 DTYPES: Final = {
     "float": np.float32,
     "double": np.float64,

@@ -20,7 +20,7 @@ _BOOL: Final = frozenset({"bool"})
 _DOUBLE: Final = frozenset({"float64"})
 _NUMBERS: Final = FLOATS | INTEGERS
 
-# Divisions; a whole divisor must not be 0.
+# The divisions, whose integer divisors must not be 0.
 _DIVISIONS: Final = {
     "floor_divide": "floor_divided",
     "trunc_divide": "trunc_divided",
@@ -37,7 +37,7 @@ def _by_library(function: str) -> Callable[..., str]:
 
 
 def _call(function: str) -> Callable[..., str]:
-    """A call of a function template, with its type written out, since arithmetic turns whole numbers into ints."""
+    """Make a rule that calls a function template with its type written out: arithmetic turns small integers to int."""
 
     def write(dtype: str, *operands: str) -> str:
         return f"{function}<{C_TYPES[dtype]}>({', '.join(operands)})"
@@ -46,7 +46,7 @@ def _call(function: str) -> Callable[..., str]:
 
 
 def _of_doubles(function: str) -> Callable[..., str]:
-    """A call of a function that computes in float64 for all operands."""
+    """Make a rule that calls a function which computes in float64 for all operands."""
     return lambda dtype, *operands: f"{function}({', '.join([f'(double){operand}' for operand in operands])})"
 
 
@@ -104,7 +104,7 @@ _FURTHER: Final[dict[str, Rule]] = {
     "zeta": Rule(FLOATS, _of_doubles("zeta_of"), exact=False),
     "gcd": Rule(INTEGERS, _call("common_divisor")),
     "lcm": Rule(INTEGERS, _call("common_multiple")),
-    # In float64 for all, since both lose digits next to their zeros.
+    # Both are computed in float64, since they lose digits next to their zeros.
     "lgamma": Rule(FLOATS, lambda dtype, x: f"lgamma((double){x})", exact=False),
     "digamma": Rule(FLOATS, lambda dtype, x: f"digamma_of({x})", exact=False),
 }

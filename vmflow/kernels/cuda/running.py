@@ -47,7 +47,7 @@ def _build_running(problem: Problem) -> Kernel:
 
 @builds("recurrence", package=PACKAGE)
 def _build_recurrence(problem: Problem) -> Kernel:
-    """Each result is its term, and its factor times the result behind it: a composition of linear maps."""
+    """Build the recurrence result[i] = term[i] + factor[i] * result[i + 1], as a scan of linear maps."""
     (dim,) = problem.attributes
     (output,) = problem.outputs
     wide = accumulated(output.dtype, output.dtype)
@@ -72,7 +72,7 @@ def _build_recurrence(problem: Problem) -> Kernel:
 
 @builds("cummax", "cummin", package=PACKAGE)
 def _build_places(problem: Problem) -> Kernel:
-    """The index of the extremum up to each place; the last of equal ones, and of nans."""
+    """Build the running index of the extremum: of equal elements, or of nans, the last."""
     (dim,) = problem.attributes
     dtype = problem.inputs[0].dtype
     number = COMPUTED[dtype.name]

@@ -31,7 +31,7 @@ _MOST_PARTS: Final = 256
 
 
 class Scan(NamedTuple):
-    """The steps of running results.
+    """The C++ expressions by which a kernel computes running results.
 
     Attributes:
         name: for people, and a part of the kernel's name.

@@ -282,7 +282,7 @@ def _put(given: str, wanted: str, by_key: bool, keys_are_places: bool) -> Walk:
 
 
 class Combination(NamedTuple):
-    """The combination of a place's values.
+    """The C++ expressions that combine all values of one place.
 
     Attributes:
         name: for people, and a part of the kernel's name.
@@ -396,7 +396,7 @@ _NUMBERS: Final = ("many", "step", "skipped", "stretch")
 
 @lru_cache(None)
 def _begin(how: Combination, given: str, wanted: str) -> Walk:
-    """The thread of a stretch combines its first values, if they are of the last key of the stretch before."""
+    """Make the kernel in which a stretch's thread combines its first values that have the key before it."""
     counted = "bound(n, many, key + 1) - bound(0, n, key)" if "count" in how.take else "0"
     lines = (
         *_taken(how, given, wanted),
@@ -413,7 +413,7 @@ def _begin(how: Combination, given: str, wanted: str) -> Walk:
 
 @lru_cache(None)
 def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -> Walk:
-    """The thread of a key's first value combines those in its stretch, and the beginnings of the stretches behind."""
+    """Make the kernel in which the thread of a key's first value combines all values of that key."""
     place = "key" if keys_are_places else "places[order ? order[n_place] : n_place]"
     lines = (
         *_taken(how, given, wanted),

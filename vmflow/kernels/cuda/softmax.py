@@ -1,4 +1,4 @@
-"""The softmax along a dimension, and its logarithm."""
+"""The kernels of the softmax along a dimension, and of its logarithm."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def sort_by_bits(launcher: Launcher, given: Sorted, bits: int) -> Sorted:
     return found
 
 
-# In a block of threads: the sum of the values of all threads before this one.
+# A function of a block of threads: the sum of the values of all threads before this one.
 SUM_BEFORE: Final = f"""
 template <typename T> __device__ T sum_before(T value, T* shared) {{
     shared[threadIdx.x] = value;

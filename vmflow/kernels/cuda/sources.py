@@ -37,7 +37,7 @@ class CudaKernel:
         self.source = source
         self._writes = tuple(writes)
         self._code: dict[CompileTarget, bytes] = {}
-        # Held for long; but a child that is forked meanwhile cannot use the devices, and so compiles nothing.
+        # This lock is held for long; but a child that is forked meanwhile cannot use the devices, and compiles nothing.
         self._compiling = threading.Lock()
 
     def launch(
@@ -77,7 +77,7 @@ class CudaKernel:
         with self._compiling:
             if self not in device.functions:
                 device.functions[self] = driver.function(driver.load(code), self.name)
-                # Another device takes it from the cache on disk.
+                # Another device takes the code from the cache on disk.
                 self._code.pop(driver.target, None)
         return device.functions[self]
 
@@ -171,7 +171,7 @@ INLINED float of_bits(int32_t bits) { return __int_as_float(bits); }
 INLINED int32_t bits_of(float value) { return __float_as_int(value); }
 """
 
-# By dtype: the type of an element in memory, and the one that it is computed in.
+# For each dtype, the C++ type of an element in memory, and the one that it is computed in.
 STORED: Final = {
     "bool": "bool",
     "uint8": "unsigned char",

@@ -28,7 +28,7 @@ def _polygamma(problem: Problem) -> Kernel:
 
 
 def _polygamma_lines(n: int) -> list[str]:
-    """Left of 0 by reflection, elsewhere by Hurwitz's zeta function of n + 1, in float64; like the CPU's."""
+    """Return C++ statements of polygamma(n, x): Hurwitz's zeta of n + 1, by reflection left of 0, in float64."""
     sign, places = -1.0 if n % 2 == 0 else 1.0, of_cpu.FAR + 2
     lines = [
         "const double x = x0;",

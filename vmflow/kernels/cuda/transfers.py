@@ -76,7 +76,7 @@ def _to_host(array: DeviceArray, out: Array | None) -> Array:
 
 
 def _land(driver: Driver, landed: np.ndarray[Any, Any], out: Array | None) -> Exception | None:
-    """Called when the copy has ended, or failed: the host may read the memory; returns the error."""
+    """Copy landed bytes from page-locked memory to the result, once the device has ended the copy; return an error."""
     try:
         driver.host_access(landed, write=False)
     except Exception as error:

@@ -193,7 +193,7 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
 
 
 def _places(names: Sequence[str], rank: int) -> list[str]:
-    """Statements that compute the place in each array from the number of the thread."""
+    """Return C++ statements that compute the position in each array from the number of the thread."""
     lines = ["int64 left = i;", *[f"int64 {name}_place = 0;" for name in names]]
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const int64 index{axis} = left % walk_size{axis}; left /= walk_size{axis};")

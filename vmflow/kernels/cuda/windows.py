@@ -63,7 +63,7 @@ def windows_of_place(axis: int) -> Loop:
 
 
 def _count(axis: int, start: str) -> str:
-    """The number of elements of a window, with or without those of the padding."""
+    """Return a C++ expression for the number of elements of a window, with or without the padding's."""
     end = f"{start} + kernel{axis}"
     padded = f"least({end}, size{axis} + padding{axis}) - {start}"
     return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"
@@ -92,7 +92,7 @@ def even_windows_of_place(axis: int) -> Loop:
 
 
 def _even(number: str, size: str, parts: str) -> tuple[str, str]:
-    """Begin and end of one of the parts."""
+    """Return C++ expressions for begin and end of part `number`, if `size` is divided evenly into `parts`."""
     return f"{number} * {size} / {parts}", f"(({number} + 1) * {size} + {parts} - 1) / {parts}"
 
 

@@ -38,7 +38,7 @@ class Combination(NamedTuple):
 
     def of_rows(self, name: str, arrays: tuple[str, ...], body: str, common: tuple[Given, ...], head: str = "",
                 writes: tuple[str, ...] = ()) -> Change:  # fmt: skip
-        """A change whose blocks compute one number each; `body` adds an element to it by `combine`."""
+        """Make a `Change` whose blocks compute one number each; `body` adds an element to it by `combine`."""
         tail = "total = of_block(total, combine); if (threadIdx.x == 0) partial[0] = total;"
         return Change(name, writes, arrays, body, self.head + head, (), (), common, tail, 1, _PART)
 
@@ -50,7 +50,7 @@ LARGEST: Final = Combination("0", "[](double x, double y) { return x != x || x >
 
 
 class Fold(NamedTuple):
-    """The last step.
+    """The kernel that combines the numbers of all blocks into the result.
 
     Attributes:
         name: for people, and a part of the kernel's name.

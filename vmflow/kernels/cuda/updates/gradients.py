@@ -75,7 +75,7 @@ _ORDER: Final = Given("double", "order")
 
 
 def _sizes(launcher: Launcher, array: DeviceArray) -> DeviceArray:
-    """The sizes of complex numbers; other arrays as they are."""
+    """Return the absolute values of a complex array; any other array as it is."""
     if array.dtype.kind != "c":
         return array
     dtype = np.dtype(np.float32 if array.itemsize == 8 else np.float64)

@@ -22,7 +22,7 @@ from .together import Change, Given, Plan, Row, change_rows, plan_rows
 # The device's flags, by the identity of the host's, which are kept alive so that their identities stay unique.
 _Flags: TypeAlias = "dict[int, tuple[list[bool], DeviceArray]]"
 
-# Whether a running sum is empty; from now on it is not.
+# Read whether a momentum buffer is empty, and mark it as filled.
 _FLAG: Final = Plan("sgd", ("flag",), ("empty",), "empty = !flag; flag = true;")
 
 
@@ -50,7 +50,7 @@ def _sgd(
 
 
 def _emptiness(flags: _Flags, flag: list[bool], may_skip: bool, matters: bool) -> DeviceArray | None:
-    """The device's flag, if only that tells whether a running sum is empty before this step, and it matters.
+    """Return the device's flag, if only that tells whether a momentum buffer is empty before this step.
 
     A step that is captured in a graph is repeated: so the device has a flag for a first step, too.
     """

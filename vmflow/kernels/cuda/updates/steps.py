@@ -70,7 +70,7 @@ def columns_of(arrays: Sequence[DeviceArray], count: int) -> list[Sequence[Devic
 
 # The learning rate and other numbers
 
-# In the memory of the device, or known to the host.
+# A learning rate is an array in the device's memory, or a number that the host knows.
 RATE = "const double lr = lr_at ? converted<double>(*lr_at) : lr_given;\n"
 
 
@@ -113,7 +113,7 @@ _FACTS: Final = bool, tuple
 
 
 def slope(settings: Any) -> str:
-    """The gradient to descend along, with so much of the parameter added unless the decay is decoupled."""
+    """Return a C++ expression of the gradient with weight decay added, unless the decay is decoupled."""
     plain = f"const real slope = {'-g' if settings.maximize else 'g'};\n"
     if getattr(settings, "decoupled", False) or not settings.weight_decay:
         return plain
@@ -121,7 +121,7 @@ def slope(settings: Any) -> str:
 
 
 def shrunk(settings: Any) -> str:
-    """A parameter that a decoupled decay scales down; to be planned by `SHRINK`."""
+    """Return a C++ expression of the parameter, scaled by a decoupled decay, which `SHRINK` plans."""
     return "p = p * real(shrink);\n" if settings.decoupled and settings.weight_decay else ""
 
 

@@ -37,7 +37,7 @@ _DOUBLE: Final = np.dtype(np.float64)
 
 
 class Given(NamedTuple):
-    """A parameter that all rows share.
+    """A kernel parameter that all rows share.
 
     Attributes:
         kind: its type in C++: "double", or a pointer; the target of a pointer that is not const is written to.
@@ -49,7 +49,7 @@ class Given(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The change of the elements of rows.
+    """The C++ statements that change the elements of rows.
 
     Attributes:
         name: for people, and a part of the kernel's name.
@@ -201,7 +201,7 @@ def as_reals(array: DeviceArray) -> DeviceArray:
 
 
 def _by_kind(things: Sequence[_Thing], kinds: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Thing]]]:
-    """Items by their kinds, in groups of at most as many as a kernel can take."""
+    """Group items by their kinds, at most as many in a group as a kernel can take."""
     by_kind: dict[tuple[str, ...], list[_Thing]] = {}
     for thing, kind in zip(things, kinds, strict=True):
         by_kind.setdefault(kind, []).append(thing)
