@@ -103,19 +103,19 @@ def _erf_step(x: Array, out: Array, near: Array, distance: Array, square: Array,
 
 
 def _copy_sign(x: Array, size: Array, scratch: Array, out: Array) -> None:
-    """Like numpy.copysign of a positive `size`, in a third of the time."""
+    """Write `size`, which is positive, with the signs of `x` into `out`: copysign in a third of numpy's time."""
     bits = scratch.view(np.int32)
     np.bitwise_and(x.view(np.int32), _SIGN, bits)
     np.bitwise_or(size.view(np.int32), bits, out.view(np.int32))
 
 
-# Computed by the same operations, so that nothing at all is added to results near 0.
+# Both terms are computed by the same operations, so that exactly 0 is added to results near 0.
 _ERFC_AT_BORDER: Final = np.array(_BEYOND[0])
 _minus_eighth_power(_ERFC_AT_BORDER)
 
 
 def _gelu_step_of_single(x: Array, out: Array, size: Array, power: Array) -> None:
-    """``max(x, 0) - |x| P(X > |x|)``, which loses nothing where x is negative."""
+    """Compute GELU in float32 as ``max(x, 0) - |x| P(X > |x|)``, which loses no digits where x is negative."""
     np.abs(x, size)
     np.minimum(size, _FARTHEST[: x.size], out=size)
     polynomial(size, TAIL, power)

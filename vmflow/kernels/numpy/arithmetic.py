@@ -19,7 +19,7 @@ takes_numbers(saturated, "logical_and", "logical_or", "logical_xor", "maximum", 
 
 
 def _places(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """The places to shift by; a negative number shifts all bits out, as in PyTorch."""
+    """Return the numbers of bits to shift by; a negative number shifts all bits out, as in PyTorch."""
     return saturated(value if value >= 0 else np.iinfo(numpy_dtype).max, numpy_dtype)
 
 
@@ -75,7 +75,7 @@ def _scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
 
 
 def _divided(divide: Function) -> Function:
-    """A division of some kind; numpy's division of integers would return 0 for a divisor of 0."""
+    """Make a division that raises for an integer divisor of 0, for which numpy would return 0."""
 
     def divided(dividend: Array, divisor: Array, out: Array | None) -> Array:
         if divisor.dtype.kind in "iu" and not divisor.all():
@@ -87,7 +87,7 @@ def _divided(divide: Function) -> Function:
 
 def _trunc_divide(dividend: Array, divisor: Array, out: Array | None) -> Array:
     if dividend.dtype.kind in "iu":
-        # In floating point, large integers would lose digits.
+        # Integers are divided as integers: in floating point, large ones would lose digits.
         down = np.floor_divide(dividend, divisor)
         inexact = (dividend < 0) != (divisor < 0)
         inexact &= down * divisor != dividend
@@ -114,7 +114,7 @@ def _sign(array: Array, out: Array | None) -> Array:
 
 
 def _in_order(ufunc: Function) -> Function:
-    """A ufunc of one operand that never writes to an array with gaps.
+    """Make a function of a unary ufunc that never lets it write to an array with gaps.
 
     numpy 2.4 computes wrong elements there: `negative` in place where neighbours are 16 bytes apart (64 for elements of
     8), and `signbit` into 17 or more bools that are not next to each other.
@@ -161,7 +161,7 @@ computes("rsqrt")(_QUICKLY[-0.5])
 
 
 def _by_keyword(ufunc: Any) -> Function:
-    """maximum and minimum are about to give their third positional argument another meaning."""
+    """Pass `out` by keyword: numpy will give the third positional argument of maximum another meaning."""
     return lambda first, second, out: ufunc(first, second, out=out)
 
 
@@ -177,7 +177,7 @@ _INFINITY: Final = np.float32(np.inf)
 
 
 def _limiting(ufunc: Function, least: bool) -> Function:
-    """maximum or minimum with a number: numpy's ufuncs have no vector loop for that, but `clip` has."""
+    """Make maximum or minimum with a number by `clip`, which has a vector loop for that, unlike the ufuncs."""
 
     def limiting(first: Array, second: Array, out: Array | None) -> Array:
         array, limit = (second, first) if first.ndim < second.ndim else (first, second)

@@ -91,7 +91,7 @@ class Scores(NamedTuple):
 
 @functools.lru_cache(64)
 def _behind(rows: int, keys: int) -> Array:
-    """Whether a key comes behind a row, by row and key."""
+    """Return a bool matrix (rows, keys): whether the key lies behind the query of that row."""
     result: Array = ~np.tri(rows, keys, dtype=bool)
     result.flags.writeable = False
     return result
@@ -104,7 +104,7 @@ def _sum_of_rows(array: Array) -> Array:
 
 
 def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softmax | None) -> None:
-    """The softmax in place along the last dimension; a row of only -inf becomes zeros.
+    """Compute the softmax in place along the last dimension; a row of only -inf becomes zeros.
 
     Args:
         masked: whether there may be such rows.
@@ -302,7 +302,9 @@ def _attention(problem: Problem) -> Function:
 
 @builds("scaled_dot_product_attention_gradient")
 def _attention_gradient(problem: Problem) -> Function:
-    """Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
+    """Build the gradient of attention.
+
+    Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
 
     Operands: the existing gradients, the kept array, query, key, value; a mask if probabilities were not kept.
     """

@@ -24,12 +24,12 @@ BEYOND: Final = 18.0
 
 
 def series(order: int) -> tuple[float, ...]:
-    """By powers of ``x * x / 4``, highest first: the function, divided by ``(x / 2) ** order``."""
+    """Coefficients, highest power first, of I(x) / (x / 2) ** order as a polynomial in ``x * x / 4``."""
     return tuple([1 / (math.factorial(k) * math.factorial(k + order)) for k in range(52)])[::-1]
 
 
 def asymptotic(order: int) -> tuple[float, ...]:
-    """By powers of ``1 / x``, highest first: ``exp(-x) * sqrt(2 * pi * x)`` times the function."""
+    """Coefficients, highest power first, of exp(-x) * sqrt(2 * pi * x) * I(x) as a polynomial in ``1 / x``."""
     coefficients = [1.0]
     for k in range(1, 31):
         coefficients.append(coefficients[-1] * ((2 * k - 1) ** 2 - 4 * order * order) / (8 * k))
@@ -50,7 +50,7 @@ def _step(order: int, scaled: bool) -> Callable[[Array, Array, Array], None]:
         part = size[outside]
         found = polynomial(1.0 / part, far) / np.sqrt(part) * (1 / math.sqrt(2 * math.pi))
         if not scaled:
-            # By halves, since the exponential overflows before the function does.
+            # The exponential is taken in two halves, since it overflows before the function does.
             growth = np.exp(part * 0.5)
             found = np.where(part == np.inf, np.inf, found * growth * growth)
         result[outside] = found

@@ -28,7 +28,7 @@ def _weight(cases: Cases, rest: Sequence[Any]) -> Array | None:
 
 
 def _back(cases: Cases, matrix: Array) -> Array:
-    """A matrix in the shape of the scores."""
+    """Return a matrix of rows, as `_rows` makes them, in the shape of the scores."""
     rest = cases.shape[: cases.axis] + cases.shape[cases.axis + 1 :]
     result = matrix.reshape(*rest, cases.classes)
     return np.moveaxis(result, -1, cases.axis) if len(cases.shape) > 2 else result.reshape(cases.shape)
@@ -39,7 +39,7 @@ def _none_ignored(cases: Cases) -> bool:
 
 
 def _places(cases: Cases, target: Array) -> tuple[Array, Array | None]:
-    """The class of each row, 0 where it does not count, and whether it does; None if all do.
+    """Return each row's class, 0 for ignored rows, and a mask of the rows that count; None if all do.
 
     Raises:
         IndexError: if there is no such class.

@@ -27,7 +27,7 @@ _SMALL_BATCH: Final = 8
 
 
 class Layout:
-    """The position of the batch while columns are made, and the transpositions there and back.
+    """The order of dimensions in which columns are made: with the batch innermost, or the images' rows.
 
     Arrays "inside" have the channels first, followed by the samples and the image, or by the image and the samples.
     """
@@ -46,7 +46,7 @@ class Layout:
         return (channels, *size, self.samples) if self.batch_last else (channels, self.samples, *size)
 
     def image(self, parts: Iterable[slice]) -> tuple[slice, ...]:
-        """An index of an array inside that cuts the image."""
+        """Return an index that cuts the image dimensions of an array in this layout ("inside")."""
         every = slice(None)
         return (every, *parts) if self.batch_last else (every, every, *parts)
 
@@ -63,7 +63,7 @@ class Layout:
         )
 
     def padded(self, array: Array) -> Array:
-        """The input inside, with its padding."""
+        """Return the input in this layout, with its padding added."""
         moved = array.transpose(self.to_inside)
         if not any(self.geometry.before + self.geometry.behind):
             return np.ascontiguousarray(moved) if self.batch_last else moved
@@ -144,7 +144,7 @@ def pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
     each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
     size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
     if geometry.samples and geometry.samples % size:
-        # Equal pieces, so that no small one is left over.
+        # The pieces are of equal size, so that no small one is left over.
         size = -(-geometry.samples // -(-geometry.samples // size))
     layout = None
     for start in range(0, geometry.samples, size):

@@ -104,7 +104,7 @@ def _with_bias(pixels: Array, bias: Array | None) -> Array:
 
 
 def _turned(sizes: Geometry) -> Geometry | None:
-    """The convolution of the gradient that computes the gradient by the input, if that is the cheaper way.
+    """Return the convolution of the output's gradient that gives the input's, if it is cheaper than columns.
 
     The other way makes columns and adds them up, which costs more than copying as many.
     """
@@ -112,7 +112,7 @@ def _turned(sizes: Geometry) -> Geometry | None:
         return None
     reach = [spread * (taps - 1) for spread, taps in zip(sizes.dilation, sizes.kernel, strict=True)]
     before = tuple([most - given for most, given in zip(reach, sizes.before, strict=True)])
-    # As many windows as the input has pixels, even if the last of its own windows ended before its end.
+    # That convolution has as many windows as the input has pixels, even if the forward one left the last pixels out.
     behind = tuple(
         [
             size - output + most - first
@@ -132,7 +132,7 @@ def _turned(sizes: Geometry) -> Geometry | None:
 
 
 def _turned_weight(weight: Array, sizes: Geometry) -> Array:
-    """The weight of that convolution: each kernel point-reflected, with channels in place of filters."""
+    """Return the weight of the convolution `_turned`: kernels point-reflected, channels and filters exchanged."""
     parts = weight.reshape(sizes.groups, sizes.filters // sizes.groups, sizes.channels // sizes.groups, *sizes.kernel)
     reflected = parts[(slice(None),) * 3 + (slice(None, None, -1),) * sizes.rank]
     return reflected.swapaxes(1, 2).reshape(sizes.channels, sizes.filters // sizes.groups, *sizes.kernel)
@@ -157,7 +157,7 @@ def _gradients(sizes: Geometry, wanted: Wanted, native: Convolution | None, dtyp
 
 
 def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
-    """The same by numpy, for arrays of this dtype.
+    """Return the function that computes the gradients by columns in numpy, for arrays of this dtype.
 
     All gradients are computed together, since each begins by transposing the same array.
     """

@@ -17,7 +17,7 @@ from .ufuncs import constant
 
 @builds("cast", "to_device", "copy_")
 def _copy(problem: Problem) -> Function:
-    """An array in another dtype, and broadcast."""
+    """Build the kernel that casts an array to the result's dtype and broadcasts it to the result's shape."""
     (source,), (output,) = problem.inputs, problem.outputs
     loses_imaginary = loses_imaginary_part(source.dtype, output.dtype)
     to, shape, broadcasts = output.dtype.numpy, output.shape, source.shape != output.shape
@@ -52,7 +52,7 @@ def lies_across(out: Array, array: Array) -> bool:
 
 
 def copy_transposed(out: Array, array: Array) -> None:
-    """Copy an array that `lies_across`, in strips of cache lines, which row by row would be fetched many times.
+    """Copy an array that `lies_across` in strips as wide as cache lines: row by row, each line is fetched often.
 
     Lines a multiple of a kibibyte apart share few places in the cache; there the strip is one line wide, else four.
     """

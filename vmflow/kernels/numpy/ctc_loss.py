@@ -73,9 +73,9 @@ class _States:
         return np.where((behind == 0) | (behind == 1), 0.0, -np.inf)
 
     def forwards(self) -> Array:
-        """(times, batch, states): the log-likelihood of all beginnings that end in this state at this time."""
+        """Log-likelihoods (times, batch, states) of all beginnings of alignments that end in a state at a time."""
         steps = self.log_probs.shape[0]
-        # Two states before the first that are never reached.
+        # Padding: two states before the first that are never reached.
         result = np.full((steps, len(self.cases), self.classes.shape[1] + 2), -np.inf)
         if steps:
             result[0, :, 2:4] = self.emissions[0, :, :2]
@@ -86,11 +86,11 @@ class _States:
         return result[:, :, 2:]
 
     def backwards(self) -> Array:
-        """(times, batch, states): the log-likelihood of all continuations of this state at this time."""
+        """Log-likelihoods (times, batch, states) of all continuations of alignments from a state at a time."""
         steps = self.log_probs.shape[0]
         ends = self.ends()
         result = np.full((steps, *self.classes.shape), -np.inf)
-        # Two states behind the last that are never reached.
+        # Padding: two states behind the last that are never reached.
         after = np.full((len(self.cases), self.classes.shape[1] + 2), -np.inf)
         skips = np.full(self.classes.shape, -np.inf)
         skips[:, :-2] = self.skips[:, 2:]

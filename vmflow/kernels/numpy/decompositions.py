@@ -90,7 +90,7 @@ PADE_NORM: Final = 5.371920351148152
 
 
 def _matrix_exp(array: Array) -> tuple[Array, ...]:
-    """N. J. Higham, The scaling and squaring method for the matrix exponential revisited (2005)."""
+    """Compute matrix exponentials by scaling and squaring (N. J. Higham, 2005)."""
     if not array.size:
         return (array.copy(),)
     norm = np.abs(array).sum(-2).max(-1)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def _single_or(single: Single, otherwise: Function) -> Function:
-    """The C function, with another for operands that C does not take."""
+    """Make a function that computes by C, and by `otherwise` for operands that C does not take."""
 
     def function(*arguments: Any) -> Array:
         *arrays, out = arguments
@@ -101,7 +101,7 @@ def _in_c(
         return single if set(given) == {compute.name} else None
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
-    # Not imported with this module: not all programs have large arrays.
+    # Imported here, since not all programs have large arrays.
     from vmflow.kernels.expressions.bodies import Operation
     from vmflow.kernels.native.loops import SingleLoop
 
@@ -110,7 +110,7 @@ def _in_c(
 
 
 def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...]) -> Function:
-    """The function, with the operands cast to `compute` where necessary."""
+    """Wrap a function so that operands of other dtypes are cast to `compute` first."""
     if all([meta.dtype is compute for meta in metas]):
         return function
     to = compute.numpy

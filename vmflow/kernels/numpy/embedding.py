@@ -43,7 +43,7 @@ def _embedding_gradient(problem: Problem) -> Function:
             part = part / np.bincount(places, minlength=rows).astype(wide)[places][:, None]
         table = np.zeros(output.shape, wide)
         if in_c is None or not in_c.call(table, places, part):
-            # Element by element: numpy has a fast loop for vectors, four times as fast as adding whole rows.
+            # Added element by element: numpy's loop for vectors is four times as fast as adding whole rows.
             np.add.at(table.reshape(-1), (places[:, None] * width + np.arange(width)).reshape(-1), part.reshape(-1))
         if padding >= 0:
             table[padding] = 0

@@ -33,7 +33,7 @@ def _to_half(array: Array, dims: tuple[int, ...], norm: Any) -> Array:
 
 
 def _from_half(array: Array, dims: tuple[int, ...], length: int, norm: Any) -> Array:
-    """`length` is that of the result's last dimension."""
+    """Compute the inverse transform of half a spectrum; `length` is the size of the result's last dimension."""
     lengths = [*[array.shape[dim] for dim in dims[:-1]], length]
     return np.fft.irfftn(array, lengths, dims, norm)
 

@@ -80,7 +80,7 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
             if operand >= inputs:
                 last[operand - inputs] = position
     offsets: list[int | None] = []
-    # By the size of an element, the tiles that are free again.
+    # For each size of an element, the offsets of tiles in the workspace that are free again.
     free: defaultdict[int, list[int]] = defaultdict(list)
     nbytes = 0
 
@@ -93,7 +93,7 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
         read = dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
         ending = [number for number in read if last[number] == position and number not in outputs]
         if step.kernel.sharing:
-            # In place; an operand of another dtype would be overwritten before it was read.
+            # The result takes the operand's tile; one of another dtype would be overwritten before it was read.
             for value in [value for value in ending if steps[value].output.dtype is step.output.dtype][:1]:
                 release(value)
                 ending.remove(value)
@@ -183,11 +183,11 @@ class FusedKernel:
             values.append(result if out is None else out)
 
     def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
-        """One call of C for all steps, as long as the arrays live; None if there is none, or not yet."""
+        """Return one call of C for all steps over arrays that stay alive; None if C has no function, or not yet."""
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
-        """The calls for arrays that stay where they are: one of C if there is one."""
+        """Return the calls for arrays that stay at their addresses: one of C if it has a function, else numpy's."""
         native = self.native(arrays, outs)
         if native is not None:
             return [native]
@@ -273,7 +273,7 @@ def tiles(
     """Cut arrays that broadcast to a shape, and others of that shape, into matching pieces of limited size."""
     count = len(arrays)
     if all([array.size == 1 or (array.shape == shape and array.flags.c_contiguous) for array in (*arrays, *outs)]):
-        # The result of the general way, in a tenth of the time.
+        # A shortcut with the result of the code below, in a tenth of the time.
         merged: tuple[int, ...] = (math.prod(shape),)
         views = [array.reshape(() if array.size == 1 else -1) for array in (*arrays, *outs)]
     else:
@@ -298,7 +298,7 @@ def tiles(
 
 
 def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Array]]:
-    """The arrays with as few dimensions as possible; 0-d ones stay as they are."""
+    """Reshape arrays to as few dimensions as possible by merging contiguous ones; 0-d arrays stay as they are."""
     rank = len(shape)
     merged, strides = with_merged_dimensions(shape, [array.strides or (0,) * rank for array in arrays])
     views = [

@@ -108,7 +108,7 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
 
 
 def _upper_of_huge(a: Array, x: Array) -> Array:
-    """For so large an `a` the result is a normal distribution, but for this correction (8.12.4)."""
+    """Compute the upper function for large `a`: a normal distribution's tail with a correction (8.12.4)."""
     excess = (x - a) / a
     # The logarithm would cancel all but the square of a small excess.
     half_square = np.where(
@@ -168,7 +168,7 @@ FIRST_TERMS: Final = 12
 
 @computes("zeta")
 def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
-    """By Euler's and Maclaurin's summation formula (25.11.5), from where its first terms are positive."""
+    """Compute Hurwitz's zeta function by Euler's and Maclaurin's summation formula (25.11.5)."""
     s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
     valid = (s > 1) & ((q > 0) | (~whole & (q == q) & (s == np.rint(s))))
@@ -179,7 +179,7 @@ def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
         total = np.where(number < further, total + np.power(place, -s_safe), total)
         place = np.where(number < further, place + 1.0, place)
     power = np.power(place, -s_safe)
-    # In another order, an infinity times 0 would be nan.
+    # In another order of the factors, an infinity times 0 would be nan.
     total = total + (power * place / (s_safe - 1.0) + power * 0.5)
     factor = s_safe / place
     for order, bernoulli in enumerate(BERNOULLI, 1):

@@ -32,7 +32,7 @@ def _scatter_slices(problem: Problem) -> Function:
     def kernel(*arguments: Any) -> Array:
         *parts, out = arguments
         whole = np.empty(output.shape, output.dtype.numpy) if out is None else out
-        # No element is written twice without need: these gradients are often those of parts of one large tensor.
+        # Only gaps are filled with zeros, not the whole: these gradients are often of parts of one large tensor.
         for place in empty:
             whole[place] = 0
         for part, place in zip(parts, filled, strict=True):
@@ -97,7 +97,7 @@ def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
 
 
 def _named(array: Array, places: Array, values: Array, dim: int) -> tuple[Array, tuple[Array, ...], Array]:
-    """The array, the index that `places` make, and the values; 0-d ones become one-dimensional."""
+    """Return the array, the numpy index that `places` make, and the values; 0-d ones get one dimension."""
     if places.ndim:
         return array, _along_axis(places, dim), values
     return array.reshape(1), (places.reshape(1),), values.reshape(1)

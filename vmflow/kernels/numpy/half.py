@@ -15,7 +15,7 @@ def computes_in(dtype: dtypes.dtype) -> Any:
 
 
 def in_single(kernel: Function, half: bool) -> Function:
-    """`kernel`, computing half precision in float32."""
+    """Wrap `kernel` so that half precision is computed in float32 and rounded once; unchanged unless `half`."""
     if not half:
         return kernel
 

@@ -28,7 +28,7 @@ def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> 
             behind[dim] = index
         else:
             before[dim], behind[dim] = int(index), None
-    # With the ellipsis it is a view even if no dimension is left.
+    # With the ellipsis, indexing returns a view even if no dimension is left.
     return array[(*before, Ellipsis)], tuple([value for value in behind if value is not None])
 
 
@@ -156,7 +156,7 @@ def _respread(problem: Problem, array: Array, out: Array | None) -> Array:
 
 
 def _places(geometry: Geometry, low: int) -> Array:
-    """The position of each element, counted from `low`."""
+    """Return the position of each element of a geometry in memory, counted from `low`."""
     shape, strides, offset = geometry
     places = np.full(shape, offset - low, np.int64)
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):

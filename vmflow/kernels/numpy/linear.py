@@ -31,7 +31,7 @@ def _linear(problem: Problem) -> Kernel:
     half = dtypes.is_half(source.dtype)
     compute = dtypes.float32 if half else source.dtype
     multiply = product_kernel(compute, rows, features, outputs)
-    # C's product adds the bias itself.
+    # The product in C adds the bias itself, so that none is added here.
     apart = len(problem.inputs) > 2 and not isinstance(multiply, MatrixProduct)
     add = AddToRows.of("add_to_rows", compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
 
@@ -69,7 +69,7 @@ def _linear(problem: Problem) -> Kernel:
 
 @builds("linear_gradient")
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Attributes: whether the gradients by input, weight and bias are wanted."""
+    """Build the gradients of a dense layer; the attributes say which of (input, weight, bias) are wanted."""
     by_input, by_weight, by_bias = cast("tuple[bool, bool, bool]", problem.attributes)
     _, source, weight = problem.inputs
     outputs, features = weight.shape

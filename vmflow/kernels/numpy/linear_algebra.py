@@ -53,7 +53,7 @@ def explained(name: str) -> Iterator[None]:
         raise LinAlgError(f"linalg.{name}: {error}") from error
 
 
-# By op, factor(matrices, *attributes) -> one or several results.
+# For each op, factor(matrices, *attributes) -> one or several results.
 FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "inv": lambda array: (np.linalg.inv(array),),
     "det": lambda array: (np.linalg.det(array),),
@@ -62,7 +62,7 @@ FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
 
 @kernel_of("inv", "det")
 def factored(problem: Problem, array: Array, out: Any) -> Any:
-    """The results of one of the `FACTORS`."""
+    """Factor matrices by the op's function in `FACTORS`, and return the results."""
     dtype = problem.inputs[0].dtype
     with explained(problem.op):
         results = FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), *problem.attributes)

@@ -85,7 +85,7 @@ def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
     centred = np.asarray(probability, np.float64) - 0.5
     with np.errstate(all="ignore"):
         outer = np.sqrt(-np.log(0.5 - np.abs(centred)))
-        # Taken from the probability itself where it is small: 0.5 - |p - 0.5| has lost its last digits.
+        # The tail is the probability itself where that is small: 0.5 - |p - 0.5| has lost its last digits.
         lower = np.sqrt(-np.log(probability))
         outer = np.where(centred < 0, lower, outer)
         centre = ratio(0.180625 - centred * centred, *CENTRE) * centred

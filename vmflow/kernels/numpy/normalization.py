@@ -39,7 +39,7 @@ def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
 
 
 class _Channels:
-    """(samples, channels, ...) viewed so that loops are long.
+    """The shape in which an array (samples, channels, ...) is viewed so that numpy's inner loops are long.
 
     Attributes:
         view: the shape for elementwise work.
@@ -60,7 +60,7 @@ class _Channels:
         return vector if self.split[2] == 1 else np.repeat(vector, self.split[2])
 
     def sum(self, array: Array) -> Array:
-        """The sum of each channel.  einsum is two to three times as fast here as sum over two dimensions."""
+        """Sum an array over all but its channels; einsum is two to three times as fast here as `sum`."""
         return np.einsum("scv->c", array.reshape(self.split))
 
     def in_c(self, dtype: np.dtype[Any]) -> ColumnSums | None:
@@ -68,7 +68,7 @@ class _Channels:
         return None if self.short else sums.columns_in_c(dtype, self.split[0] * self.split[1])
 
     def sum_of_products(self, first: Array, second: Array, in_c: ColumnSums | None) -> Array:
-        """The sum of each channel of the product."""
+        """Sum the product of two arrays over all but their channels."""
         if not self.short:
             products = np.vecdot(first.reshape(self.split), second.reshape(self.split))
             return sums.of_columns(products, in_c=in_c)

@@ -44,7 +44,7 @@ def interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 def border_part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
-    """An index that cuts one dimension, and selects the interior of those after it."""
+    """Return an index that cuts dimension `axis` of a padded array, and the interior of the dimensions after it."""
     return (*[slice(None)] * axis, part, *interior(pairs, shape)[axis + 1 :])
 
 

@@ -15,7 +15,7 @@ import numpy as np
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint32]]
 
 _ROUNDS: Final = 10
-# Factors of the third and the first word of a block.
+# The factors by which a round multiplies the third and the first word of a block.
 _MULTIPLIERS: Final = np.array([[0xCD9E8D57], [0xD2511F53]], np.uint64)
 # The increments of the two halves of the key in each round: the golden ratio, and the square root of 3 less 1.
 _STEPS: Final = 0x9E3779B9, 0xBB67AE85

@@ -72,7 +72,7 @@ class _Planes:
         self.first = 0 if self.last else 1
 
     def output(self) -> tuple[int, ...]:
-        """The shape of a value for each window."""
+        """The shape of an output, with a value for each window."""
         return self.samples, self.channels, *[window.output for window in self.windows]
 
     def along(self) -> list[tuple[int, Window]]:
@@ -99,7 +99,7 @@ class _Planes:
 
 
 def _at(axis: int, part: Any) -> tuple[Any, ...]:
-    """An index that cuts one dimension."""
+    """Return an index that cuts dimension `axis` alone."""
     return (slice(None),) * axis + (part,)
 
 
@@ -127,7 +127,7 @@ def _largest(array: Array, window: Window, axis: int) -> Array:
 def _largest_and_where(
     planes: _Planes, array: Array, window: Window, axis: int, carried: Sequence[Array], nan: bool
 ) -> tuple[Array, Array, list[Array]]:
-    """Like `_largest`; also the number of each maximum's tap, and the elements of `carried` at the maxima."""
+    """Reduce windows along `axis` to their largest elements; also return their taps, and `carried` there."""
     small = np.dtype(np.uint8) if window.kernel <= 256 else np.dtype(np.int32)
     best = _initial(array, window, axis)
     chosen = np.empty(best.shape, small)
@@ -153,7 +153,7 @@ def _largest_and_where(
 
 
 def _in_c(planes: _Planes, dtype: np.dtype[Any]) -> MaxPool | None:
-    """The windows in C; None if C has no function for them, or not now."""
+    """Return the C function of these windows; None if C has none for them, or not now."""
     windows = planes.windows
     if len(windows) > 2:
         return None
@@ -197,7 +197,7 @@ def _max_with_indices(problem: Problem) -> Kernel:
             return found
         nan = array.dtype.kind not in "iu" and bool(np.isnan(array).any())
         best = planes.inside(array)
-        taps: list[Array] = []  # of the dimensions reduced so far, in their order
+        taps: list[Array] = []  # the positions along the dimensions reduced so far, in their order
         for axis, window in planes.along():
             best, chosen, moved = _largest_and_where(planes, best, window, axis, taps, nan)
             taps = [chosen, *moved]
@@ -268,7 +268,7 @@ def _total(array: Array, window: Window, axis: int) -> Array:
 
 
 def _spread(array: Array, window: Window, axis: int) -> Array:
-    """Each window's value added to all of its elements: the transpose of `_total`."""
+    """Add each window's value to all of the window's elements: the transpose of `_total`."""
     shape = (*array.shape[:axis], window.size, *array.shape[axis + 1 :])
     disjoint = window.disjoint()
     result = np.empty(shape, array.dtype) if disjoint else np.zeros(shape, array.dtype)

@@ -28,13 +28,13 @@ Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 _LEAST: Final = 1 << 18
 _MOST: Final = 1 << 30
 
-# With fewer rows or columns, vectors are mostly empty.
+# The fewest rows or columns for C: with fewer, vectors are mostly empty.
 _FEWEST: Final = 8
 
 
 @cache
 def _most() -> float:
-    """The upper limit; there is none if BLAS leaves half of the processor's vectors unused."""
+    """Return the most products that C computes; infinity if BLAS leaves half of the processor's vectors unused."""
     narrow = blas_core.hint(blas_core.loaded_core(), blas_core.cpu_flags()) is not None
     return inf if narrow else _MOST
 
@@ -58,7 +58,7 @@ def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: in
 
 
 def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
-    """A product as one call, for arrays that stay where they are."""
+    """Return a product as one call for arrays that stay at their addresses."""
     return call_with(multiply, left, right, out) or (multiply, (left, right, out), out)
 
 

@@ -68,7 +68,7 @@ def _normal_doubles(seed: int, offset: int, first: int, count: int, lane: int) -
 
 
 def _kept(seed: int, offset: int, first: int, count: int, limit: int, rest: float) -> Array:
-    """Whether elements are kept; see `random_kept` in random.c."""
+    """Draw whether dropout keeps each element, as `random_kept` in random.c does."""
     skipped = first % 2
     words = philox.words(seed, offset, first // 2, (skipped + count + 1) // 2)
     bits = words.view(np.uint16)[skipped : skipped + count]
@@ -265,7 +265,7 @@ def _permutation(problem: Problem) -> Function:
 
 
 def permuted(words: Array) -> Array:
-    """The positions of words of 64 bits, in their order by size."""
+    """Return a permutation: the positions of random 64-bit words in ascending order of the words."""
     # A key ends in its position: so no two are equal, and the sorted keys hold the positions.
     size = max(words.size - 1, 0).bit_length()
     bits = np.uint64((1 << size) - 1)

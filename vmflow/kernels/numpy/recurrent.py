@@ -21,7 +21,7 @@ from vmflow.kernels.problems.recurrent import Layer, Step, Weights
 
 from .half import computes_in
 
-# Elements of a chunk, which stay in the cache.
+# The elements of a chunk of rows, so that a chunk stays in the cache.
 _IN_CACHE: Final = 1 << 15
 
 
@@ -35,7 +35,7 @@ def _carried(state: Array, initial: Array, step: Step) -> Array:
 
 
 def previous(states: Array, initial: Array, steps: list[Step]) -> Array:
-    """For each row the state before its step."""
+    """Return, for each row of all steps, the state before the step."""
     result = np.empty_like(states)
     state = initial
     for step in steps:
@@ -70,7 +70,7 @@ def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights
 
 
 def _sums_from_input(rows: Array, weights: Weights) -> Array:
-    """The inputs of the activations of all rows, without the part from the state."""
+    """Compute the part of the gates' sums that comes from the input, for the rows of all steps together."""
     result = np.matmul(rows, weights.by_input.T)
     if weights.input_bias is not None:
         result += weights.input_bias + weights.state_bias
@@ -140,7 +140,7 @@ def _rnn_backward(rectified: bool, steps: list[Step], had: _Passed) -> _Found:
 
 
 def _lstm_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
-    """State, gates and cell after each step."""
+    """Run an LSTM; return the state, the gates and the cell after each step."""
     initial, initial_cell = begin
     factor, weights = _halved(weights, 4, 2)
     offset = 1 - factor
@@ -216,7 +216,7 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
         taken, new = gate[:, :hidden], gate[:, 2 * hidden : 3 * hidden]
         factor = result[rows_of]
         np.subtract(1, gate, factor)
-        np.multiply(factor, gate, factor)  # right for three of the four
+        np.multiply(factor, gate, factor)  # the factor is right for three of the four gates
         factor[:, :hidden] *= new
         factor[:, hidden : 2 * hidden] *= before[rows_of]
         third = factor[:, 2 * hidden : 3 * hidden]
@@ -240,13 +240,13 @@ def new_first(parameter: Array) -> Array:
 
 
 def new_last(parameter: Array) -> Array:
-    """From the kept order of gradients by sums from the input to the order of the parameters."""
+    """Reorder the rows of a parameter: from the order of kept gradients (new first) to the parameters' own."""
     third = len(parameter) // 3
     return np.concatenate([parameter[third:], parameter[:third]])
 
 
 def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
-    """State and gates after each step."""
+    """Run a GRU; return the state and the gates after each step."""
     (initial,) = begin
     hidden = initial.shape[1]
     _, weights = _halved(weights, 3, 2)
@@ -289,7 +289,7 @@ def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: We
 def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
     (gates,), (by_last,) = had.every, had.by_last
     hidden = by_last.shape[1]
-    # Four for each row; see above.
+    # Four gradients for each row, in the kept order; see above.
     sums = _gru_factors(gates, had.before)
     carried = by_last.copy()
     scratch = np.empty_like(carried)
@@ -306,7 +306,7 @@ def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
 
 
 def _gru_factors(gates: Array, before: Array) -> Array:
-    """For each of the four, the factor of the gradient by the state."""
+    """Return, for each of the four kept arrays of a GRU, the factor of the gradient by the state."""
     hidden = before.shape[1]
     result = np.empty_like(gates)
     several = max(_IN_CACHE // max(4 * hidden, 1), 1)
@@ -407,7 +407,9 @@ def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[],
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
 def _backward(problem: Problem) -> Function:
-    """Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
+    """Build the backward pass of a recurrent layer.
+
+    Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
 
     Operands: the existing gradients, the saved results, the operands of the layer.
     """

@@ -72,7 +72,7 @@ def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
 
 
 def _by(ufunc: np.ufunc) -> Callable[[TensorMeta, TensorMeta], Reduce]:
-    """Reduce by a ufunc, for any metas."""
+    """Make a reduction by a ufunc for metas of any kind."""
     reduce: Any = ufunc.reduce  # Any, see `_ADD`
     # Positional arguments, which numpy takes faster.
     return lambda source, output: lambda array, axis, keepdims: reduce(array, axis, None, None, keepdims)
@@ -135,7 +135,7 @@ def _kernel(function: Reduce, dims: tuple[int, ...], keepdim: bool, output: Tens
 def _by_rows(
     function: Reduce, dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
 ) -> Function:
-    """The same, by several threads if many elements are reduced to many over the last dimensions."""
+    """Wrap a reduction so that threads share it, if many elements are reduced to many over the last dimensions."""
     plain = _kernel(function, dims, keepdim, output)
     if (
         not _are_last(dims, source)

@@ -70,7 +70,7 @@ def _poisson(problem: Problem) -> Function:
 
 
 def _few_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
-    """The inverse of the distribution function, step by step."""
+    """Draw Poisson counts of small rates, by inverting the distribution function step by step."""
     drawn = uniform(philox.blocks(seed, offset, places))
     probability = np.exp(-rates)
     below = probability.copy()
@@ -86,7 +86,7 @@ def _few_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
 
 def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
-    """W. Hoermann, The transformed rejection method for generating Poisson random variables, 1993 (PTRS)."""
+    """Draw Poisson counts of large rates by transformed rejection (W. Hoermann, 1993: PTRS)."""
     b = 0.931 + 2.53 * np.sqrt(rates)
     a = -0.059 + 0.02483 * b
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
@@ -110,7 +110,7 @@ def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
 @builds("standard_gamma")
 def _gamma(problem: Problem) -> Function:
-    """G. Marsaglia and W. Tsang, A simple method for generating gamma variables, 2000."""
+    """Build the drawing of gamma numbers (G. Marsaglia and W. Tsang, 2000)."""
     (output,) = problem.attributes
     least: Any = np.finfo(np.float64).tiny if output.dtype.itemsize == 8 else np.finfo(np.float32).tiny
 

@@ -17,7 +17,7 @@ from .half import in_single
 
 
 class Table(NamedTuple):
-    """For each element of the result, the elements that count and their weights: two arrays (result, taps)."""
+    """The indices of input elements that each result element is a sum of, and their weights: (result, taps)."""
 
     places: Array
     weights: Array
@@ -32,7 +32,7 @@ def _cubic(distance: Array, sharpness: float) -> Array:
 
 
 def _nearest(along: Along) -> Table:
-    # In single precision, like PyTorch: the same elements are chosen where the quotient is nearly an integer.
+    # In float32, as in PyTorch, so that the same elements are chosen where the quotient is nearly an integer.
     step = np.float32(along.scale) if along.scale else np.float32(along.source) / np.float32(along.target)
     targets = np.arange(along.target, dtype=np.float32)
     if along.filter == "nearest-exact":
@@ -55,7 +55,7 @@ def _interpolated(along: Along) -> Table:
 
 
 def _antialiased(along: Along) -> Table:
-    """Like Pillow: the filter is as wide as an output element, cut off at the edges, and sums up to 1."""
+    """Make the table of an antialiased filter, as Pillow's: as wide as an output element, with weights of sum 1."""
     step = along.step()
     widening = max(step, 1.0)
     support = (1.0 if along.filter == "linear" else 2.0) * widening

@@ -57,14 +57,14 @@ def _distinct(problem: Problem, array: Array, out: Array | None) -> tuple[Array,
 
 
 def _sorted(array: Array, dim: int | None) -> _Distinct:
-    """In ascending order."""
+    """Find the distinct elements, or slices, in ascending order, as `unique` needs them."""
     if dim is not None and not array.shape[dim]:
         return array, np.zeros(0, np.int64), np.zeros(0, np.int64)
     return np.unique(array, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
 
 
 def _neighbours(array: Array, dim: int | None) -> _Distinct:
-    """One element of each run of equal neighbours."""
+    """Find runs of equal neighbours, as `unique_consecutive` needs them: one element of each, and counts."""
     rows = np.moveaxis(array, dim or 0, 0)
     differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
     first = np.concatenate([np.ones(min(len(rows), 1), bool), differs])

@@ -14,7 +14,7 @@ from vmflow.kernels.problems.elementwise import CHEAP, REVERSED
 from .spreading import spread
 from .ufuncs import constant, saturated
 
-# Integers as wide as the elements, by their bytes.
+# Integer dtypes, by the bytes of the elements that they are as wide as.
 _WORDS: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
 
 
@@ -63,7 +63,7 @@ def _where(problem: Problem) -> Kernel:
 def _clamp(problem: Problem) -> Kernel:
     (output,) = problem.outputs
     to = output.dtype.numpy
-    has_clip = output.dtype is not dtypes.bfloat16  # numpy has it for its own dtypes
+    has_clip = output.dtype is not dtypes.bfloat16  # numpy has this function for its own dtypes
 
     def kernel(array: Array, low: Any, high: Any, out: Array | None) -> Array:
         array = array.astype(to, copy=False)

@@ -24,7 +24,7 @@ from .ufuncs import computes
 
 
 def _erf_step(x: Array, out: Array, size: Array) -> None:
-    """W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF; numpy has no erf."""
+    """Compute erf by W. J. Cody's rational approximations (Math. Comp. 23, 1969; CALERF); numpy has no erf."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     result = np.empty_like(size)
@@ -101,7 +101,7 @@ erf_of_double = in_tiles(_erf_step, 1, single=False)
 
 
 def _erfc_step(x: Array, out: Array, size: Array) -> None:
-    """Like `erf`, by the same approximations; far out the complement keeps its digits, which 1 - erf would lose."""
+    """Compute erfc by the approximations of `erf`; far out it keeps the digits that 1 - erf would lose."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
@@ -123,7 +123,7 @@ computes("erfc")(erfc_of_double)
 
 
 def _erfcx_step(x: Array, out: Array, size: Array) -> None:
-    """The approximations of `erfc` without their factor, the exponential."""
+    """Compute erfcx: the approximations of `erfc` without their factor exp(-x * x)."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
@@ -214,7 +214,7 @@ DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(BERNOULLI, 
 
 @computes("lgamma")
 def lgamma(array: Array, out: Array | None) -> Array:
-    """Left of 0.5 by reflection (5.5.3); elsewhere near 2, moved there by the recurrence (5.5.1), or far out."""
+    """Compute log|gamma|: by reflection left of 0.5 (5.5.3), else by recurrence to 2 (5.5.1) or asymptotically."""
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0.5
     y = np.where(reflected, 1.0 - x, x)
@@ -240,7 +240,7 @@ def lgamma(array: Array, out: Array | None) -> Array:
 
 @computes("digamma")
 def _digamma(array: Array, out: Array | None) -> Array:
-    """Left of 0 by reflection (5.5.4); elsewhere far out, moved there by the recurrence (5.5.2)."""
+    """Compute digamma: by reflection left of 0 (5.5.4), else asymptotically after the recurrence (5.5.2)."""
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0
     y = np.where(reflected, 1.0 - x, x)
@@ -266,7 +266,7 @@ def _polygamma(problem: Problem) -> Function:
     cotangents = derivative_of_cotangent(n)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        """Left of 0 by reflection (5.15.6), elsewhere by the zeta function (25.11.12)."""
+        """Compute polygamma: by reflection left of 0 (5.15.6), else by the zeta function (25.11.12)."""
         x = np.asarray(array, dtype=np.float64)
         reflected = x < 0
         value = scale * zeta(n + 1, np.where(reflected, 1.0 - x, x))
@@ -296,7 +296,7 @@ def _xlogy(factor: Array, array: Array, out: Array | None) -> Array:
 
 @computes("sinc")
 def _sinc(array: Array, out: Array | None) -> Array:
-    # From the distance to the nearest integer, whose product with pi loses no digits.
+    # The angle is taken from the nearest integer, since that distance times pi loses no digits.
     x = np.asarray(array, dtype=np.float64)
     nearest = np.rint(x)
     sine = np.sin(math.pi * (x - nearest)) * (1.0 - 2.0 * (np.fmod(nearest, 2.0) != 0))

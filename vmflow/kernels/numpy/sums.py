@@ -41,7 +41,7 @@ def suits(array: Array) -> bool:
 
 @functools.lru_cache(64)
 def ones(count: int, dtype: np.dtype[Any]) -> Array:
-    """So many ones, in memory that must not be written to."""
+    """Return a vector of `count` ones, in shared memory that must not be written to."""
     result = np.ones(count, dtype)
     result.flags.writeable = False
     return result
@@ -80,7 +80,7 @@ def columns_in_c(dtype: np.dtype[Any], elements: int) -> ColumnSums | None:
 def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None = None) -> Array:
     """The sum of each column of a matrix, into `out` unless that is None: contiguous, of the matrix's dtype."""
     if _is_for_c(matrix):
-        matrix = np.ascontiguousarray(matrix)  # so that the sum is the same for all layouts
+        matrix = np.ascontiguousarray(matrix)  # copied, so that the sum is the same for all layouts
         result = np.empty(matrix.shape[1], _SINGLE) if out is None else out
         if in_c is not None and in_c.call(matrix, result):
             return result
@@ -91,7 +91,7 @@ def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None 
 
 
 def of_columns_call(matrix: Array, out: Array, in_c: ColumnSums | None) -> Call:
-    """The same as one call, for arrays that stay where they are."""
+    """Return `of_columns` as one call for arrays that stay at their addresses."""
     call = in_c.placed(matrix, out) if in_c is not None and _is_for_c(matrix) else None
     return call or (of_columns, (matrix, out, in_c), out)
 

@@ -19,7 +19,7 @@ Step: TypeAlias = Callable[..., None]
 
 
 def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
-    """A kernel that computes operands, which broadcast, in tiles.
+    """Make a kernel that computes broadcasting operands tile by tile.
 
     Args:
         step: computes a tile.

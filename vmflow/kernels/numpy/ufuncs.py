@@ -34,7 +34,7 @@ def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
 
 
 def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """Like `constant`, but an integer that does not fit becomes the nearest that does: for limits and truth values."""
+    """Make a 0-d array of a number; an integer out of range becomes the nearest one in range, as limits need it."""
     if numpy_dtype.kind in "iu":
         limits = np.iinfo(numpy_dtype)
         value = min(max(value, limits.min), limits.max)
@@ -42,7 +42,7 @@ def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
 
 
 def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
-    """Like `constant`, but an integer that does not fit is left to numpy, whose comparisons handle it."""
+    """Make a 0-d array of a number; an integer out of range stays a Python int, as numpy's comparisons take it."""
     if numpy_dtype.kind in "iu" and not np.iinfo(numpy_dtype).min <= value <= np.iinfo(numpy_dtype).max:
         return value
     return constant(value, numpy_dtype)
@@ -50,7 +50,7 @@ def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
 
 # The functions of ops
 
-# By op, and by op with "_scalar" appended where a number needs another function than a tensor.
+# The functions of ops; a key with "_scalar" appended is for a number, which may need another function.
 _FUNCTIONS: Final[dict[str, Function]] = {}
 _NUMBERS: Final[dict[str, Number]] = {}
 

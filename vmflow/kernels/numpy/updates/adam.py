@@ -50,7 +50,7 @@ def _adam(steps: Steps, settings: Adam, inputs: list[Array], outputs: list[Array
 
 
 def _together(steps: Steps, settings: Adam, lr: float, gradients: list[Array], outputs: list[Array]) -> list[int]:
-    """Take the steps that C can take; returns the parameters' positions."""
+    """Take the Adam steps of those parameters that C can change, in one call; return their positions."""
     count = len(gradients)
     step = steps.begin([outputs[start : start + count] for start in range(0, 3 * count, count)], gradients)
     if step is None:
@@ -146,7 +146,7 @@ def _lamb(settings: LAMB, inputs: list[Array], outputs: list[Array]) -> None:
 
 
 def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Array]) -> None:
-    """One parameter's step, in two passes: both norms must be known before an element changes."""
+    """Take LAMB's step of one parameter in two passes: both norms must be known before an element changes."""
     parameter, running, square, step = written
     apart, coupled = (settings.weight_decay, 0.0)[:: 1 if settings.decoupled else -1]
     step += 1

@@ -58,7 +58,7 @@ def _rmsprop(settings: RMSprop, lr: float, arrays: list[Array]) -> None:
 
 
 def _plan_rprop(settings: Rprop, lr: float, counts: list[Array]) -> float | None:
-    """The first step size at the first step, known only here: earlier steps may have been dropped."""
+    """Return the initial step size if this is a parameter's first step, as only `counts` tells; else None."""
     counts[0] += 1
     return lr if float(counts[0]) == 1 else None
 
@@ -79,7 +79,7 @@ def _rprop(settings: Rprop, first: float | None, arrays: list[Array]) -> None:
 
 
 def _plan_asgd(settings: ASGD, lr: float, counts: list[Array]) -> tuple[float, float]:
-    """The rate and the weight of this step, which the one before has stored; those of the next are stored here."""
+    """Return this step's rate and averaging weight, stored by the step before; store those of the next."""
     step, eta, mu = counts
     step += 1
     taken = float(step)

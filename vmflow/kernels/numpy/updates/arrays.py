@@ -65,7 +65,7 @@ _NORMS: Final[dict[float, Callable[[Array], float]]] = {
 @declares_rule("scale_to_norm")
 def _scale_down(settings: ScaleToNorm, inputs: list[Array], outputs: list[Array]) -> None:
     factor = settings.limit / (float(inputs[0]) + 1e-6)
-    if not factor >= 1.0:  # so that a NaN reaches the gradients, as in plain arithmetic
+    if not factor >= 1.0:  # written so that a factor that is nan reaches the gradients, as in plain arithmetic
         for array in outputs:
             np.multiply(array, np.asarray(factor, array.dtype), out=array)
 

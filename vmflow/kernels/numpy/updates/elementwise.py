@@ -28,13 +28,13 @@ def rate_of(settings: Any, inputs: list[Array]) -> float:
 
 
 def counted(settings: Any, lr: float, counts: list[Array]) -> float:
-    """The plan of a rule that needs the rate alone."""
+    """The `Plan` of a rule that needs the learning rate alone: count the step, return the rate."""
     counts[0] += 1
     return lr
 
 
 class Moving(NamedTuple):
-    """The step of parameters one by one, each piece by piece.
+    """A rule that moves parameters one by one, each of them piece by piece.
 
     Attributes:
         move: see `Move`.
