@@ -112,7 +112,7 @@ class Graph:
         self._block_configs: dict[str, BlockConfig] = {}
         self._optimizers: list[tuple[Optimizer, Any]] = []
         self._scaler: GradScaler | None = None
-        # By the structure and metas of the arguments, or None if they are fixed: the forms built for different states
+        # For each structure and metas of arguments (None if these are fixed), the forms built for different states
         # of modules and settings, the most recently used first.
         self._compiled: OrderedDict[Any, list[CompiledGraph]] = OrderedDict()
         self._built_for: list[Any] = []

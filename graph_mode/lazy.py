@@ -122,7 +122,7 @@ class JobBuilder:
         self._inputs: list[int] = []
         self._numbers: list[int] = []
         self._draws: list[Draw] = []
-        # By storage, the buffers of tensors outside; and the storages made from data while building.
+        # The buffers of tensors outside, by their storages; and the storages made from data while building.
         self._captured: dict[Storage, LazyStorage] = {}
         self._made: set[Storage] = set()
         # Results of forward ops with the module of each, until they are looked up; and the modules found, by node.

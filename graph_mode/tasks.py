@@ -116,7 +116,7 @@ class _Forming:
     tasks: list[Task] = attrs.field(factory=list)
     makers: dict[int, Task] = attrs.field(factory=dict)
     _chains: dict[tuple[Device, str, str, int], Task] = attrs.field(factory=dict)
-    # By buffer: the task that has written it last, and the tasks that have read it since.
+    # For each buffer, the task that has written it last, and the tasks that have read it since.
     _writers: dict[int, Task] = attrs.field(factory=dict)
     _readers: defaultdict[int, dict[Task, None]] = attrs.field(factory=lambda: defaultdict(dict))
 

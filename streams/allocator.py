@@ -231,7 +231,8 @@ class BinAllocator:
         last = self._last_dropped(size) if self._notes else None
         # Held until the lock is released: if this is the last reference, its destructor may do anything.
         owner_before = None if last is None else last.owner
-        # Not a `with` block, here and where pieces come back: every op passes through, and it costs twice as much.
+        # The lock is not taken by `with`, here and where pieces come back: every op does this, and `with` costs twice
+        # as much.
         self._lock.acquire()
         if self._changing:
             if last is not None:

@@ -91,7 +91,7 @@ class Range:
         self.accesses = accesses
 
     def cut(self, start: int, stop: int) -> tuple[list[Range], list[Range]]:
-        """Its part between `start` and `stop`, and the parts before and behind."""
+        """Split this range of memory: return its part between `start` and `stop`, and the parts before and behind."""
         inside = self._pieces((max(start, self.start), min(stop, self.stop)))
         if not inside:
             return inside, [self]

@@ -107,7 +107,7 @@ class SimulatedDevice:
         return self._go_on(_never)
 
     def proceed(self) -> bool:
-        """Like `step`, for a host that has nothing else to do.
+        """Run the piece of work at the head of one queue, for a host that has nothing else to do; see `step`.
 
         Returns:
             Whether a piece of work was run; if not, everything has been.

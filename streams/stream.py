@@ -215,7 +215,7 @@ class Stream:
         return left
 
     def forget_handed_over(self) -> None:
-        """In a forked child: the worker's thread and the device's work are not here."""
+        """Forget the worker and the device's work: in a forked child, neither exists."""
         self.worker = None
         self.posted = 0
         self.in_flight.clear()

@@ -51,8 +51,8 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-# By the capsule's name, the offset of DLTensor in the struct that the capsule points to: DLManagedTensor begins with
-# it, and DLManagedTensorVersioned has version, context, deleter and flags before it.
+# For each name of a capsule, the offset of DLTensor in the struct that the capsule points to: DLManagedTensor begins
+# with it, and DLManagedTensorVersioned has version, context, deleter and flags before it.
 _OFFSETS: Final = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 

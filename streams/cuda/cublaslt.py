@@ -300,7 +300,7 @@ class _Plan(NamedTuple):
     bias_at: int
 
 
-# By dtype, the factors of each product and of the result's previous content, in memory that is never given back.
+# For each dtype, the factors of the product and of the result's previous content, in memory that is never given back.
 _FACTORS: Final = {name: np.array([1, 0], name) for name in ("float32", "float64", "complex64", "complex128")}
 
 

@@ -62,7 +62,7 @@ class CudaDevice:
         return self._record(stream, timing)
 
     def let_wait(self, stream: Handle, event: CudaEvent) -> None:
-        """Run work that the stream is handed from now on behind an event of any device."""
+        """Order work that is handed to `stream` from now on behind `event`, which may be another device's."""
         try:
             self.driver.stream_wait(stream, event.handle)
         except DeviceLost as error:

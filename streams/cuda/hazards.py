@@ -68,7 +68,7 @@ class Hazards:
         return len(self._known)
 
     def add_stream(self, name: str) -> int:
-        """The number of a new stream."""
+        """Add a stream to those that are watched; return its number."""
         self._known = [np.append(clock, 0) for clock in self._known]
         self._known.append(np.zeros(len(self._known) + 1, np.int64))
         self._names.append(name)

@@ -33,7 +33,7 @@ CUPY_PACKAGES: Final[dict[str, int | None]] = {
     "cupy": None,
 }
 
-# By the major version of CUDA: vmflow's extra that installs a cupy for it, and the first Linux driver that runs it.
+# For each major version of CUDA: vmflow's extra that installs a cupy for it, and the first Linux driver that runs it.
 _EXTRAS: Final = {13: "cuda13", 12: "cuda12"}
 _DRIVERS: Final = {13: 580, 12: 525}
 

@@ -183,7 +183,7 @@ def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: in
 
 
 def transition(part: Tensor, shape: Shape, group: tuple[int, ...], place: int, old: Sbp, new: Sbp) -> Tensor:
-    """This rank's new part of a tensor of this shape, of which the ranks of a group have parts by `old`."""
+    """Exchange parts within a group of ranks so that an sbp changes from `old` to `new`; return the new part."""
     size = len(group)
     if old == new or size == 1:
         return part

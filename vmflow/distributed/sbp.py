@@ -27,7 +27,7 @@ class Sbp:
 
     @property
     def is_split(self) -> bool:
-        """Whether it is split along a dimension."""
+        """Whether this sbp splits a dimension."""
         return self.kind == "split"
 
     def __call__(self) -> Sbp:

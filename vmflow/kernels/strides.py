@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def with_merged_dimensions(
     shape: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], list[list[int]]]:
-    """The same elements in the same order with as few dimensions as possible.
+    """Reshape arrays to as few dimensions as possible, with their elements in the same order.
 
     Dimensions of size 1 are left out, and dimensions that are contiguous in all arrays are merged.
 

@@ -46,12 +46,13 @@ class Rule(NamedTuple):
         return partial(self.change, *self.memory, *settings)
 
 
-# By package and name, the function that changes arrays, and the one that makes the rule's memory, or None.
+# For each package and name of a rule, the function that changes arrays, and the one that makes the rule's memory, or
+# None.
 _RULES: Final[dict[str, dict[str, tuple[Callable[..., object], Callable[[], Any] | None]]]] = {
     package: {} for package in PACKAGES.values()
 }
 
-# By name and device, the rules without memory that were chosen: some are chosen for each batch.
+# For each name and device, the rules without memory that were chosen: some are chosen for each batch.
 _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 
 

@@ -73,7 +73,7 @@ class Timeline:
 class Lanes:
     """Assigns slices that would overlap on a track to further tracks: "name, 2", "name, 3" and so on."""
 
-    # By process and track, the time at which each of the track's lanes is free again.
+    # For each process and track, the time at which each of the track's lanes is free again.
     _free_from: dict[tuple[str, str], list[float]] = attrs.field(factory=dict)
 
     def track(self, process: str, track: str, begin: float, end: float) -> str:

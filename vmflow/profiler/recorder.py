@@ -55,8 +55,8 @@ class HostTracks:
 
     names: list[str] = attrs.field(factory=list)
     _threads: threading.local = attrs.field(factory=threading.local)
-    # By id(task), a weak reference and the task's number.  The weak reference tells whether the id still belongs to the
-    # task; a strong one would keep the task's result alive.
+    # For each task, by id(task), a weak reference and the task's number.  The weak reference tells whether the id still
+    # belongs to the task; a strong one would keep the task's result alive.
     _tasks: dict[int, tuple[weakref.ref[Any], int]] = attrs.field(factory=dict)
     # Reentrant, since a destructor may issue an instruction while a number is being assigned.
     _lock: Any = attrs.field(factory=lock_held_while_forking)

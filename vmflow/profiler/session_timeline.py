@@ -66,7 +66,8 @@ def count_requests(trace: Trace, counters: Counters) -> None:
     """Add counters of each session's waiting requests and computed requests over time."""
     for load in trace.loads:
         process = trace.sessions[load.session]
-        # By time, the changes of both numbers; the first ones come from the load, the numbers at the beginning.
+        # The changes of both numbers, in order of time; the first ones come from the load, the numbers at the
+        # beginning.
         changes: dict[int, tuple[int, int]] = {load.time: (load.waiting, load.computing)}
         for request in trace.requests:
             for time, waiting, computing in _changes(request) if request.session == load.session else ():

@@ -45,7 +45,7 @@ class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
 
 
 class Overloaded(ServingError, status=503, reason="overloaded"):
-    """As many requests are waiting as may wait.
+    """The queue is full: as many requests are waiting as may wait.
 
     Example:
         >>> flow.serving.Overloaded("256 requests are waiting", retry_after=2.0).retry_after

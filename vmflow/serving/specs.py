@@ -21,7 +21,7 @@ from vmflow.tensors import Tensor
 
 from .errors import InvalidInput
 
-# By numpy's kinds: also of dtypes that vmflow lacks, such as the longest floating-point one.
+# The category of each kind of numpy dtype, also of dtypes that vmflow lacks, such as longdouble.
 _CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING}
 
 

@@ -118,7 +118,7 @@ def _npy_header(header: str) -> tuple[str, bool, tuple[int, ...]]:
 def _view(
     body: bytes, begin: int, end: int, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool, about: str
 ) -> Array:
-    """These bytes of the body as an array of this dtype and shape, if the number of bytes fits."""
+    """View a range of the body's bytes as an array of this dtype and shape, if the number of bytes fits."""
     if math.prod([size for size in shape if size]) > _MOST_ELEMENTS:  # also where another size is 0
         raise BadBytes(f"{about}: no array can have the shape {list(shape)}, its sizes are too large")
     if len(shape) > 32 or math.prod(shape) * dtype.itemsize != end - begin:

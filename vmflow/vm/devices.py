@@ -169,7 +169,7 @@ class Devices:
         self._worker_threads.clear()
 
     def go_without_threads(self) -> None:
-        """In a forked child: run everything on the thread that schedules."""
+        """Run everything on the thread that schedules from now on, as a forked child has to."""
         self._without_threads = True
         for stream in self.streams():
             stream.forget_handed_over()

@@ -98,7 +98,7 @@ class Driver:
         self.refusing = True
 
     def forget_others(self) -> None:
-        """In a forked child whose thread drives: drop the wakers and workers of other threads."""
+        """Drop the wakers and workers of other threads, in a forked child whose only thread drives."""
         self._wakers.clear()
         self._reports = deque([(instruction, outcome, False) for instruction, outcome, _ in self._reports])
 
@@ -272,7 +272,7 @@ class Driver:
         return [instruction for instruction, _, _ in self._reports]
 
     def add_reports(self, ended: Iterable[tuple[Instruction, Outcome]]) -> None:
-        """In a forked child whose thread drives: report instructions whose threads do not exist here."""
+        """Report instructions whose threads do not exist, in a forked child whose only thread drives."""
         self._reports.extend([(instruction, outcome, False) for instruction, outcome in ended])
 
     def collect_finished(self) -> bool:

@@ -115,7 +115,7 @@ def rescue(
 
 
 def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:
-    """The same error, with the largest living tensors and their origins."""
+    """Return the error with the largest living tensors and the lines that made them added to its message."""
     policy = instruction.policy
     doing = policy.describe() if policy is not None else instruction.name
     lines = [f"{error}, for {doing}; releasing and shrinking was tried."]

@@ -123,7 +123,7 @@ class TurnLock:
             sleeper.bell.wake()
 
     def renew(self) -> None:
-        """In a forked child: free the lock if its owner does not exist here, and would never release it."""
+        """Free the lock in a forked child if its owner does not exist there, and would never release it."""
         self._sleepers.clear()
         if self.owner != _get_ident():
             self.owner = None

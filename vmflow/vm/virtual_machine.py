@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _HEAVY: Final = 20_000
 
 
-# By id; a dictionary, since threads may make machines while others iterate over them.
+# All machines by their id; a dictionary, since threads may make machines while others iterate over them.
 _machines: dict[int, weakref.ref[VirtualMachine]] = {}
 
 
@@ -157,7 +157,7 @@ class VirtualMachine(MachineFields):
         self.waiters = Waiters(self)
 
     def forget_others(self) -> None:
-        """In a forked child, if this thread drives the machine: drop the state of other threads and of loops."""
+        """Drop the state of other threads and of loops, in a forked child whose only thread drives the machine."""
         self.devices.forget_workers()
         self.driver.forget_others()
         self.back_pressure.forget()

@@ -131,7 +131,7 @@ def update(array: Array, indices: Array, combine: Combine, *values: Array) -> Ar
 def _by_address(
     array: Array, indices: Array, begins: Array, lengths: Array, combine: np.ufunc, values: Array, found: Array
 ) -> None:
-    """Serve all threads of the first address, then those of the second..."""
+    """Combine values with few addresses: for all threads of one address together, address by address."""
     for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
         index = indices[begin]
         steps = combine.accumulate(np.concatenate([array[index : index + 1], values[begin : begin + length]]))
@@ -142,7 +142,7 @@ def _by_address(
 def _by_rounds(
     array: Array, indices: Array, begins: Array, lengths: Array, combine: Combine, values: list[Array], found: Array
 ) -> None:
-    """Serve the first thread of each address, then the second of each..."""
+    """Combine values with many addresses: for one thread of each address together, round by round."""
     for number in range(int(lengths.max())):
         positions = begins[lengths > number] + number
         where = indices[positions]

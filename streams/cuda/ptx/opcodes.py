@@ -54,7 +54,7 @@ def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
 
 
 def _active_mask(lowering: Lowering, instruction: Instruction) -> Operation:
-    """``activemask``: the threads that happen to execute it together."""
+    """Lower ``activemask``, whose result is the mask of the warp's threads that execute it together."""
     target = lowering.target(instruction.operands[0], SCALARS["b32"])
 
     def run(group: Group) -> None:

@@ -120,7 +120,7 @@ def _triangle(call: Call) -> list[Signature]:
 
 @rule_of("pad")
 def _pad(call: Call) -> list[Signature]:
-    # Not for partial sums, since each summand would be padded with the number.
+    # Partial sums are not padded as such, since each summand would be padded with the number.
     return _others(call, _padded(call.attributes))
 
 

@@ -132,7 +132,7 @@ def _names(*arrays: DeviceArray) -> list[str]:
 
 
 def _name_of(weight: Sequence[DeviceArray]) -> str:
-    """The dtype of the classes' weights; "" if there are none."""
+    """Return the name of the dtype of the classes' weights; "" if there are no weights."""
     return weight[0].dtype.name if weight else ""
 
 

@@ -106,8 +106,8 @@ def _build_limit_norms(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# By the order of a norm, or None for any other order, in C++: the start, the value of an element, the combination of
-# two values, and the end.
+# For each order of a norm (None: any other order), C++ expressions: the start, the value of an element, the combination
+# of two values, and the end.
 _RULES: Final[dict[float | None, tuple[str, str, str, str]]] = {
     inf: ("0", "fabs(v)", "p != p || p > q ? p : q", "total"),
     -inf: ("__longlong_as_double(0x7ff0000000000000LL)", "fabs(v)", "p != p || p < q ? p : q", "total"),

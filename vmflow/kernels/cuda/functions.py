@@ -8,7 +8,7 @@ from typing import Final
 
 from vmflow.kernels.numpy import bessel_functions as bessel, gamma_functions as gamma, special as of_cpu
 
-# By the names in `vmflow.kernels.expressions`, which has its own functions for float32.
+# C++ functions under their names in `vmflow.kernels.expressions`, which has its own functions for float32.
 _BY_TYPE: Final = """
 INLINED float exponential(float x) { return exp_f(x); }
 INLINED double exponential(double x) { return exp(x); }

@@ -48,12 +48,12 @@ class CudaKernel:
         threads: int = THREADS,
         shared: int = 0,
     ) -> None:
-        """Run it behind all earlier work of the stream; for no blocks, nothing is launched."""
+        """Run the kernel behind all earlier work of the stream; for 0 blocks, nothing is launched."""
         if blocks:
             launcher.launch(launcher.function(self), (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
 
     def launch_over(self, launcher: Launcher, count: int, arguments: Sequence[Argument]) -> None:
-        """Run it with a thread for each of `count` elements, or fewer threads that go on to further elements."""
+        """Run the kernel with a thread for each of `count` elements, or fewer threads that take several."""
         self.launch(launcher, min(-(-count // THREADS), _MOST_BLOCKS), arguments)
 
     def is_there(self, device: CudaDevice) -> bool:

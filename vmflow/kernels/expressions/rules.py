@@ -90,7 +90,8 @@ _LIMITS: Final = {"clamp_min": _larger, "clamp_max": _smaller}
 _COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
-# By name, without `_scalar`.  `where`, `cast` and `clamp` treat their operands differently, see `bodies`.
+# The rules of ops by their names, without `_scalar`.  `where`, `cast` and `clamp` treat their operands differently, see
+# `bodies`.
 RULES: Final[dict[str, Rule]] = {
     "add": Rule(_NUMBERS, _wrapping("{0} + {1}")),
     "sub": Rule(_NUMBERS, _wrapping("{0} - {1}")),

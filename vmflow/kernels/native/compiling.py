@@ -147,7 +147,7 @@ class Compilation:
         import shutil
         import tempfile
 
-        # Not a TemporaryDirectory, which warns if the process ends meanwhile.
+        # TemporaryDirectory is not used, since it warns if the process ends meanwhile.
         folder = tempfile.mkdtemp(prefix="vmflow-")
         try:
             given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
@@ -164,7 +164,7 @@ class Compilation:
         with self._lock:
             self._stopped = True
             if self._process is not None:
-                # It may have ended just now; macOS then reports a missing permission.
+                # The process group may have ended just now; macOS then reports a missing permission.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 

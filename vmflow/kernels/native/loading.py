@@ -72,7 +72,7 @@ class Library:
         return found  # type: ignore[no-any-return]
 
     def usable(self, exact: bool) -> bool:
-        """Whether to compute with it now.
+        """Whether kernels may use the library now.
 
         A kernel whose result can differ from numpy's is used from the first call or never, so that results do not
         change when a compiler finishes in mid-run.

@@ -205,7 +205,7 @@ class SingleLoop:
         self._streams = (1 + len(inputs)) * output.nbytes >= streamed_from()
         self._occurrences = 0
         self.site = CallSite()
-        # By which operands are one number for all elements, and whether the result is streamed.
+        # Chains, by which operands are one number for all elements and whether the result is streamed.
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
     def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:

@@ -195,7 +195,7 @@ class Step:
         self._job = team.job(layout.kernel.by_words, self._arguments, cut, layout.work)
 
     def is_of(self, gradients: Sequence[Array]) -> bool:
-        """Whether it was made for these very arrays, as in a graph, where they stay."""
+        """Whether the step was made for these very gradients, as in a graph, where arrays stay the same."""
         return _are(self._gradients, gradients)
 
     def take(self, own: Sequence[float], *settings: float) -> None:

@@ -32,7 +32,7 @@ _MOST_PIECES: Final = 1 << 12
 # See team.c.
 Job: TypeAlias = "array[int]"
 
-# Elements that threads do not divide: no two should write to one cache line.
+# Pieces begin at multiples of so many elements, so that no two threads write to one cache line.
 TOGETHER: Final = 64
 
 

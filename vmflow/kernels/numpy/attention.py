@@ -280,7 +280,7 @@ def _attention(problem: Problem) -> Function:
     masked = inputs > 3
     dropout = _dropout(weights, p, compute)
     in_c = None if masked or p else _in_c(problem, all_scores, query, problem.inputs[2], keeps)
-    # Not requested unless it is needed: a program with attention in C need not wait for it.
+    # The C softmax is not requested unless it is needed: a program with attention in C need not wait for it.
     by_blocks = in_c is None and keeps and not masked
     softmax = Softmax.of("softmax", compute, weights.numel, False) if by_blocks else None
 

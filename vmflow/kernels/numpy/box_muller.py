@@ -27,7 +27,7 @@ _WIDE_FRACTION: Final = 52
 
 
 def normals(words: Words) -> _Array:
-    """As many normal numbers of float32 as there are words; the first word of each pair determines the radius."""
+    """Return a normal float32 number for each random word; the first word of each pair determines the radius."""
     radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)

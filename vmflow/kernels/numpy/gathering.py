@@ -90,7 +90,7 @@ def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> 
 
 
 def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
-    """The index of one dimension, and the index's own coordinates for the others."""
+    """Make a numpy index that uses `index` for dimension `dim`, and the index's own coordinates for the others."""
     place = list(np.ogrid[tuple([slice(size) for size in index.shape])])
     place[dim : dim + 1] = [index]
     return tuple(place)

@@ -22,7 +22,7 @@ from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 # product(left, right, out or None) -> the result, which is `out` unless that is None.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 
-# From so many products of two numbers on C is not slower than BLAS, which would then use its threads, and these keep
+# The fewest multiply-adds from which on C is not slower than BLAS, which would then use its threads, and these keep
 # their cores from others for a tenth of a second.  The upper limit: where nothing fits into caches, BLAS at its best is
 # faster.
 _LEAST: Final = 1 << 18

@@ -206,7 +206,8 @@ def near_two() -> tuple[float, ...]:
     return (*high, 1 - _EULER, 0.0)
 
 
-# By powers of 1 / x**2, highest first: the rest of log(gamma(x)) beyond Stirling's formula, times x (5.11.1).
+# Coefficients of powers of 1 / x**2, highest first: the rest of log(gamma(x)) beyond Stirling's formula, times x
+# (5.11.1).
 STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(BERNOULLI, 1)])[::-1]
 # And the rest of digamma(x) beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
 DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(BERNOULLI, 1)])[::-1]

@@ -91,7 +91,7 @@ def computes(*ops: str) -> Callable[[Function], Function]:
 
 
 def takes_numbers(number: Number, *ops: str) -> None:
-    """Declare how these ops turn a Python number into an operand; others do so by `constant`."""
+    """Declare `number` as the function that turns a Python number into an operand of these ops (else `constant`)."""
     for op in ops:
         _NUMBERS[op] = number
 

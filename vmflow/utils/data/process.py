@@ -203,13 +203,13 @@ class RemoteFetcher:
     _interrupted: bool = False
 
     def begin(self, base_seed: int) -> None:
-        """As `Fetcher.begin`; starts the process if there is none."""
+        """Begin an iteration in the process, as `Fetcher.begin` does; start the process if there is none."""
         if self._process is None:
             self._start()
         self._ask("begin", base_seed)
 
     def fetch(self, ticket: int, order: Any) -> Any:
-        """As `Fetcher.fetch`.
+        """Fetch a batch in the process, as `Fetcher.fetch` does.
 
         Raises:
             RuntimeError: if the process has died.

@@ -66,7 +66,7 @@ class Inbox:
             del sleeper
 
     async def wait_async(self, seconds: float | None, seen: int = 0) -> bool:
-        """As `wait`, for more letters than were `seen`, suspending the coroutine instead."""
+        """Suspend the coroutine until there are more letters than `seen`, for at most so many seconds; see `wait`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         sleeper = _Sleeper(FutureWaker(loop, future))

@@ -190,7 +190,7 @@ def plan_rows(
 
 
 def as_reals(array: DeviceArray) -> DeviceArray:
-    """The same memory as real numbers: complex ones become two, along a further dimension."""
+    """View an array as real numbers: complex ones become two, along a further dimension."""
     if array.dtype.kind != "c":
         return array
     real = np.dtype(np.float32 if array.itemsize == 8 else np.float64)

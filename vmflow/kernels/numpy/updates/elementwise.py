@@ -87,7 +87,7 @@ def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bo
 
 
 def slope_of(settings: Any, lr: float, parameter: Array, gradient: Array, scratch: Array) -> Array:
-    """Like `decayed`, but a decoupled decay scales down the parameter itself, immediately."""
+    """Return the gradient with weight decay added; a decoupled decay scales the parameter down instead, now."""
     decay, decoupled = settings.weight_decay, settings.decoupled
     if decay and decoupled:
         np.multiply(parameter, 1 - lr * decay, out=parameter)
