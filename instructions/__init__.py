@@ -1,6 +1,6 @@
 """Instructions, the policies that run them, and the builder that composes them.
 
-Nothing here knows tensors' Python API, autograd or graphs.
+No module of this package imports the Python API of tensors, autograd or graphs.
 """
 
 from .access_blob import AccessBlobByCallback as AccessBlobByCallback

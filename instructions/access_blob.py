@@ -1,4 +1,4 @@
-"""`AccessBlobByCallback`: call host code with an array, in program order."""
+"""`AccessBlobByCallback`: an instruction that calls a host function with a tensor's array, in program order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class AccessBlobByCallback(InstructionPolicy):
-    """Call `callback` with the blob's array.
+    """An instruction that calls `callback` with the blob's array.
 
     Args:
-        blob: the blob.
-        callback: called on the blob's stream, in its turn; the array is valid only during the call.  Not called if the
-            blob holds a failure, unless the whole storage is to be written.
-        modifier: "const" to read, "mut" to write.
+        blob: the blob whose array is passed.
+        callback: called on the blob's stream, in program order; the array is valid only during the call.  Not called
+            if the blob holds a failure, unless the callback is to write the whole storage.
+        modifier: "const" if the callback reads the array, "mut" if it writes.
     """
 
     __slots__ = ("blob", "callback", "modifier", "prepares")
@@ -42,8 +42,8 @@ class AccessBlobByCallback(InstructionPolicy):
     def compute(self) -> None:
         blob = self.blob
         storage = blob.storage
-        # A poisoned blob has no values, and writing a part does not mend the whole.  Waiters for this instruction
-        # check the failure themselves.
+        # A storage that holds a failure has no values to read, and writing a view of it leaves the rest without
+        # values.  Nothing is raised here: waiters for this instruction check the storage's failure themselves.
         if storage.failure is not None and (self.modifier == "const" or blob.strides is not None):
             return
         if self.modifier == "mut":

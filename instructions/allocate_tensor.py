@@ -1,4 +1,4 @@
-"""`AllocateTensor`: get memory for a blob, on the stream whose allocator owns the device's memory."""
+"""`AllocateTensor`: an instruction that allocates a blob's memory on the stream that has the device's allocator."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class AllocateTensor(InstructionPolicy):
-    """Give `blob` its memory, uninitialised.
+    """Allocate the memory of `blob`, uninitialised.
 
     A stream that copies to the device writes into memory that the compute stream may have used a moment ago.  So the
-    compute stream allocates, and the copying one waits for it, as for any other write.
+    compute stream runs this allocation, and the copy's stream waits for it, as for any other write.
     """
 
     __slots__ = ("blob",)
@@ -35,7 +35,7 @@ class AllocateTensor(InstructionPolicy):
             self.blob.storage.poison(failure)
 
     def compute(self) -> None:
-        """Do nothing: the memory was allocated when this instruction was launched."""
+        """Do nothing: `prepare` has allocated the memory when this instruction was launched."""
 
     def fail(self, failure: Failure) -> None:
         self.blob.storage.poison(failure)

@@ -1,4 +1,4 @@
-"""Fences: `Barrier` waits for all earlier instructions, `GlobalSync` also for the devices."""
+"""`Barrier` waits for all instructions issued before it, `GlobalSync` also for the work that devices still run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Barrier(InstructionPolicy):
-    """Call `callback` when everything issued earlier is erased.
+    """Call `callback` when all instructions issued before the barrier have ended.
 
-    It is a fence for its own callback only: later instructions do not wait for it.
+    Only the callback waits: instructions issued after the barrier do not wait for it.
     """
 
     __slots__ = ("callback",)
@@ -33,10 +33,10 @@ class Barrier(InstructionPolicy):
 
 
 class GlobalSync(Barrier):
-    """A barrier behind which every stream is drained, on the device too.
+    """A `Barrier` that also synchronizes every stream with its device before it calls `callback`.
 
-    On a stream that reports work as finished when it has merely been launched, erased instructions may still be
-    running; this fence waits for them.
+    Some streams report an instruction as finished when its kernel has merely been launched; a plain `Barrier` may then
+    call `callback` while the kernel runs.
     """
 
     __slots__ = ("streams",)

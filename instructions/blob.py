@@ -25,18 +25,19 @@ if TYPE_CHECKING:
     from .failure import Failure
     from .instruction import Instruction
 
-# An array of the device's array module (numpy on the host, cupy on CUDA); only that module knows its class.
+# The type of a device's arrays: `numpy.ndarray` on the host, another class on each other device.
 Array = Any
 
 
 class TensorMeta:
     """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
-    Made by `meta`, which returns one object for equal metas as long as it remembers them; caches are keyed by identity.
+    Made by `meta`, which caches them and mostly returns one object for equal arguments; other caches use the identity
+    of a `TensorMeta` as their key.
 
     Attributes:
         sizes: the shape as a plain tuple, which numpy takes in a third of the time.
-        strides: of the C-contiguous layout, in elements.
+        strides: the strides of a C-contiguous tensor of this shape, in elements.
         differentiable: whether the dtype has gradients: a floating-point or complex one.
         is_complex: whether the dtype is complex.
         spread: over which ranks the tensor is spread, and how; None for a local tensor.
@@ -83,7 +84,7 @@ _METAS_LIMIT = 1 << 17
 
 
 def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
-    """The `TensorMeta` of a shape, dtype and device.  Raises no errors.
+    """Return the `TensorMeta` of a shape, dtype and device, from a cache.  Raises no errors.
 
     Example:
         >>> flow.random.meta((2, 3), flow.int64, flow.device("cpu")).nbytes
@@ -92,7 +93,8 @@ def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
     key = (shape, dtype, device)
     known = _METAS.get(key)
     if known is None:
-        # Forgetting metas costs only repeated inference: no code relies on equal metas being one object.
+        # The cache of metas may be cleared: no code relies on equal metas being one object, so this only costs
+        # repeated shape inference.
         if len(_METAS) >= _METAS_LIMIT:
             _METAS.clear()
         known = _METAS[key] = TensorMeta(Size(shape), dtype, device)
@@ -100,19 +102,20 @@ def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a C-contiguous array of this shape."""
+    """Return the strides, in elements, of a C-contiguous array of `shape`."""
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
     return tuple(strides)
 
 
-# Bytes up to which the kernel itself allocates a result on the host, which is fastest with numpy.
+# The largest result, in bytes, that a kernel on the host allocates itself, as a new numpy array: for small arrays that
+# is faster than the host's allocator.
 LET_KERNEL_ALLOCATE: Final = 1 << 16
 
 
 def places_memory(meta: TensorMeta) -> bool:
-    """Whether a result of this meta lies in memory of the device's allocator, not in memory that the kernel makes."""
+    """Whether the device's allocator provides the memory of a result of this meta; otherwise the kernel makes it."""
     return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
 
 
@@ -122,19 +125,19 @@ class Storage:
 
     Attributes:
         array: the memory as one C-contiguous array, None until it is written for the first time and after release.
-        allocation: its part of the device's memory; None if an allocator does not own the memory.
-        machine: the virtual machine that orders the accesses, None before the first.
-        stream: the stream of the storage's device that used it last; None before the first use.
-        writer: the last issued instruction that writes it, in program order.  Readers of the value wait for it.
-        failure: why it holds no data, if an instruction that should have written it failed.
-        fault: the same, if a device found the error after the instruction had been launched; instructions launched
-            after that one pass it on.
+        allocation: the allocator's block that holds the memory; None if no allocator owns the memory.
+        machine: the virtual machine that orders the accesses, None before the first access.
+        stream: the stream of the storage's device that used the storage last; None before the first use.
+        writer: the last issued instruction that writes the storage, in program order.  Readers wait for it.
+        failure: the failure of the instruction that should have written the storage, which now holds no data; or None.
+        fault: a failure that a device found after it had been given the writing instruction; or None.  Instructions
+            that read the storage and were launched meanwhile fail with it, too.
         version: the number of in-place writes that were issued.  Autograd compares it to notice changed saved values.
-        history: the number of these writes that autograd recorded; a view made before the last one has an outdated
-            history.
-        shared: whether code outside of vmflow may access the memory.  It waits for the issued instructions only, so
-            that no instruction that reads the memory may be delayed.
-        lazy: whether it stands for memory of a graph that is being built.
+        history: the number of in-place writes that autograd recorded; a view made before the last of them has an
+            outdated history.
+        shared: whether code outside of vmflow may access the memory.  Such code waits for the issued instructions
+            only, so that no instruction that reads the memory may be held back.
+        lazy: whether the storage belongs to a symbolic tensor of a graph that is being built.
     """
 
     lazy: ClassVar[bool] = False
@@ -169,30 +172,31 @@ class Storage:
 
     @property
     def dependence(self) -> Dependence:
-        """The dependence that orders the instructions that access the storage; made for the first of them."""
+        """The `Dependence` that orders the instructions that access this storage, made when it is first asked for."""
         if self._dependence is None:
             new = Dependence(self.machine)
-            # No call in this line, so that no other thread runs in between and makes a second dependence.
+            # This line calls no function, so that Python does not switch to a thread that makes a second Dependence.
             self._dependence = self._dependence or new
         return self._dependence
 
     def use_on(self, stream: Stream | None) -> None:
-        """Note the stream on which the storage is used from now on."""
+        """Note that the next instructions that access the storage run on `stream`."""
         self.stream = stream
 
     def take_over(
         self, stream: Stream | None, dependence: Dependence, incoming: Instruction | None, pending: deque[Instruction]
     ) -> None:
-        """Let another machine order the accesses to this storage from now on.
+        """Let another virtual machine order the accesses to this storage from now on.
 
         Args:
-            stream: of that machine, see `stream`.
-            dependence: of that machine, without accesses.
-            incoming: the instruction before all accesses there; None if there is nothing to wait for.
-            pending: the list that this instruction joins.
+            stream: the new machine's stream for the next accesses; the new value of the attribute `stream`.
+            dependence: a new dependence of that machine, without accesses.
+            incoming: an instruction of that machine that ends when the old machine's accesses have; None if there are
+                none to wait for.
+            pending: the new machine's list of issued instructions, to which `incoming` is appended.
         """
-        # In this order, since readers without a lock read the machine first and the stream second.  Without calls
-        # except for the last one; see `expect`.
+        # The stream is set before the machine, since threads without a lock read the machine first.  No function is
+        # called before the append, so that Ctrl-C cannot come in between; see `expect`.
         self.stream = stream
         self._dependence = dependence
         self.machine = dependence.machine
@@ -201,27 +205,27 @@ class Storage:
             pending.append(incoming)
 
     def expect(self, writer: Instruction, pending: deque[Instruction]) -> None:
-        """Note the next writer of the storage, and append it to the pending instructions."""
-        # Python checks for signals after calls and jumps, hence not between these two.  Otherwise Ctrl-C could leave a
-        # storage waiting for an instruction that was never issued.
+        """Note `writer` as the instruction that writes the storage next, and append it to the list `pending`."""
+        # Python checks for signals after calls and jumps, hence not between these two lines.  Otherwise Ctrl-C could
+        # leave a storage waiting for an instruction that was never issued.
         self.writer = writer
         pending.append(writer)
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
-        """Get memory for an array of this meta, for `instruction` and later ones; see `allocate_on`."""
+        """Allocate the storage's memory for an array of `meta`, on the stream of `instruction`; see `allocate_on`."""
         if self.array is None and places_memory(meta):
             owner = (instruction.name, instruction.code, instruction.last, self.dependence)
             self.allocate_on(instruction.stream, meta, owner)
 
     def allocate_on(self, stream: Stream, meta: TensorMeta, owner: tuple[Any, ...]) -> None:
-        """Get memory for an array of this meta, to be used on this stream from now on.
+        """Allocate the storage's memory for an array of `meta`, with the allocator of `stream`, which will use it.
 
-        Does nothing if there is some, nor for results that kernels allocate themselves: a worker may be doing so now,
-        and its result must not be replaced.
+        Does nothing if the storage has memory, nor for results that kernels allocate themselves: a worker thread may
+        be storing such a result now, which must not be replaced.
 
         Args:
-            owner: the name of the instruction that needs it, the user's code and bytecode offset, and the dependence
-                that orders the accesses; the last three may be unknown.
+            owner: for reports of memory: the name of the instruction that needs the memory, the user's code and
+                bytecode offset, and the dependence that orders the accesses; the last three may be unknown.
 
         Raises:
             OutOfMemory: if the device has too little memory.
@@ -229,7 +233,7 @@ class Storage:
         if self.array is not None or not places_memory(meta):
             return
         allocator = stream.allocator
-        # A stream that copies to the host has its device's allocator, which has no memory of the host.
+        # A stream that copies from a device to the host has the device's allocator, which has no host memory to give.
         if allocator is not None and stream.device is meta.device:
             allocation = allocator.allocate(meta.nbytes, owner)
             self.allocation = allocation
@@ -241,18 +245,18 @@ class Storage:
         self.array = None
 
     def poison(self, failure: Failure) -> None:
-        """Let the storage hold a failure instead of data."""
+        """Let the storage hold `failure` instead of data, for its readers."""
         self.failure = failure
 
     def mend(self) -> None:
-        """Remove the failure, after the whole storage has been written again."""
+        """Forget the storage's failure, since the whole storage has been written and holds data again."""
         self.failure = None
 
     def settle(self, fault: Failure | None, whole: bool) -> None:
-        """Note that a device has ended an instruction that writes the storage.
+        """Note that a device has ended an instruction that writes the storage, successfully or not.
 
         Args:
-            fault: the error that the device has found, if any.
+            fault: the instruction's error, if the device has found one.
             whole: whether the instruction writes the whole storage, so that earlier faults do not matter any more.
         """
         if fault is not None:
@@ -263,10 +267,10 @@ class Storage:
             self.fault = None
 
     def admit(self) -> None:
-        """Raise if no machine can use the storage; called before another machine takes it over."""
+        """Raise an exception if the storage cannot be used by another virtual machine; called before `take_over`."""
 
     def settled(self) -> bool:
-        """Whether every write of the storage that was issued so far has finished."""
+        """Whether every instruction issued so far that writes the storage has ended."""
         writer = self.writer
         if writer is None:
             return True
@@ -277,7 +281,7 @@ class Storage:
 
 
 def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | None:
-    """Return `failure` if there is one, else the first fault of an input's storage, else None."""
+    """Return an instruction's `failure`, or else the first fault that a storage of its inputs holds; or None."""
     if failure is None:
         for blob in inputs:
             if blob.storage.fault is not None:
@@ -288,34 +292,34 @@ def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | Non
 def strided(
     array: Array, shape: tuple[int, ...], numpy_dtype: np.dtype[Any], offset: int, strides: tuple[int, ...] | None
 ) -> Array:
-    """Another view of the memory of a contiguous array; offset and strides in bytes."""
+    """Return a view of a contiguous array's memory with another shape, dtype, offset and strides, these in bytes."""
     if type(array) is not np.ndarray:
         return array.strided(shape, numpy_dtype, offset, strides)
-    # As bytes, because ml_dtypes' arrays do not export a buffer and because a view may change the dtype.
+    # The buffer is viewed as bytes, because arrays of ml_dtypes export no buffer and a view may change the dtype.
     return np.ndarray(shape, numpy_dtype, array.reshape(-1).view(np.uint8), offset, strides)
 
 
 def expect_writers(writes: list[tuple[Storage, Instruction]]) -> None:
-    """Note the writer of each storage, which is about to be issued."""
+    """Set `Storage.writer` of each storage to the instruction that will write it, which is about to be issued."""
     for storage, instruction in writes:
         storage.writer = instruction
 
 
 def count_writes(storages: list[Storage]) -> None:
-    """Count an in-place write of each storage."""
+    """Increment `Storage.version` of each storage, for an in-place write."""
     for storage in storages:
         storage.version += 1
 
 
 @mypyc_attr(free_list_len=1)
 class Blob:
-    """An array in a storage.
+    """An operand of an instruction: a whole `Storage` or a strided view of it.
 
     Attributes:
         storage: the memory.
         meta: shape, dtype and device.
-        strides: in elements, or None when the blob is the whole storage, C-contiguous and of its dtype.
-        offset: of the first element, in elements of the blob's dtype.
+        strides: strides in elements, or None when the blob is the whole storage, C-contiguous and of its dtype.
+        offset: where the first element lies in the storage, in elements of the blob's dtype.
     """
 
     __slots__ = ("meta", "offset", "storage", "strides")
@@ -329,7 +333,7 @@ class Blob:
         self.offset = offset
 
     def array(self) -> Array:
-        """The blob's array, which shares memory with the storage.  Only for a running instruction."""
+        """Return the blob's array, a view of the storage's memory.  Only a running instruction may call this."""
         base = self.storage.array
         if self.strides is None:
             return base
@@ -345,10 +349,10 @@ class Blob:
         return strided(base, meta.sizes, meta.dtype.numpy, self.offset * itemsize, strides)
 
     def destination(self) -> Array:
-        """The blob's array, for writing; its memory is allocated if the storage has none yet.
+        """Return the array for an instruction to write into, allocated if the storage has no memory yet.
 
-        If a failure has left the storage without memory, a part of it gets memory of its own: the value is lost, as is
-        the rest of the storage.
+        If a failed instruction has left the storage without memory, a blob that is a view of it gets a temporary
+        array: the value written there is lost, as is the rest of the storage.
         """
         storage = self.storage
         if storage.array is None:
@@ -365,8 +369,11 @@ class Blob:
 
 
 def access(machine: Any, storage: Storage, stream: Stream) -> Dependence:
-    """`VirtualMachine.access`, without a call if the storage was last used on the same stream."""
-    # In this order, since `Storage.take_over` changes the stream first.
+    """Return the dependence of a storage for an access on `stream`, as `VirtualMachine.access` does.
+
+    The machine is not called if the storage was last used on `stream`.
+    """
+    # The dependence is read before the stream, since `Storage.take_over` changes the stream first.
     dependence = storage.dependence
     if storage.stream is stream:
         return dependence

@@ -1,4 +1,4 @@
-"""Builds instructions and issues them together: `InstructionsBuilder` and `physical_run`."""
+"""Compose instructions and issue them together: `InstructionsBuilder` and `physical_run`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Machine(Protocol):
 class InstructionsBuilder:
     """Collects instructions; `physical_run` issues them together once all have been built.
 
-    Every method returns the instruction, so that a caller can wait for it.
+    Every method adds one instruction and returns it, so that a caller can wait for it.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -67,7 +67,7 @@ class InstructionsBuilder:
         stream: Stream | None = None,
         allocates: bool | None = None,
     ) -> Instruction:
-        """Run `kernel`; see `OpCall`, and for `allocates` `CallPlan`."""
+        """Add an `OpCall` that runs `kernel` on the inputs; see `CallPlan` for `allocates`."""
         if stream is None:
             stream = self.machine.stream(outputs[0].meta.device)
         return self._add(
@@ -88,7 +88,7 @@ class InstructionsBuilder:
         cost: int = 0,
         overwrites: bool = False,
     ) -> Instruction:
-        """Change all `outputs` in place by one instruction; see `MultiTensorUpdate`."""
+        """Add a `MultiTensorUpdate`: one call of `kernel` changes all `outputs` in place."""
         return self._add(
             self.machine.stream(outputs[0].meta.device),
             MultiTensorUpdate(name, kernel, inputs, outputs, overwrites),
@@ -100,7 +100,7 @@ class InstructionsBuilder:
     def access_blob_by_callback(
         self, blob: Blob, callback: Callable[[Array], None], modifier: str = "const"
     ) -> Instruction:
-        """Call `callback` with the blob's array in its turn; see `AccessBlobByCallback`."""
+        """Add an `AccessBlobByCallback`: `callback` is called with the blob's array, in program order."""
         policy = AccessBlobByCallback(blob, callback, modifier)
         storages = [blob.storage]
         stream = self.machine.stream(blob.meta.device)
@@ -109,27 +109,27 @@ class InstructionsBuilder:
         return self._add(stream, policy, writes=storages)
 
     def allocate_tensor(self, blob: Blob) -> Instruction:
-        """Give the blob its memory; see `AllocateTensor`."""
+        """Add an `AllocateTensor`: the blob's memory is allocated, uninitialised."""
         return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
 
     def await_uses(self, blobs: tuple[Blob, ...]) -> Instruction:
-        """Issue an instruction that ends after all instructions issued so far that read or write the blobs."""
+        """Add an instruction that ends after all instructions issued so far that read or write the blobs."""
         dependences = tuple([blob.storage.dependence for blob in blobs])
         return self._add_dependences(self.machine.control_stream(), TouchTensors(blobs), dependences)
 
     def stream_wait(self, source: Stream, target: Stream, blobs: tuple[Blob, ...]) -> Instruction:
-        """Make `target` wait for the uses of these blobs on `source`, of the same device; see `StreamWait`."""
+        """Add a `StreamWait`: stream `target` waits for the uses of the blobs on `source`, of the same device."""
         _check_same_device(source, target)
         dependences = tuple([self.machine.access(blob.storage, source) for blob in blobs])
         return self._add_dependences(target, StreamWait(source), dependences)
 
     def record_event(self, shared: SharedEvent, behind: tuple[Dependence, ...], event: Dependence) -> Instruction:
-        """Record an event on its stream; see `StreamRecordEvent`.
+        """Add a `StreamRecordEvent`: an event is recorded on its own stream.
 
         Args:
             shared: the event.
             behind: dependences of the stream's earlier instructions; none if the stream keeps program order.
-            event: orders the instructions that record the event or wait for it.
+            event: the dependence that orders the instructions that record this event or wait for it.
         """
         policy = StreamRecordEvent(shared)
         instruction = Instruction(shared.source, policy, behind, (event,), 0, self.code, self.last)
@@ -137,7 +137,7 @@ class InstructionsBuilder:
         return instruction
 
     def wait_event(self, stream: Stream, shared: SharedEvent, event: Dependence) -> Instruction:
-        """Make `stream` wait for an event that was recorded by `record_event`; see `StreamWaitEvent`."""
+        """Add a `StreamWaitEvent`: `stream` waits for an event that `record_event` has recorded."""
         if not (shared.source.policy.asynchronous and stream.policy.asynchronous):
             raise ValueError(f"{stream.name} cannot wait for an event of {shared.source.name}: both must be of devices")
         instruction = Instruction(stream, StreamWaitEvent(shared), (event,), (), 0, self.code, self.last)
@@ -145,12 +145,12 @@ class InstructionsBuilder:
         return instruction
 
     def collective(self, stream: Stream, policy: Collective) -> Instruction:
-        """Take part in an exchange between ranks; see `Collective`.  The instruction belongs to no scope."""
+        """Add a `Collective`, this rank's half of an exchange between ranks; no scope can drop it."""
         reads = [] if policy.given is None else [policy.given.storage]
         writer = None if policy.given is None else policy.given.storage.writer
         if policy.given is not None and writer is not None and writer.stream is stream:
-            # The host reads the tensor when the exchange begins.  So its writer on this stream must have ended, not
-            # merely been launched.
+            # The host reads the sent tensor when the exchange begins.  So an instruction on this stream that writes
+            # the tensor must have ended by then, not merely been launched.
             self.touch(self.machine.stream(policy.given.meta.device), (policy.given,))
         read = tuple([access(self.machine, storage, stream) for storage in reads])
         written = (access(self.machine, policy.gotten.storage, stream),)
@@ -160,12 +160,12 @@ class InstructionsBuilder:
         return instruction
 
     def touch(self, stream: Stream, blobs: tuple[Blob, ...]) -> Instruction:
-        """Count as a use of the blobs on `stream`; see `TouchTensors`."""
+        """Add a `TouchTensors`: an instruction on `stream` that is ordered as a use of the blobs and does nothing."""
         dependences = tuple([self.machine.access(blob.storage, stream) for blob in blobs])
         return self._add_dependences(stream, TouchTensors(blobs), dependences)
 
     def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
-        """Call `callback` when everything issued so far is erased."""
+        """Add a `Barrier`, which calls `callback` when all instructions issued so far have ended."""
         return self._add(self.machine.control_stream(), Barrier(callback))
 
     def _add(
@@ -187,7 +187,7 @@ class InstructionsBuilder:
     def _add_dependences(
         self, stream: Stream, policy: InstructionPolicy, dependences: tuple[Dependence, ...]
     ) -> Instruction:
-        """Add an instruction that orders others and changes no value, so that no reader waits for it."""
+        """Add an instruction that only orders other instructions: it writes no storage for readers to wait for."""
         instruction = Instruction(stream, policy, (), dependences, 0, self.code, self.last)
         self.instructions.append(instruction)
         return instruction
@@ -202,7 +202,10 @@ def _check_same_device(source: Stream, target: Stream) -> None:
 
 
 def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result]) -> Result:
-    """Let `build` compose instructions, then issue them in order.  If `build` raises, none is issued."""
+    """Call `build` with a new builder, then issue the instructions it added, in order.
+
+    Returns the result of `build`; if `build` raises, no instruction is issued.
+    """
     builder = InstructionsBuilder(machine)
     result = build(builder)
     issue(machine, builder.instructions, builder.writes)
@@ -210,7 +213,7 @@ def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result
 
 
 def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[Storage, Instruction]]) -> None:
-    """Note the writers of storages, and issue the instructions.
+    """Set the writer of each storage in `writes`, and issue the instructions on the machine.
 
     If Ctrl-C comes in between, the instructions are issued nevertheless: a storage must not wait for an instruction
     that was never issued.
@@ -227,10 +230,10 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
 
 
 def _issue_all(machine: Machine, instructions: list[Instruction]) -> None:
-    """Issue all instructions, then raise the first exception.
+    """Issue all instructions, even if issuing one raises, then raise the first exception.
 
-    A machine that closes meanwhile refuses an instruction and poisons its outputs; Ctrl-C is raised by a call that has
-    accepted its instruction.  In both cases, the later ones must be issued, too.
+    A machine that closes meanwhile refuses an instruction and poisons its outputs; Ctrl-C is raised by a call of
+    `issue` that has accepted its instruction.  In both cases, the later instructions must be issued, too.
     """
     escaping: BaseException | None = None
     for instruction in instructions:

@@ -1,4 +1,4 @@
-"""`Chain`: consecutive elementwise ops on large arrays, each reading an earlier result, as one instruction."""
+"""`Chain`: one instruction for consecutive elementwise ops on large arrays, each of which reads an earlier result."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from .policy import InstructionPolicy
 from .release_tensor import ReleaseTensor
 from .scope import scope_of
 
-# together(calls of a chain in order, positions of the calls whose results are wanted) -> a function that computes those
-# results; None if an operand has no value, or the calls cannot be computed together for another reason.
+# ChainKernel(calls of a chain in order, positions of the calls whose results are wanted) -> a function that computes
+# these results in one kernel; None if an operand has no value, or no such kernel can be had.
 ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callable[[], None] | None]"
 
 
-# A call that waits for others takes some tens of microseconds longer.  After `_PATIENCE` calls of an op without a
-# successor, the next `_PAUSE` calls do not wait, and then one does; if that has no successor, the next pause is twice
-# as long, and so on.
+# An elementwise call that waits for further calls to be fused with takes some tens of microseconds longer.  After
+# `_PATIENCE` calls of an op that waited and found no successor, the next `_PAUSE` calls do not wait, and then one does;
+# if that call finds no successor either, the next pause is twice as long, and so on.
 _PATIENCE: Final = 4
 _PAUSE: Final = 16
 _LONGEST_PAUSE: Final = 256
 
 
 class Step:
-    """A kind of call as a member of a chain; shared by all calls of an op with such operands.
+    """A kind of elementwise call that a `Chain` may contain; shared by all calls of one op with such operands.
+
+    It decides whether a call waits for later calls to be computed with it.
 
     Args:
-        attributes: of the op.
-        together: see `ChainKernel`.
+        attributes: the attributes of the op.
+        together: compiles a chain of calls to one kernel; see `ChainKernel`.
 
     Attributes:
         misses: how many calls in a row have waited without a successor; beyond `_PATIENCE`, also the calls that did
             not wait.
-        pause: the number of calls that are not delayed before one call waits for a successor again.
+        pause: how many calls do not wait before a call waits again.
     """
 
     __slots__ = ("attributes", "misses", "pause", "together")
@@ -47,7 +49,7 @@ class Step:
         self.pause = _PAUSE
 
     def waits(self) -> bool:
-        """Return whether the next call of this kind should wait for a successor; asked once for each call."""
+        """Whether the next call of this kind should wait for later calls to be fused with; counts the call."""
         if self.misses < _PATIENCE:
             return True
         self.misses += 1
@@ -58,7 +60,7 @@ class Step:
         return True
 
     def waited(self, missed: bool) -> None:
-        """Note that a call has waited for a successor; `missed` tells that none came."""
+        """Note that a call has waited for later calls to be fused with; `missed` if none came."""
         if missed:
             self.misses += 1
         else:
@@ -66,17 +68,17 @@ class Step:
             self.pause = _PAUSE
 
 
-# The most members, and nanoseconds of their summed times, of a chain.  No member is reported, and nothing else runs,
-# before all have been computed, which takes a fraction of that sum.
+# The limits of one chain: calls, and the sum of their estimated nanoseconds.  Before all calls of a chain have been
+# computed, none is reported as done and nothing else runs on the stream; this takes a fraction of the sum.
 LONGEST: Final = 16
 MOST_WORK: Final = 50_000_000
 
 
 class Links:
-    """A chain that may get further members.
+    """Collects the instructions of a future `Chain`, while the engine looks for further ones.
 
     Args:
-        first: an instruction whose call has a step.
+        first: the first instruction; its policy is a `Chainable` with a `Step`.
     """
 
     def __init__(self, first: Instruction) -> None:
@@ -90,9 +92,10 @@ class Links:
         self._made: set[Storage] = {output.storage}
 
     def take(self, instruction: Instruction) -> bool:
-        """Add an instruction to the chain if it fits; returns whether it does.
+        """Add `instruction` to the chain if it can be computed with the others; returns whether it can.
 
-        It must be of the same stream, scope and shape, and read a result of the chain, not a view of a result.
+        Its stream, scope and result's shape must be those of the chain, and it must read a result of the chain, as a
+        whole storage and not as a view.
         """
         call = instruction.policy
         if not isinstance(call, Chainable) or call.step is None:
@@ -119,17 +122,17 @@ class Links:
         return True
 
     def end(self) -> None:
-        """Note that the chain gets no further members."""
+        """Note that no more instructions will be added: tells the first call's `Step` whether any followed."""
         if self._step is not None:
             self._step.waited(len(self._made) == 1)
 
 
 class Chainable(InstructionPolicy):
-    """The call of an op that may be computed together with calls of others.
+    """The call of an op that may be fused with calls of other ops into a `Chain`.
 
     Attributes:
-        inputs: read.
-        output: written.
+        inputs: the blobs that the op reads.
+        output: the blob that the op writes.
         scalars: Python numbers passed to the kernel after the arrays.
         step: the `Step` of a call that may be a member of a `Chain`, because it is elementwise, cannot fail, is large
             and makes one new array.  None otherwise.
@@ -151,7 +154,8 @@ class Chainable(InstructionPolicy):
         return self.step is not None and self.step.waits()
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
-        # The allocator gives and takes memory between launches, which a `Chain` does together for all members.
+        # Calls that allocate are fused as a `Chain`, which allocates for all of them: an allocator gives and takes
+        # memory when instructions are launched, and the fused calls are launched as one.
         return Chain(members, behind) if self.prepares else FuseInstructionPolicy(members)
 
 
@@ -162,14 +166,14 @@ def _call_of(instruction: Instruction) -> Chainable:
 
 
 class Chain(FuseInstructionPolicy):
-    """Compute consecutive elementwise ops in one pass over the memory.
+    """Compute consecutive elementwise ops in one pass over the memory, as one instruction.
 
-    Made by the engine.  The members run one by one if they cannot be computed together, which may become known as late
-    as in their turn.
+    Made by the engine.  The ops run one by one if no kernel computes them together, which may become known only when
+    the chain runs.
 
     Args:
-        members: see `Links.take`.
-        behind: the known instructions issued after them.
+        members: the instructions of the ops, which `Links.take` has accepted.
+        behind: the known instructions issued after the members.
 
     Attributes:
         passed_on: the members whose results only later members read.  These results need no memory unless the members
@@ -186,7 +190,7 @@ class Chain(FuseInstructionPolicy):
         self.passed_on = frozenset(_passed_on(members, behind))
 
     def give_back(self) -> None:
-        """Give the memory of all results back; called before any member has run."""
+        """Free the memory allocated for the results of all members, none of which has run."""
         for member in self.members:
             storage = _made_by(member)
             if storage.allocation is not None:
@@ -194,7 +198,7 @@ class Chain(FuseInstructionPolicy):
             storage.let_go()
 
     def kernel(self) -> Callable[[], None] | None:
-        """The kernel of the members together; None if they must run one by one, each with its own error."""
+        """Return a function that computes all members in one kernel; None if they must run one by one."""
         wanted = [at for at, member in enumerate(self.members) if member not in self.passed_on]
         calls = [_call_of(member) for member in self.members]
         step = calls[0].step
@@ -203,14 +207,14 @@ class Chain(FuseInstructionPolicy):
         return step.together(calls, wanted)
 
     def computed(self) -> None:
-        """Note that the kernel has written the results of all members."""
+        """Clear the failures of the results' storages, after the kernel has written them."""
         for member in self.members:
             _made_by(member).mend()
 
 
 def _passed_on(members: Sequence[Instruction], behind: Iterable[Instruction]) -> list[Instruction]:
     makers: dict[Dependence, Instruction] = {_made_by(member).dependence: member for member in members}
-    # Results that nothing reads are computed, too, since a program may be timing the op.
+    # A result that no instruction reads is computed and stored nevertheless, since a program may be timing the op.
     read = {dependence for member in members for dependence in member.reads}
     passed_on: list[Instruction] = []
     for instruction in behind:

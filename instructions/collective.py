@@ -1,4 +1,4 @@
-"""`Collective`: this rank's part in an exchange of arrays between ranks."""
+"""`Collective`: an instruction that sends and receives arrays in an exchange between ranks, such as an all-reduce."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Collective(InstructionPolicy):
-    """Send this rank's arrays to other ranks, and receive theirs.
+    """Run this rank's half of a collective operation: send its array to other ranks, and receive theirs.
 
-    It is never dropped, nor overtaken: the other ranks would wait for it.  If its operand could not be computed, it
-    takes its turn nevertheless, and fails on all ranks.
+    The instruction is never dropped by a scope, nor overtaken by another collective: the other ranks would wait for it.
+    If its operand could not be computed, it runs nevertheless, and makes the operation fail on all ranks.
 
     Args:
-        operation: the exchange.
+        operation: the collective operation.
         given: the blob that this rank sends; None if it sends nothing.
-        gotten: the blob for the data that it receives, a whole storage; of no elements if it receives nothing.
-        lane: the policy of the stream that it runs on.
+        gotten: the blob that receives this rank's result, a whole storage; of no elements if it receives nothing.
+        lane: the policy of the communication stream that runs the instruction.
     """
 
     __slots__ = ("_place", "given", "gotten", "lane", "name", "operation")

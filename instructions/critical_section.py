@@ -1,4 +1,4 @@
-"""`CriticalSection`: lend tensors to a graph that runs on its own."""
+"""`CriticalSection`: an instruction that lets a running graph read tensors and ends when the graph has read them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from .failure import Failure
 
 
 class CriticalSection(Deferred):
-    """Let a graph read blobs, from its turn until the graph calls `end`, which may be long before the graph ends.
+    """Let a running graph read blobs, from this instruction's turn until the graph calls `end`.
+
+    Instructions that write the blobs wait for that, and not for the end of the graph.
 
     Args:
         blobs: the blobs that the graph reads.
-        open: called when its turn has come, with the failure that one of the blobs holds, or None.
+        open: called when the graph may begin to read, with the failure that one of the blobs holds, or None.
     """
 
     __slots__ = ("blobs", "open")
@@ -33,5 +35,5 @@ class CriticalSection(Deferred):
         self.open(failure)
 
     def fail(self, failure: Failure) -> None:
-        # Also if this instruction is dropped, so that the graph does not wait for ever.
+        # `open` is called even if the instruction fails or is dropped, so that the graph does not wait for ever.
         self.open(failure)

@@ -7,12 +7,15 @@ from collections.abc import Callable
 
 from .policy import InstructionPolicy
 
-# Called when an instruction ends, with its exception or None.
+# A function called once when a deferred instruction ends, with its exception, or None if it succeeded.
 Ended = Callable[[Exception | None], None]
 
 
 class Deferred(InstructionPolicy):
-    """An instruction that ends when any thread calls `end`: before, while or after it is run."""
+    """An instruction that a machine begins with `compute`, and that ends when any thread calls `end`.
+
+    `end` may be called before, during or after `compute`.
+    """
 
     __slots__ = ("_ended", "_error", "_lock", "_report")
 
@@ -25,13 +28,13 @@ class Deferred(InstructionPolicy):
         self._report: Ended | None = None
 
     def begin(self) -> None:
-        """Called when its turn comes."""
+        """Start the work; a machine calls this when the instruction's turn comes."""
 
     def compute(self) -> None:
         self.begin()
 
     def end(self, error: Exception | None = None) -> None:
-        """End the instruction; later calls have no effect."""
+        """End the instruction, with `error` if it has failed; later calls have no effect."""
         with self._lock:
             if self._ended:
                 return
@@ -42,13 +45,13 @@ class Deferred(InstructionPolicy):
             report(error)
 
     def renew(self) -> None:
-        """Make a new lock in a forked child: the old one may be held by a thread that does not exist there."""
+        """Replace the lock in a forked child, where the thread that holds the old lock does not exist."""
         self._lock = threading.Lock()
 
     def ends_later(self, report: Ended) -> bool:
-        """Return whether the instruction, which was just run, has not ended yet; then `report` is called at its end.
+        """Arrange that `report` is called when the instruction ends; return False if it has ended already.
 
-        Otherwise, raises the error that it ended with, if there is one.
+        A machine calls this after `compute`.  Raises the error with which an ended instruction has failed.
         """
         with self._lock:
             if not self._ended:

@@ -1,4 +1,4 @@
-"""Errors as values: a failure takes the place of the data until somebody reads it."""
+"""`Failure`: an instruction's exception, which its outputs hold instead of data until a reader raises it."""
 
 from __future__ import annotations
 
@@ -10,55 +10,54 @@ from typing import Final
 
 from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
 
-# vmflow's own exceptions, which can be made anew from their message alone.
+# Exception classes of vmflow that have nothing but a message, so that an equal exception can be made from its args.
 _OURS = (Cancelled, DeadlineExceeded, VirtualMachineClosed)
 
 
 class Failure:
-    """The error because of which some storages hold no data.
+    """The exception of an instruction, held by the storages that the instruction should have written.
 
-    All storages poisoned by one failure share this object.  Reading any of them raises the original exception; if the
-    last of them goes away and none was read, the failure logs itself once on the ``vmflow`` logger, as asyncio does
-    with exceptions that were never retrieved.
+    All these storages share this object.  Reading any of them raises the original exception; if the last of them goes
+    away and none was read, the failure logs itself once on the ``vmflow`` logger, as asyncio does with exceptions that
+    were never retrieved.
 
     Attributes:
-        dropped: whether the work was dropped before it began, and no error occurred.
+        dropped: whether the instruction was dropped before it began, for instance by a cancelled scope.
     """
 
     __slots__ = ("__weakref__", "dropped", "error", "observed", "origin")
 
     def __init__(self, error: BaseException, dropped: bool = False) -> None:
         self.dropped = dropped
-        # A half-made object, after Ctrl-C, must not report itself.
+        # If Ctrl-C interrupts this constructor, `__del__` must not report the half-made Failure.
         self.observed = True
         self.origin = _lines(error.__traceback__)
         self.error = error.with_traceback(self.origin)
         _detach_chain(error)
-        # Dropped work was dropped on purpose, which is no error to report.
+        # An instruction is dropped on purpose, so its failure is no error to log.
         self.observed = dropped
 
     def observe(self) -> None:
-        """Note that the error is reported in another way, so that this failure does not log it."""
+        """Note that somebody has seen the error, so that it will not be logged."""
         self.observed = True
 
     def throw(self) -> None:
-        """Raise the original exception; for dropped work a copy, unless the exception is the user's own.
+        """Raise the original exception; for a dropped instruction a copy, unless the exception is the user's own.
 
-        An exception holds the frames that it was raised through.  Scopes live long, and their failures are raised in
-        many places.
+        A scope raises one failure in many places and lives long: a copy does not keep the frames of all of them alive.
         """
         self.observed = True
         if self.dropped and type(self.error) in _OURS:
             raise type(self.error)(*self.error.args)
-        # Raising an exception again appends to its traceback; start from the original one each time.
+        # Raising an exception again appends to its traceback, so each raise starts from the original traceback.
         raise self.error.with_traceback(self.origin)
 
     def report(self) -> None:
-        """Log the exception, unless somebody has seen it."""
+        """Log the failure's exception, unless it was raised or reported before."""
         if self.observed:
             return
         self.observed = True
-        import logging  # here, because few programs fail and importing it takes milliseconds
+        import logging  # imported here, because few programs fail and the import takes milliseconds
 
         logging.getLogger("vmflow").error(
             "the result of a failed instruction was never looked at",
@@ -66,19 +65,20 @@ class Failure:
         )
 
     def __del__(self) -> None:
-        # While the interpreter is torn down the machine's exit handler has already reported, and logging is gone.
+        # While the interpreter is torn down, the machine's exit handler has logged all failures, and logging is gone.
         if not self.observed and not sys.is_finalizing():
             self.report()
 
 
 def _detach_chain(error: BaseException) -> None:
-    """Replace the tracebacks of the exceptions that `error` was raised from, or while handling."""
+    """Replace the tracebacks of all causes and contexts of `error` by copies that keep no frames' locals alive."""
     seen = {id(error)}
     chain = [error]
     while chain:
         later = chain.pop()
         if later.__context__ is not None and _is_running(later.__context__.__traceback__):
-            # Raised outside the instruction, and being handled by the driving thread: unrelated to the error.
+            # The context is an exception that the thread was handling when it began to run the instruction: it has
+            # nothing to do with this error.
             later.__context__ = None
         for earlier in (later.__context__, later.__cause__):
             if earlier is not None and id(earlier) not in seen:
@@ -87,7 +87,7 @@ def _detach_chain(error: BaseException) -> None:
 
 
 def _is_running(trace: TracebackType | None) -> bool:
-    """Return whether the function that `trace` begins in, the one that caught the exception, has not returned yet."""
+    """Whether the function of the traceback's first frame is still running; clears the frame's locals if it is not."""
     if trace is None:
         return False
     try:
@@ -98,11 +98,11 @@ def _is_running(trace: TracebackType | None) -> bool:
 
 
 def _lines(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback that shows the same lines and holds no frame.
+    """Return a copy of a traceback that shows the same lines and keeps no locals alive.
 
-    A frame keeps its locals, which are arrays, and its callers: the driver, the instruction and its operands, including
-    this failure.  None of these would be freed before a garbage collection.  The driver's own lines, which come first,
-    are left out.
+    A real frame keeps its locals, which are arrays, and its callers: the driver, the instruction and its operands,
+    including this failure.  None of these would be freed before a garbage collection.  The lines of functions that are
+    still running, which come first, are left out: they are the driver's.
     """
     while trace is not None and trace.tb_next is not None and _is_running(trace):
         trace = trace.tb_next
@@ -117,21 +117,21 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
-    """One entry of a traceback with the same code, instruction and line, and without the locals of its frame.
+    """Copy one entry of a traceback: the same code, bytecode offset and line, with a frame that has no locals.
 
-    The only frame that has neither run nor a caller is that of a generator that has not started.  So instructions in
-    front turn the code into a generator's; the others keep their positions in the source.  Python shows the line of the
-    instruction rather than ``tb_lineno``, and other tools search for the instruction until they find it: the code must
-    contain it.
+    Python code can only make such a frame, without locals and caller, as that of a generator that has not started.  So
+    the copy of the code begins with the bytecode of a generator; the code's own bytecode follows, at its positions in
+    the source.  Python shows the line of the bytecode offset rather than ``tb_lineno``, and other tools search the code
+    for the offset: so the copy must contain the bytecode.
     """
     code = entry.tb_frame.f_code
-    # Code that the compiler has added belongs to no line, and Ctrl-C may occur there.
+    # tb_lineno is None where Ctrl-C came in bytecode that the compiler has added, which belongs to no line.
     number: int | None = entry.tb_lineno
     line = code.co_firstlineno if number is None else number
     free = code.co_freevars
     start = bytes([_COPY_FREE_VARS, len(free)]) + _START if 0 < len(free) < 256 else _START
     if entry.tb_lasti < 0 or len(free) > 255:
-        # Compiled modules have a line, and no instruction.
+        # Entries of compiled modules have a line number, but no bytecode.
         free, body, last = (), _START + _STAND, 0
         positions = _position(body, line - code.co_firstlineno)
     elif code.co_code.startswith(start):
@@ -159,7 +159,7 @@ def _generator() -> Generator[None, None, None]:
 
 
 def _start_of_generators() -> bytes:
-    """The instructions that the code of every generator begins with, up to where it resumes."""
+    """Return the bytecode that every generator function begins with, up to and including RESUME."""
     code = _generator.__code__.co_code
     end = next(offset for offset in range(0, len(code), 2) if code[offset] == opmap["RESUME"])
     return code[: end + 2]
@@ -168,16 +168,17 @@ def _start_of_generators() -> bytes:
 _START: Final = _start_of_generators()
 _COPY_FREE_VARS: Final = opmap["COPY_FREE_VARS"]
 
-# The position of a generator that has not started: from Python 3.13 on after its first instructions; debuggers read its
-# line.  The code of a closure itself begins with an instruction that belongs to no line.
+# A NOP between a generator's first bytecode and the copied code.  From Python 3.13 on, a generator that has not started
+# stands there, and debuggers read the line of that place; a closure's own code begins with bytecode without a line.
 _STAND: Final = bytes([opmap["NOP"], 0])
 
 
 def _position(code: bytes, lines: int) -> bytes:
-    """The entry in a table of positions that puts `code` so many lines after the function's first.
+    """Return an entry of `co_linetable` that puts the bytecode `code` on the line `lines` after the previous entry's.
 
-    The format is that of CPython's ``Objects/locations.md``: a byte for the kind of entry, 13 for a line without
-    columns, and the number of code units; then the signed number of lines in groups of six bits.
+    The first entry counts from the function's first line.  The format is that of CPython's ``Objects/locations.md``: a
+    byte for the kind of entry, 13 for a line without columns, and the number of code units; then the signed number of
+    lines in groups of six bits.
     """
     entry = bytearray([0x80 | 13 << 3 | len(code) // 2 - 1])
     rest = lines << 1 if lines >= 0 else -lines << 1 | 1

@@ -1,4 +1,4 @@
-"""`FuseInstructionPolicy`: several instructions that are scheduled as one."""
+"""`FuseInstructionPolicy`: one instruction that stands for consecutive instructions of a stream."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class FuseInstructionPolicy(InstructionPolicy):
-    """Run consecutive instructions of one stream, one after the other.
+    """Run consecutive instructions of one stream, one after the other, as one instruction.
 
-    Made by the engine, which then draws edges, launches and erases once for all of them.  Each keeps its own origin,
-    scope and outputs: a machine runs the members one by one, so that a failure of one, or a scope that drops it, does
-    not affect the others.
+    Made by the engine, which then adds edges, launches and erases once for all of them.  Each member keeps its own
+    origin, scope and outputs: a machine runs the members one by one, so that a failure of one member, or a scope that
+    drops it, does not affect the others.
 
     Args:
         members: in program order; see `Instruction.members`.
@@ -34,7 +34,7 @@ class FuseInstructionPolicy(InstructionPolicy):
         self.failed: list[tuple[Instruction, Failure]] = []
 
     def failed_together(self, failure: Failure) -> None:
-        """Note that all members have failed because of one failure."""
+        """Note in `failed` that every member has failed with `failure`."""
         self.failed = [(member, failure) for member in self.members]
 
     def settle(self, failure: Failure | None) -> Failure | None:

@@ -4,10 +4,11 @@ An instruction goes through six states, always forwards:
 
     NEW -> WAITING -> READY -> LAUNCHED -> DONE -> ERASED
 
-NEW is pending, unseen by the scheduler.  WAITING has edges that are not satisfied.  READY may be launched.  LAUNCHED
-has been launched on its stream.  DONE has been reported finished, perhaps out of order.  ERASED has left its stream in
-order, and the edges to its successors are satisfied.  An edge requires its source either to be launched or to be
-finished: a successor on the same in-order stream only needs its predecessor to be launched before it.
+A NEW instruction has been issued, and the scheduler has not seen it.  A WAITING one has edges that are not satisfied.
+A READY one may be launched.  A LAUNCHED one has been launched on its stream.  A DONE one has been reported as finished,
+perhaps out of order.  An ERASED one has left its stream in order, and the edges to its successors are satisfied.  An
+edge requires its source either to be launched or to be finished: a successor on the same in-order stream only needs its
+predecessor to be launched before it.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
 
 @mypyc_attr(free_list_len=1)
 class Dependence:
-    """The accesses to one storage (or one stream's order, one generator, ...) that are not erased.
+    """Orders instructions that access the same storage (or generator, event, ...): it knows those not yet erased.
 
     Attributes:
-        writer: the last write that is not erased, if any.
-        readers: the reads since then that are not erased (None until there is one).
-        machine: the virtual machine that orders these accesses, None until the first access.
+        writer: the last instruction that writes, unless it is erased.
+        readers: the instructions that read after `writer` and are not erased (None until there is one).
+        machine: the virtual machine that orders these instructions, None until the first access.
     """
 
     __slots__ = ("machine", "readers", "writer")
@@ -55,23 +56,23 @@ class Dependence:
 
 
 class Instruction:
-    """A policy on a stream, with the accesses that order it.
+    """The unit of work of a virtual machine: a policy to run on a stream, and the accesses that order it.
 
     Attributes:
-        stream: the stream that runs it.
-        policy: says how it is run; dropped as soon as it has run, so that its operands can be freed.
-        name: the policy's name, for reprs and the story.
-        reads, writes: the dependences of the storages that it reads and writes; one may be in both.
-        cost: estimated nanoseconds, for deciding where to run.
-        state: one of the six above.
-        serial: position in arrival order, given by the engine; -1 before.
-        before, after: its neighbours in that order among the lively ones.
-        behind: the next in its stream's queue; None if it is the last, or in no queue.
-        waits: the number of its unsatisfied edges.
-        on_launch, on_finish: the successors whose edges these events satisfy (None until there is one).
-        nbytes: of the results, if they are large; for back-pressure.
-        members: the instructions that are scheduled as this one.  They are not lively themselves: they wait until it is
-            launched, and are done and erased with it.  None for an ordinary instruction.
+        stream: the stream that runs the instruction.
+        policy: the work; set to None as soon as it has run, so that its operands can be freed.
+        name: the policy's name, for reprs and reports.
+        reads, writes: the dependences of the data that the policy reads and writes; one may be in both.
+        cost: estimated nanoseconds, for deciding which thread runs the instruction.
+        state: NEW, WAITING, READY, LAUNCHED, DONE or ERASED.
+        serial: the instruction's number in the order in which the engine received them; -1 before.
+        before, after: the neighbours in that order among the instructions that are not erased.
+        behind: the next instruction in its stream's queue; None if it is the last, or in no queue.
+        waits: the number of unsatisfied edges to the instruction.
+        on_launch, on_finish: the successors that wait for its launch, or for its end (None until there is one).
+        nbytes: the bytes of the results, if they are large; for back-pressure.
+        members: the instructions that this one stands for.  The engine does not schedule them: they wait until this
+            instruction is launched, and are done and erased with it.  None for an ordinary instruction.
         thread: the thread that issued it; 0 if that does not matter.
         code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
             into a line number costs more than the instruction; see `origin.describe`.
@@ -135,22 +136,25 @@ class Instruction:
         self.members: tuple[Instruction, ...] | None = None
 
     def note_line(self) -> None:
-        """Note the user's line that is running now as the one that issued it, unless one is known."""
+        """Note the user's line that is running now as the issuer of this instruction, unless a line is known."""
         if self.code is None:
             self.code, self.last = origin.capture()
 
     def issued_by(self, thread: int) -> None:
-        """Note the thread that issues the instruction, and the user's line."""
+        """Note the thread and the user's line that issue this instruction."""
         self.thread = thread
         self.note_line()
 
     def erase(self) -> None:
-        """Mark the instruction as ended.  No engine has seen it: it has run inline, or was refused."""
+        """Mark this instruction as ended though no engine has seen it: it has run inline, or was refused."""
         self.state = ERASED
         self.policy = None
 
     def begin_again(self, policy: InstructionPolicy | None) -> None:
-        """Return to the state of a new instruction; only if it had not begun, and its engine has abandoned it."""
+        """Reset this instruction to NEW with `policy`, to issue it again.
+
+        Only for an instruction that had not begun to run, after its engine has abandoned it.
+        """
         self.policy = policy
         self.state = NEW
         self.serial = -1
@@ -170,5 +174,5 @@ class Instruction:
 
 
 def members_of(instructions: Iterable[Instruction]) -> list[Instruction]:
-    """Return these instructions; those that stand for several members are replaced by their members."""
+    """Return the instructions, with each fused instruction replaced by its members."""
     return [member for instruction in instructions for member in (instruction.members or (instruction,))]

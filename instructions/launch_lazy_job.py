@@ -1,4 +1,4 @@
-"""`LaunchLazyJob`: start a compiled graph's run; ends when the whole run has."""
+"""`LaunchLazyJob`: an instruction that starts a run of a compiled graph, and ends when the run ends."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from .failure import Failure
 
 
 class LazyJob(Protocol):
-    """A graph's run that can be launched."""
+    """A run of a compiled graph, which an instruction `LaunchLazyJob` launches."""
 
     @property
     def name(self) -> str:
-        """The name of an instruction that launches this job, with the graph's name in it."""
+        """The name of the instruction that launches the run, which contains the graph's name."""
         ...
 
     def launch(self, ended: Ended) -> None:
-        """Start a run and return; it calls `ended` once, from any thread, when it is over."""
+        """Start the run and return; the run calls `ended` once, from any thread, when it is over."""
         ...
 
     def fail(self, failure: Failure) -> None:
-        """Let the run's results hold `failure`: it will not begin, or its machine was closed in the middle of it."""
+        """Let the run's results hold `failure`: there will be no run, or the machine was closed during it."""
         ...
 
 
 class LaunchLazyJob(Deferred):
-    """Run `job` once.
+    """Run a compiled graph once; the instruction ends when the run ends.
 
     Args:
-        job: see `LazyJob`.
-        parameters: the blobs that the run may change.  If it ends with an error, it poisons the damaged ones itself.
+        job: the run.
+        parameters: the blobs that the run may change.  A run that ends with an error poisons the changed ones itself.
         reads: the blobs that the run only reads.
     """
 
@@ -49,7 +49,7 @@ class LaunchLazyJob(Deferred):
         for blob in (*self.parameters, *self.reads):
             if blob.storage.failure is not None:
                 self.job.fail(blob.storage.failure)
-                self.end()  # the job's results hold the failure
+                self.end()  # without an error of its own, since the results of the job hold the failure
                 return
         self._running = True
         self.job.launch(self._over)
@@ -59,7 +59,7 @@ class LaunchLazyJob(Deferred):
         self.end(error)
 
     def fail(self, failure: Failure) -> None:
-        # If the machine was closed in the middle of a run, the values of the parameters are unknown.
+        # If the machine was closed in the middle of the graph's run, the parameters' values are unknown: poison them.
         for blob in self.parameters if self._running else ():
             blob.storage.poison(failure)
         self.job.fail(failure)

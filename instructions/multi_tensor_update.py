@@ -1,4 +1,4 @@
-"""`MultiTensorUpdate`: change many arrays in place by one instruction, mostly an optimizer's step."""
+"""`MultiTensorUpdate`: one instruction that changes many arrays in place, mostly an optimizer's step."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from .policy import InstructionPolicy
 if TYPE_CHECKING:
     from .instruction import Instruction
 
-# kernel(arrays of the inputs, arrays of the outputs), in the order of the blobs.  It reads both and writes into the
-# outputs' arrays; its result is ignored.
+# kernel(arrays of the inputs, arrays of the outputs): reads both lists, which are in the order of the blobs, and writes
+# into the outputs' arrays; its result is ignored.
 UpdateKernel: TypeAlias = Callable[[list[Array], list[Array]], object]
 
-# The most metas that `describe` shows: a model may have thousands of parameters.
+# The number of outputs whose dtype and shape `describe` shows: a model may have thousands of parameters.
 _SHOWN = 4
 
 
 class MultiTensorUpdate(InstructionPolicy):
-    """Call `kernel` once, for all arrays together.
+    """Change many arrays in place by one call of `kernel`, such as an optimizer's step on all parameters.
 
-    As one instruction it runs as a whole or not at all, and many small arrays are scheduled only once.  If it, or one
-    of its inputs, was dropped by a scope, the outputs keep their values: a training step that is cancelled leaves the
-    parameters as they were before it.
+    As one instruction it runs as a whole or not at all, and many small arrays are scheduled only once.  If a scope has
+    dropped it or the instruction that computes one of its inputs, the outputs keep their values: a training step that
+    is cancelled leaves the parameters as they were before the step.
 
     Outputs are read as well as written: their old values are operands.  Hence any other failure held by any input *or
-    output* poisons every output, and the kernel is not called; the same if the kernel raises, since its progress is
-    unknown.  An output that was never written holds no failure and no memory: it gets memory, uninitialised.
+    output* poisons every output, and the kernel is not called.  If the kernel raises, every output is poisoned, too,
+    since its progress is unknown.  An output that was never written gets memory, uninitialised.
 
     Args:
-        name: of the update.
-        kernel: see `UpdateKernel`.
-        inputs: read only.
-        outputs: read and written.
-        overwrites: whether the old values of the outputs, including failures, are no operands.
+        name: the update's name.
+        kernel: the function that changes the outputs; see `UpdateKernel`.
+        inputs: blobs that are only read.
+        outputs: blobs that are read and written.
+        overwrites: whether the kernel ignores the old values of the outputs, so that failures held there do not matter.
     """
 
     __slots__ = ("inputs", "kernel", "name", "outputs", "overwrites")
@@ -70,7 +70,7 @@ class MultiTensorUpdate(InstructionPolicy):
                 self.fail(failure)
                 return
         if failures:
-            return  # as if it had been dropped
+            return  # an input was dropped: the outputs keep their values, as if this instruction had been dropped
         if self.overwrites:
             for blob in self.outputs:
                 if blob.strides is None:
@@ -88,7 +88,7 @@ class MultiTensorUpdate(InstructionPolicy):
             blob.storage.poison(failure)
 
     def drop(self, failure: Failure) -> None:
-        """Do nothing: the outputs of a dropped update keep their values."""
+        """Do nothing: a dropped update leaves its outputs' values as they were."""
 
     def describe(self) -> str:
         metas = [repr(blob.meta) for blob in self.outputs[:_SHOWN]]

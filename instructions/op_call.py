@@ -1,4 +1,4 @@
-"""`OpCall`: run one op's kernel on blobs."""
+"""`OpCall`: an instruction that runs the kernel of one op on blobs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from .instruction import Instruction
 
-# kernel(*input arrays, *scalars, out): `out` is the array to write into (a tuple of arrays for an op of several
-# results), or None to let the kernel make a new C-contiguous array that shares memory with no other.  It returns the
-# result.  A kernel that cannot write into `out` may return another array; it is copied.
+# kernel(*input arrays, *scalars, out) -> result: `out` is the array to write into (a tuple of arrays for an op of
+# several results), or None to let the kernel make a new C-contiguous array that shares memory with no other.  A kernel
+# that cannot write into `out` may return another array, which the caller copies into `out`.
 Kernel = Callable[..., Any]
 
 
 class CallPlan:
-    """The part that all calls of an op with operands of the same metas share.
+    """The kernel of an op and facts about it, shared by all calls of the op with operands of the same metas.
 
     Args:
-        name: of the op.
-        function: see `Kernel`.
-        cost: estimated nanoseconds, for deciding where to run.
+        name: the op's name.
+        function: the kernel; see `Kernel`.
+        cost: estimated nanoseconds of a call, for deciding which thread runs it.
         several: whether the function returns a tuple of results.
         allocates: whether the device's allocator is asked for the memory of results that have none.
 
@@ -53,11 +53,14 @@ class CallPlan:
         self._apart: CallPlan | None = None
 
     def replaced(self, function: Kernel) -> CallPlan:
-        """A copy of this plan with another kernel function."""
+        """Return a copy of this plan with another function."""
         return CallPlan(self.name, function, self.cost, self.several, self.allocates)
 
     def apart(self) -> CallPlan:
-        """The plan for a destination of another dtype: a kernel that cannot cast makes an array, which is copied."""
+        """Return the plan for an `out` of another dtype than the result's.
+
+        If the kernel does not cast, the new plan passes it ``out=None``; the caller casts and copies the result.
+        """
         if self.casts:
             return self
         if self._apart is None:
@@ -67,9 +70,9 @@ class CallPlan:
 
 
 def store(result: Any, out: Array) -> None:
-    """Copy the result of a kernel into `out`, cast to its dtype, unless the kernel has written it there.
+    """Copy the result of a kernel into `out`, cast to the dtype of `out`, unless the kernel has returned `out`.
 
-    Inference has decided that the dtype fits: numpy would refuse int64 into uint8, for instance.
+    The cast is unsafe in numpy's sense: shape inference has accepted the dtypes, also int64 into uint8, for instance.
     """
     if result is not out:
         np.copyto(out, result, casting="unsafe")
@@ -84,7 +87,7 @@ def op_call(
     several: bool = False,
     allocates: bool | None = None,
 ) -> OpCall:
-    """Make an `OpCall` of a kernel function for which there is no `CallPlan` yet."""
+    """Make an `OpCall` of a kernel for which there is no `CallPlan` yet."""
     if allocates is None:
         allocates = any([places_memory(blob.meta) for blob in outputs])
     plan = CallPlan(name, function, 0, several, allocates)
@@ -101,9 +104,9 @@ class OpCall(Chainable):
     be used again immediately.  Kernels allocate small results on the host themselves.
 
     Args:
-        plan: the common part of the op's calls.
-        inputs: read.
-        output: written; an in-place op has it among its inputs, too.
+        plan: the kernel and the facts that all such calls of the op share.
+        inputs: the blobs that are read.
+        output: the blob that is written; an in-place op has it among its inputs, too.
         scalars: Python numbers passed to the kernel after the arrays.
         outputs: all written blobs, if the kernel returns a tuple of results.
         step: see `Chainable`.
@@ -137,7 +140,7 @@ class OpCall(Chainable):
     def prepare(self, instruction: Instruction) -> None:
         for source in self.inputs:
             if source.storage.failure is not None and source.storage.array is None:
-                return  # nothing will be computed, so that no memory is needed
+                return  # an input has failed, so that nothing will be computed and no memory is needed
         for output in self.outputs:
             if output.strides is None:
                 output.storage.allocate(output.meta, instruction)
@@ -168,25 +171,26 @@ class OpCall(Chainable):
         output = self.output
         storage = output.storage
         if output.strides is None:
-            # A kernel given strided inputs may choose a strided result.
+            # The kernel makes the result's array itself (`out` is None), unless an input is strided: then it might
+            # return a strided array.
             if (
                 storage.array is None
                 and not strided
                 and (not self.plan.allocates or output.meta.nbytes <= LET_KERNEL_ALLOCATE)
             ):
                 result = self._called(None)
-                # A ufunc returns a numpy scalar in place of a 0-d array.
+                # A numpy ufunc returns a scalar where other kernels return an array without dimensions.
                 storage.array = result if output.meta.shape else np.asarray(result)
                 storage.failure = None
                 return
         elif storage.failure is not None:
-            return  # writing a part does not mend the whole
+            return  # the storage holds a failure, and writing a view would leave the rest of it without values
         out = output.destination()
         store(self._called(out), out)
         storage.failure = None
 
     def _called(self, out: Any) -> Any:
-        """Call the kernel.  The commonest numbers of operands are written out, which saves a list of arguments."""
+        """Call the kernel with the inputs' arrays, the scalars and `out`; common calls build no argument list."""
         function, inputs, scalars = self.plan.function, self.inputs, self.scalars
         if len(inputs) == 1:
             if not scalars:
@@ -206,11 +210,11 @@ class OpCall(Chainable):
         for position, (output, result) in enumerate(zip(self.outputs, results, strict=True)):
             storage = output.storage
             if output.strides is not None and storage.failure is not None:
-                continue  # writing a part does not mend the whole
+                continue  # the storage holds a failure, and writing a view would leave the rest of it without values
             if storage.array is None:
                 storage.array = np.ascontiguousarray(result).reshape(output.meta.shape)
             else:
-                # Without destinations, another result has the same storage.
+                # If there are no destinations, an earlier result of this call has just given the storage its array.
                 store(result, output.array() if destinations is None else destinations[position])
             storage.failure = None
 

@@ -7,8 +7,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Final
 
-# The directories of the framework's own frames.  Both spellings of this folder count: frames of a checkout have the
-# link vmflow/instructions, those of an editable install the folder itself.
+# The folders whose code is the framework's own.  This folder has two paths: frames of a checkout have the path of the
+# link vmflow/instructions, frames of an editable install that of the folder itself.
 _INSIDE = tuple(
     {
         os.path.dirname(os.path.abspath(__file__)) + os.sep,
@@ -16,18 +16,18 @@ _INSIDE = tuple(
     }
 )
 _is_inside: Final[dict[str, bool]] = {}
-# The last code found outside; the next one is often the same.
+# The user's code object that `capture` found last: the next call often finds the same one, and compares it first.
 _outside: Final[list[CodeType | None]] = [None]
 _getframe: Final = sys._getframe
-# The number of frames of the functions below themselves: compiled ones have none.
+# The number of stack frames that each function of this module has itself: 1 in Python, 0 if the module is compiled.
 _OWN: Final = int(_getframe().f_code.co_filename == __file__)
 
 
 def capture() -> tuple[CodeType | None, int]:
-    """The innermost frame outside the framework, as (code, bytecode offset).
+    """Find the innermost stack frame outside the framework; return its (code object, bytecode offset).
 
-    Keeping the frame itself would keep the user's locals alive; `describe` computes the line number, which costs more
-    than most instructions.
+    A reference to the frame itself would keep the user's locals alive.  `describe` computes the line number later,
+    which costs more than most instructions.
     """
     frame: FrameType | None = _getframe(_OWN)
     while frame is not None:
@@ -45,7 +45,7 @@ def capture() -> tuple[CodeType | None, int]:
 
 
 def depth() -> int:
-    """The `stacklevel` of the innermost frame outside the framework, for `warnings.warn`; the caller's is 1."""
+    """Return the `stacklevel` with which `warnings.warn`, called by the caller, names the user's innermost frame."""
     level = 1
     frame: FrameType | None = _getframe(_OWN)
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
@@ -55,10 +55,10 @@ def depth() -> int:
 
 
 def stack(most: int, only_user: bool) -> tuple[str, ...]:
-    """The calls on the stack, the innermost first, each in the form of `describe`.
+    """Return the lines of the calls on the stack, the innermost first, each as ``file:line, in function``.
 
     Args:
-        most: the most calls to return.
+        most: the largest number of lines to return.
         only_user: whether frames of the framework are left out.
     """
     calls: list[str] = []
@@ -71,7 +71,7 @@ def stack(most: int, only_user: bool) -> tuple[str, ...]:
 
 
 def describe(code: CodeType | None, last: int) -> str:
-    """``file:line, in function`` of a result of `capture`."""
+    """Return the text ``file:line, in function`` for a code object and a bytecode offset, as from `capture`."""
     if code is None:
         return "an unknown line"
     line = code.co_firstlineno

@@ -1,4 +1,4 @@
-"""`InstructionPolicy`: the work of an instruction, as the machine sees it."""
+"""`InstructionPolicy`: the base class of the kinds of instructions, with the methods that a virtual machine calls."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class InstructionPolicy:
-    """One kind of instruction.
+    """The work of an instruction, with its operands; the base class of all kinds of instructions.
 
-    A machine calls `prepare` on the thread that schedules, then `compute` on the thread that the stream's policy
-    chooses.  If either raises, it calls `fail` with the failure, and the instruction ends like any other: its
-    successors run and find the outputs poisoned.
+    A virtual machine calls `prepare` on the thread that schedules, then `compute` on the thread that the stream's
+    policy chooses.  If either raises, the machine calls `fail` with the failure, and the instruction ends like any
+    other: its successors run and find the outputs poisoned.
 
     Attributes:
-        name: of the kind of instruction, for messages.
-        barrier: whether it waits for everything issued earlier (and holds back nothing issued later).
+        name: the kind's name, for messages.
+        barrier: whether the instruction waits for everything issued earlier (later instructions do not wait for it).
         prepares: whether `prepare` does anything; most kinds need nothing, and a call costs as much as a small add.
         preschedulable: whether it may be launched when its predecessors on its own stream are merely launched.
-        follows: another stream for which the same holds, since the instruction makes its own stream wait for that one.
+        follows: another stream whose predecessors need only be launched, too, since the instruction makes its own
+            stream wait for that stream on the device; or None.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
-        fusable: whether it may be scheduled together with its neighbours, as one; see `fused`.
-        droppable: whether a scope that ends may drop it; not if other ranks or instructions rely on it.
-        touches_memory: whether it reads or writes the memory of its dependences, or only has a place in their order.
+        fusable: whether it may be fused with its neighbours into one instruction; see `fused`.
+        droppable: whether a scope that ends may drop it; False if other ranks or instructions rely on it.
+        touches_memory: whether it reads or writes the memory of its dependences, or is merely ordered by them.
     """
 
     __slots__ = ()
@@ -54,14 +55,17 @@ class InstructionPolicy:
         keep_fields(cls)
 
     def prepare(self, instruction: Instruction) -> None:
-        """Get the resources that the instruction needs before it can run, mostly memory."""
+        """Allocate the resources that `instruction` needs before it can run, mostly its outputs' memory."""
 
     def prepare_on(self, stream: Stream) -> None:
-        """`prepare` for a policy that runs on `stream` without an instruction."""
+        """Allocate the resources for running this policy on `stream` inline, without an instruction."""
         raise NotImplementedError
 
     def preparing_failed(self, failure: Failure) -> None:
-        """Poison the outputs after a failed `prepare`, if no running instruction uses them; the others `fail` later."""
+        """Poison the outputs that have no memory after a failed `prepare`, since no running instruction uses them.
+
+        The other outputs are poisoned later, by `fail`.
+        """
 
     def compute(self) -> None:
         """Run."""
@@ -74,37 +78,37 @@ class InstructionPolicy:
         """Let the outputs hold the error that a device has found, if any; called when the device has ended the work.
 
         Args:
-            failure: the error of this instruction.
+            failure: the error that the device has found in this instruction, or None.
 
         Returns:
-            That error, or the one of an input that the device could not compute.
+            `failure`, or else the error of an input that the device could not compute.
         """
         return failure
 
     def drop(self, failure: Failure) -> None:
-        """Let the outputs hold the failure of an instruction that was cancelled before it began."""
+        """Let the outputs hold `failure`, because a scope dropped the instruction before it began."""
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
-        """Return a chain that begins with the instruction and may get further members; None if it can begin none."""
+        """Begin a chain of elementwise ops with `instruction`, for later instructions to join; None if it cannot."""
         return None
 
     def waits_for_others(self) -> bool:
-        """Return whether an instruction that could run now should wait for later ones to be chained with."""
+        """Whether an instruction that could run now should wait for later ones to be fused with in a `Chain`."""
         return False
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
-        """The policy of an instruction that stands for several fusable ones.
+        """Make the policy of an instruction that stands for several fusable instructions.
 
         Args:
-            members: these instructions; this is the policy of the first.
-            behind: the known instructions issued after them.
+            members: the fusable instructions; this policy is that of the first.
+            behind: the known instructions issued after the members.
         """
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Give back the memory that the instruction, which has not run, would release; nothing uses it."""
+        """Free the memory that `instruction`, a release, would free when it runs: no other instruction uses it."""
 
     def describe(self) -> str:
-        """Return the instruction's name with the shapes and dtypes of its operands, for the note on an exception."""
+        """Return the instruction's name, and its operands' shapes and dtypes, for the note on an exception."""
         return self.name

@@ -1,4 +1,4 @@
-"""`ReleaseTensor`: give a storage's memory back after all earlier uses."""
+"""`ReleaseTensor`: an instruction that frees a storage's memory, ordered after all uses of the storage."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class ReleaseTensor(InstructionPolicy):
-    """Drop the memory of a storage whose last tensor is gone.
+    """Free the memory of a storage whose last tensor is gone.
 
-    Issued for the tensor's `Lease` and ordered as a write, hence after every use.
+    Issued when the storage's `Lease` dies, and ordered as a write of the storage, hence after every use.
 
-    When this is launched, every use has been launched before it, on this stream or on one that this stream waits for.
-    So the memory may already be given to instructions launched later *on this stream*, the only stream of its
-    allocator.  Memory from another machine's allocator goes back when this has run, when all uses have ended.
+    When this instruction is launched, every use has been launched before it, on this stream or on one that this stream
+    waits for.  So the memory may already be given to instructions launched later *on this stream*, the only stream of
+    its allocator.  Memory from another machine's allocator is freed after all uses have ended, when this has run.
     """
 
     __slots__ = ("storage",)
@@ -38,24 +38,24 @@ class ReleaseTensor(InstructionPolicy):
     def prepare(self, instruction: Instruction) -> None:
         allocation = self.storage.allocation
         if allocation is None:
-            # Memory that another library owns goes back to that library when this stream's work has ended, too.
+            # The memory belongs to another library, and must not go back to it before this stream's work has ended.
             instruction.stream.policy.hold(self.storage.array)
             return
         if allocation.block is None:
-            # The allocation died in a reference cycle before this: the memory may have another owner by now.
+            # The garbage collector has freed the allocation, in a reference cycle: its memory may have a new owner.
             self.storage.let_go()
         elif allocation.allocator is instruction.stream.allocator:
             allocation.free()
         else:
-            # `compute` may only launch work, and this memory must not be reused before that has ended.
+            # The stream keeps the memory until its launched work has ended: `compute` may return before that.
             instruction.stream.policy.hold(allocation)
 
     def compute(self) -> None:
-        # Until now the array was needed, since instructions launched before may not have begun.
+        # The array is dropped here and not in `prepare`: instructions launched before had not run then.
         storage = self.storage
         allocation = storage.allocation
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
-            # Nor has a later instruction begun that was given the same memory.
+            # The debug mode overwrites freed memory here: an instruction that reuses the memory has not begun yet.
             storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
         storage.let_go()
         if storage.failure is not None:
@@ -63,15 +63,15 @@ class ReleaseTensor(InstructionPolicy):
 
     def give_back_early(self, instruction: Instruction) -> None:
         self.prepare(instruction)
-        # The array, which nobody will read, would keep its block from going back to the device.
+        # Dropping the array now lets the allocator return the memory block to the device; no instruction reads it.
         self.compute()
 
 
 class Lease:
-    """Held by a tensor and its views, not by instructions: when the last of them dies, the storage is released.
+    """An object shared by a tensor and its views; its destructor has their storage's memory freed.
 
-    The interpreter may run a destructor anywhere, also in the middle of a turn.  So this one only leaves a note with
-    the machine, which issues a `ReleaseTensor` later.
+    The interpreter may run a destructor anywhere, also in the middle of scheduling.  So this destructor only leaves a
+    note with the machine, which issues a `ReleaseTensor` later.  Instructions hold no lease.
     """
 
     __slots__ = ("storage",)
@@ -83,7 +83,7 @@ class Lease:
         try:
             storage = self.storage
         except AttributeError:
-            return  # Ctrl-C came before the attribute was set
+            return  # Ctrl-C interrupted __init__ before the attribute was set
         machine: VirtualMachine | None = storage.machine
         if machine is None:
             return

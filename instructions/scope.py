@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 class Scope:
-    """A deadline, a priority and a name for everything issued within.
+    """A deadline, a priority and a name for the instructions issued within it, which can be cancelled together.
 
-    Scopes nest: the end of an outer scope is the end of its inner scopes too, unless these are shields.
+    Scopes nest: cancelling an outer scope cancels its inner scopes too, unless these are shields.
 
     Attributes:
         outer: the scope around this one.
-        shield: whether the end of the outer scopes does not matter here; their priority is inherited nevertheless.
-        name: for messages and traces.
+        shield: whether cancelling the outer scopes has no effect here; their priority is inherited nevertheless.
+        name: the scope's name in messages and traces.
         priority: higher goes first among the ready instructions of a stream; 0 is ordinary.
         deadline: on the clock of `time.monotonic`, the earliest of this and the outer scopes; None for none.
-        begun: when it was made, on the same clock.
-        here: whether graphs that are called within may run inline even if they take long, if nothing is before them;
-            scopes within do not inherit it.
+        begun: when the scope was made, on the clock of `time.monotonic`.
+        here: whether a graph called in this scope may run on the calling thread even if it takes long, if no earlier
+            instructions are running; inner scopes do not inherit this.
     """
 
     __slots__ = (
@@ -65,13 +65,14 @@ class Scope:
             self.priority = priority
         self.begun = time.monotonic()
         self._failure: Failure | None = None
-        # Wakers of the waiters for instructions of this scope.  A dict, because a set would lose their order.
+        # Wakers of the threads and coroutines that wait for instructions of this scope.  A dict keeps their order,
+        # which a set would lose.
         self._wakers: dict[Any, None] = {}
 
     def cancel(self, error: Exception | None = None) -> None:
-        """Drop all instructions issued within that have not begun; may be called from any thread, more than once.
+        """Drop all instructions of this scope that have not begun; any thread may call this, more than once.
 
-        Reading their results raises `error`, by default `Cancelled`; their waiters are woken now.
+        Reading the results of dropped instructions raises `error`, by default `Cancelled`; waiters are woken now.
         """
         if self._failure is None:
             self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))
@@ -81,7 +82,7 @@ class Scope:
         return self.dropped() is not None
 
     def dropped(self) -> Failure | None:
-        """Return the failure that the scope's instructions hold if they are dropped; None if they are not."""
+        """Return the failure that instructions of this scope get if they are being dropped; None if they are not."""
         failure = self._failure
         scope = self.around()
         while failure is None and scope is not None:
@@ -94,7 +95,7 @@ class Scope:
         return None
 
     def ended(self) -> Failure | None:
-        """The failure with which this scope itself was ended, not one around it; None if it was not."""
+        """Return the failure with which this scope itself was cancelled or expired; None if it was not."""
         return self._failure
 
     def _drop(self, error: Exception) -> Failure:
@@ -104,7 +105,7 @@ class Scope:
         return failure
 
     def add_waker(self, waker: Any) -> None:
-        """Wake `waker` when this scope, or one around it, is cancelled."""
+        """Call ``waker.wake()`` when this scope, or an outer one that is not shielded off, is cancelled."""
         scope: Scope | None = self
         while scope is not None:
             scope.add_waker_here(waker)
@@ -118,7 +119,7 @@ class Scope:
             scope = scope.around()
 
     def add_waker_here(self, waker: Any) -> None:
-        """Wake `waker` when this scope itself is cancelled."""
+        """Call ``waker.wake()`` when this scope itself is cancelled, not for its outer scopes."""
         self._wakers[waker] = None
 
     def remove_waker_here(self, waker: Any) -> None:
@@ -126,11 +127,11 @@ class Scope:
         self._wakers.pop(waker, None)
 
     def around(self) -> Scope | None:
-        """The next scope whose end ends this one."""
+        """Return the outer scope whose cancellation cancels this one; None for a shield."""
         return None if self.shield else self.outer
 
     def remaining(self) -> float | None:
-        """Seconds to the deadline, not below zero; None without one."""
+        """Return the seconds left to the scope's deadline, not below zero; None if it has no deadline."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def __repr__(self) -> str:
@@ -144,12 +145,12 @@ class Scope:
 
 
 def scope_of(instruction: Instruction) -> Scope | None:
-    """The scope that an instruction was issued in."""
+    """Return the scope that an instruction was issued in; None if there was none."""
     mode = instruction.mode
     return mode.scope if mode is not None else None
 
 
 def priority_of(instruction: Instruction) -> int:
-    """The priority of the scope that an instruction was issued in; 0 without a scope."""
+    """Return the priority of the scope that an instruction was issued in; 0 without a scope."""
     scope = scope_of(instruction)
     return 0 if scope is None else scope.priority

@@ -1,7 +1,8 @@
-"""Order between two streams of one device, kept by the device itself: `StreamWait`, and its two halves.
+"""Make one stream of a device wait for another with the device's events: `StreamWait`, and its two halves.
 
 An instruction that reads a result of another stream has to wait until the writer has *finished*, which the host must
-notice.  A device with events can do better: its stream waits by itself, and the host goes on immediately.
+notice.  A device with events can do better: the stream waits on the device, and the host need not wait to launch the
+reader.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class StreamWait(InstructionPolicy):
-    """Make its stream wait for everything that has been launched on `source`, a stream of the same device.
+    """Make this instruction's stream wait for all work launched so far on `source`, a stream of the same device.
 
-    It may be launched as soon as its predecessors on `source` have been; its end includes theirs.
+    It may be launched as soon as its predecessors on `source` have been launched; when it ends, they have ended.
     """
 
     __slots__ = ("follows",)
@@ -46,11 +47,11 @@ class StreamWait(InstructionPolicy):
 
 
 class SharedEvent:
-    """An event that one instruction records and others wait for.
+    """A device event that one instruction records on a stream and that other instructions wait for.
 
     Args:
-        source: the stream that it is recorded on.
-        timing: whether the device notes the time.
+        source: the stream that the event is recorded on.
+        timing: whether the device notes the time of the event.
 
     Attributes:
         source, timing: as given.
@@ -66,7 +67,7 @@ class SharedEvent:
 
 
 class StreamRecordEvent(InstructionPolicy):
-    """Record `shared` on its own stream, after everything that has been launched there."""
+    """Record the event `shared` on the instruction's stream, after all work launched there."""
 
     __slots__ = ("shared",)
 
@@ -81,11 +82,11 @@ class StreamRecordEvent(InstructionPolicy):
         self.shared.event = instruction.stream.policy.record(self.shared.timing)
 
     def compute(self) -> None:
-        """Do nothing: the event was recorded when the instruction was launched."""
+        """Do nothing: `prepare` has recorded the event when the instruction was launched."""
 
 
 class StreamWaitEvent(InstructionPolicy):
-    """Make its stream wait for `shared`, which an instruction ordered before this one must record."""
+    """Make the instruction's stream wait for the event `shared`, which an earlier instruction must record."""
 
     __slots__ = ("follows", "shared")
 

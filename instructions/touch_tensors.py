@@ -1,4 +1,4 @@
-"""`TouchTensors`: wait until some tensors have been computed, and do nothing with them."""
+"""`TouchTensors`: an instruction that waits until some tensors have been computed, and does nothing with them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from .policy import InstructionPolicy
 
 
 class TouchTensors(InstructionPolicy):
-    """Ends when all earlier instructions that write one of `blobs` have ended.
+    """An instruction without work, which ends when all earlier instructions that use one of `blobs` have ended.
 
-    On a stream of its own it is not launched before that; so a wait for this one instruction replaces waits for many.
+    On a stream other than theirs it is launched only then; so waiting for it replaces waiting for each of them.
     """
 
     __slots__ = ("blobs",)
@@ -22,4 +22,4 @@ class TouchTensors(InstructionPolicy):
         self.blobs = blobs
 
     def compute(self) -> None:
-        """Do nothing: only the instruction's position in the order of accesses matters."""
+        """Do nothing: the instruction only serves to be ordered after others."""

@@ -11,16 +11,17 @@ from typing import Final, final
 
 from vmflow.forking import lock_held_while_forking
 
-# A compiler takes one core for some tens of milliseconds; a program whose kernels are all new has hundreds of them.
+# The most threads that compile CUDA kernels.  A kernel takes one core for some tens of milliseconds, and a program
+# whose kernels are not cached has hundreds of them.
 _MOST_THREADS: Final = 4
 
-# Seconds for the threads to end with the process; a kernel takes less to compile.
+# Seconds that the end of the process waits for the compiling threads; compiling one kernel takes less.
 _GRACE: Final = 5.0
 
 
 @final
 class Background:
-    """Threads that live as long as there are tasks.
+    """A pool of threads that run queued tasks; a thread ends when no task is left.
 
     Args:
         most: the largest number of threads.
@@ -35,27 +36,27 @@ class Background:
         self._threads: list[threading.Thread] = []
 
     def add(self, task: Callable[[], None], purpose: Hashable) -> None:
-        """Queue a task, unless one of the same purpose waits; the task must not raise."""
+        """Queue `task`, which must not raise, unless a task with the same key `purpose` is queued already."""
         with self._lock:
             self._waiting.setdefault(purpose, task)
             if len(self._threads) < min(self._most, len(self._waiting)):
                 thread = threading.Thread(target=self._work, name="vmflow-rehearsal", daemon=True)
-                with suppress(RuntimeError):  # no memory for a thread: the launching thread compiles the kernel
+                with suppress(RuntimeError):  # no memory for a thread: the kernel's first launch compiles it
                     thread.start()
                     self._threads.append(thread)
 
     def pending(self) -> int:
-        """The number of tasks that wait or are running."""
+        """The number of tasks that are queued or running."""
         with self._lock:
             return len(self._waiting) + len(self._threads)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for at most so many seconds until no task is left; returns whether none is."""
+        """Wait until no task is queued or running, for at most `timeout` seconds; returns whether none is."""
         with self._lock:
             return self._done.wait_for(lambda: not self._threads, timeout)
 
     def end(self) -> None:
-        """Start no further task; wait for the running ones."""
+        """Drop the queued tasks, and wait at most `_GRACE` seconds for the running ones."""
         with self._lock:
             self._waiting.clear()
         self.wait(_GRACE)

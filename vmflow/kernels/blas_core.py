@@ -1,8 +1,9 @@
-"""The processor whose kernels numpy's BLAS uses, and whether another's would be worth trying.
+"""The processor for which numpy's BLAS has chosen its kernels, and advice if kernels for another may be faster.
 
-OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  A model that it does not know, as new
-ones are for a while, gets kernels for an older one.  Only the environment can change that, before numpy is imported; so
-this module only gives advice, and BLAS is given fewer products: see `vmflow.kernels.numpy.products`.
+OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  On a model that it does not know, as new
+models are for a while, it uses kernels for an older one.  Only an environment variable set before numpy is imported can
+change that; so this module only gives advice, and C computes more matrix products itself: see
+`vmflow.kernels.numpy.products`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from .native.processor import cpu_flags as cpu_flags
 
-# The functions that return the core, in the builds for numpy's wheels and in others.
+# The names of OpenBLAS's function that returns the processor of its kernels: in numpy's wheels, then in other builds.
 _FUNCTIONS: Final = (
     "scipy_openblas_get_corename64_",
     "scipy_openblas_get_corename",
@@ -24,14 +25,15 @@ _FUNCTIONS: Final = (
     "openblas_get_corename",
 )
 
-# Features that kernels with AVX-512 need, by their names in /proc/cpuinfo; and the kernels' names in OpenBLAS.
+# The processor's features that OpenBLAS's kernels with AVX-512 need, as in /proc/cpuinfo; and the processors for which
+# OpenBLAS has such kernels, by its names.
 _NEEDED: Final = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
 _WITH_AVX512: Final = frozenset({"skylakex", "cooperlake", "sapphirerapids"})
 
 
 def libraries() -> list[str]:
-    """The files of OpenBLAS that came with numpy; none where numpy was built for a library of the system."""
-    # By hand, since the first product calls this, and pathlib takes 5 milliseconds to import.
+    """Return the paths of the OpenBLAS libraries in numpy's wheel; none where numpy uses a library of the system."""
+    # Without pathlib, which takes 5 milliseconds to import, since a program's first matrix product calls this.
     package = os.path.dirname(np.__file__)
     folders = (os.path.join(os.path.dirname(package), "numpy.libs"), os.path.join(package, ".dylibs"))
     return sorted(
@@ -46,10 +48,10 @@ def libraries() -> list[str]:
 
 
 def loaded_core() -> str | None:
-    """The processor whose kernels OpenBLAS uses, such as "Haswell"; None if OpenBLAS does not report it."""
+    """Return the processor whose kernels OpenBLAS uses, such as "Haswell"; None if OpenBLAS does not report it."""
     for path in libraries():
         try:
-            # numpy has loaded it already, and this is the same library.
+            # numpy has loaded OpenBLAS from this path already, so CDLL returns the same library.
             library = ctypes.CDLL(path)
         except OSError:
             continue
@@ -64,11 +66,11 @@ def loaded_core() -> str | None:
 
 
 def hint(core: str | None, flags: Iterable[str]) -> str | None:
-    """Advice if BLAS's kernels use only half of the processor's vectors; None if there is nothing to gain.
+    """Return advice for users if the processor has AVX-512 and BLAS does not use it; None if there is nothing to gain.
 
     Args:
-        core: as from `loaded_core`.
-        flags: as from `cpu_flags`.
+        core: the processor for which BLAS has chosen its kernels, as from `loaded_core`.
+        flags: the processor's features, as from `cpu_flags`.
     """
     if core is None or core.lower() in _WITH_AVX512 or not _NEEDED.issubset(flags):
         return None

@@ -1,11 +1,11 @@
 """Chooses the kernels of ops: a `Problem` describes the computation, and `choose` finds the `Kernel` for it.
 
-A kernel is chosen once for each inference, by op, metas and device, and kept with it.  The addresses and layouts of the
-operands are not known then.  So each kernel checks layout, alignment and overlap itself; its result is the same to the
-bit for all layouts.
+A kernel is chosen when an op's result is inferred for new shapes and dtypes, by op, metas and device, and cached with
+the inferred result.  The addresses and layouts of the operands are not known then.  So each kernel checks layout,
+alignment and overlap itself; its result is the same to the bit for all layouts.
 
-A device has a package of modules, one for each family of ops, which declare builders of kernels.  The host's is
-`vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
+Each device has a package of modules, one for each family of ops, which declare builders of kernels.  The host's package
+is `vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.instructions.blob import Array, TensorMeta
 
-# function(*input arrays, *scalars, out) -> result; see `vmflow.instructions.op_call.Kernel`.
+# The function of a kernel: function(*input arrays, *scalars, out) -> result; see `vmflow.instructions.op_call.Kernel`.
 Function: TypeAlias = Callable[..., Any]
 
-# A function, its arguments, and the array for its result; None if the function writes its result by itself.
+# A prepared call: a function, its arguments, and the array to copy its result into; None if the function itself writes
+# the result.
 Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...], Array | None]"
 
-# bound(*scalars) -> (function, before, after), such that kernel(*arrays, *scalars, out) is
-# function(*before, *arrays, *after, out).
+# Prepares a kernel for given scalars: bound(*scalars) -> (function, before, after), such that
+# kernel(*arrays, *scalars, out) is function(*before, *arrays, *after, out).
 Bound: TypeAlias = Callable[..., tuple[Function, tuple[Any, ...], tuple[Any, ...]]]
 
-# placed(inputs, outputs, scratch) -> calls that together are kernel(*inputs, out), as long as the memory of these
-# arrays lives, and until `generation` changes; None if there are none.
+# Prepares a kernel for fixed arrays: placed(inputs, outputs, scratch) -> calls that together do kernel(*inputs, out).
+# They are valid while the memory of these arrays lives, and until `generation` changes; None if no such calls exist.
 Placed: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], Array | None], list[Call] | None]"
 
 
 @final
 class Kernel:
-    """Computes one op, for operands of the metas for which it was chosen.
+    """The function that computes one op, for operands of the shapes and dtypes for which it was chosen.
 
     Args:
-        function: see `Function`.
-        bound: the function for given scalars, for callers that call it often; see `Bound`.
-        placed: the function for given arrays that stay at their addresses, as in graphs; see `Placed`.
+        function: computes the op; see `Function`.
+        bound: prepares the function for given scalars, for callers that call it often; see `Bound`.
+        placed: prepares calls for arrays at fixed addresses; see `Placed`.
         scratch: the bytes of scratch memory that `placed` needs.
         sharing: pairs (input, output): the output may take the input's memory, if dtype and layout are the same.
-        keeps: whether another op should run where a gradient will be wanted: it also returns intermediate results for
-            the gradient.
+        keeps: whether another op should run in place of this one where a gradient will be wanted, since it also
+            returns intermediate results for the gradient.
         casts: whether the function casts its result to the dtype of `out`; otherwise the caller does.
 
     Attributes:
@@ -76,21 +77,21 @@ class Kernel:
         self.casts = casts
 
     def with_scalars(self, scalars: tuple[Any, ...]) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
-        """Return a function for these scalars, and the arguments that go before and behind the arrays in its calls."""
+        """Return a function for these scalars, and its arguments before and behind the arrays; see `Bound`."""
         if self._bound is not None:
             return self._bound(*scalars)
         return self.function, (), scalars
 
 
 class Problem(NamedTuple):
-    """A computation that needs a kernel: all that inference knows of a call.
+    """A call of an op as shape inference knows it, from which a kernel is chosen: metas, but no values.
 
     Attributes:
-        op: its name in the op table.
+        op: the op's name in the op table.
         family: the module of each device's package in which the op's builder is declared.
-        attributes: of the call; each family knows the types of its own.
+        attributes: the attributes of the call; each family knows the types of its own.
         inputs: the metas of the operands.
-        scalars: the types of the numbers behind them.
+        scalars: the types of the Python numbers that follow the operands.
         outputs: the metas of the results.
         details: further facts that inference has found out for the family's kernels; see the family's builder.
     """
@@ -104,33 +105,35 @@ class Problem(NamedTuple):
     details: Any
 
 
-# builder(problem) -> the kernel, or only its function.
+# A function that makes a kernel: builder(problem) -> the kernel, or only the kernel's function.
 Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
 
-# The package of each type of device, in which each family has a module.  The simulated device computes like the host.
+# The package of kernels of each type of device, with a module for each family of ops.  The simulated device computes
+# with the host's kernels.
 PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy", "cuda": "vmflow.kernels.cuda"}
 
-# For each package, a table from the names of ops and families to builders.
+# The builders of kernels: by package, and then by the name of an op or family.
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {package: {} for package in PACKAGES.values()}
 
 
-# No thread may fork during an import: the child would wait forever for a half-imported module.
+# Held while a module of kernels is imported, so that no thread forks meanwhile: the child would wait forever for the
+# half-imported module.
 _importing = lock_held_while_forking()
 
 
 def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Builder], Builder]:
-    """Declare that the decorated function builds the kernels of these ops.
+    """Declare that the decorated function builds the kernels of the ops in `names`.
 
     The name of a family stands for all of its ops that have no builder of their own.
 
     A function may declare itself again, since Ctrl-C may interrupt the import of a module, which is then repeated.
 
     Args:
-        names: of the ops, or of the family.
-        package: of the device.
+        names: names of ops, or of a family of ops.
+        package: the device's package of kernels.
 
     Raises:
-        ValueError: if another function is the builder already.
+        ValueError: if another function is already the builder of one of these ops.
     """
     builders = _BUILDERS[package]
 
@@ -146,9 +149,9 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
 
 
 def kernel_of(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Function], Function]:
-    """Declare that ``function(problem, *input arrays, *scalars, out)`` computes these ops; see `builds`.
+    """Declare that the decorated ``function(problem, *input arrays, *scalars, out)`` computes the ops in `names`.
 
-    This is for functions that prepare nothing when the kernel is chosen.
+    `builds` is for functions that prepare a kernel when it is chosen.
     """
 
     def declare(function: Function) -> Function:
@@ -163,18 +166,18 @@ def kernel_of(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[F
 
 
 def declare_family(module: str) -> None:
-    """Import a module that declares builders."""
+    """Import a module whose functions are declared as builders of kernels."""
     with _importing:
         import_module(module)
 
 
 def origin_of(builder: Any) -> tuple[str, str]:
-    """The module and name of a builder, which are the same when an interrupted import is repeated."""
+    """Return the module and name of a builder, which identify it even if an interrupted import was repeated."""
     return builder.__module__, builder.__qualname__
 
 
 def leave(*arguments: Any) -> Any:
-    """Do nothing: the function of all kernels of the meta device, where arrays have no memory."""
+    """Compute nothing and return `out`: the function of all kernels of the meta device, whose arrays have no memory."""
     return arguments[-1]
 
 
@@ -182,7 +185,7 @@ _NOTHING: Final = Kernel(leave, casts=True)
 
 
 def choose(problem: Problem, device: Device) -> Kernel:
-    """The kernel that computes a problem on a device; some ops supply it themselves, as the problem's details.
+    """Return the kernel that computes a problem on a device.  Some ops supply their kernel as ``problem.details``.
 
     Raises:
         DeviceUnavailable: if the device cannot compute.

@@ -1,4 +1,4 @@
-"""The switch of compiled kernels, and the state of C kernels: whether they are used, which compiler, and why not."""
+"""Reports on the C kernels: whether they are in use, the compiler, the problem if there is one, and pending work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .native.loading import LOADER as LOADER
 
 
 def describe() -> dict[str, Any]:
-    """The mode, the compiler, the number of loaded libraries, their folder, and the problem that prevents them.
+    """Return the state of the C kernels as a dict.
 
-    Missing facts are None.
+    Its keys are "mode", "compiler", "libraries" (how many are loaded), "folder" (the cache on disk) and "problem" (why
+    no C kernels are used).  Missing facts are None.
     """
     problem = "switched off, by VMFLOW_JIT=0 or by backends.codegen.mode" if LOADER.mode == "off" else LOADER.problem
     try:
@@ -31,19 +32,22 @@ def describe() -> dict[str, Any]:
 
 
 def pending() -> int:
-    """The number of C libraries and of CUDA kernels that are being compiled, or wait to be."""
+    """Return the number of C libraries and CUDA kernels that are being compiled, or queued to be."""
     return LOADER.pending() + BACKGROUND.pending()
 
 
 def settle(timeout: float | None = None) -> bool:
-    """Wait for at most so many seconds until nothing is being compiled; returns whether nothing is left."""
+    """Wait until no C library or CUDA kernel is left to compile, for at most `timeout` seconds.
+
+    Returns whether none is left.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
     settled = LOADER.settle(timeout)
     return BACKGROUND.wait(None if deadline is None else max(0.0, deadline - time.monotonic())) and settled
 
 
 def one_line(found: dict[str, Any]) -> str:
-    """The findings of `describe` as text."""
+    """Return the dict that `describe` has returned as a line of text."""
     if found["problem"] is not None:
         return f"not in use: {found['problem']}"
     loaded = f"{found['libraries']} libraries loaded" if found["libraries"] else "none needed so far"
@@ -51,7 +55,7 @@ def one_line(found: dict[str, Any]) -> str:
 
 
 def being_compiled() -> str | None:
-    """A sentence on the libraries being compiled: their number, compiler and folder; None if there are none."""
+    """Return a sentence about the C libraries being compiled: number, compiler and folder; None if there are none."""
     count = LOADER.pending()
     if not count or LOADER.problem is not None:
         return None

@@ -1,6 +1,6 @@
 """The entry point to the kernels that copy arrays: between devices, and within the memory of one device.
 
-Kernels between devices read on one and write on another, and run on streams of their own.
+Copies between devices run on streams of their own.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def copier(accelerator: Device) -> Function:
-    """The kernel of copies from and to a device: ``kernel(array, ..., out)``, where `out` may be None for a new array.
+    """Return the kernel ``kernel(array, ..., out)`` that copies an array from or to a device; `out` None: a new array.
 
     Args:
-        accelerator: the device that is not the host; of two such devices, the target.
+        accelerator: the device that is not the host; for a copy between two such devices, the target.
     """
     if accelerator.type != "cuda":
         return _copy
-    from .cuda.transfers import copy_across  # not imported by programs without such a device
+    from .cuda.transfers import copy_across  # imported here, so that programs without a CUDA device need not import it
 
     return copy_across
 
 
 def copy_into_pinned(array: Array, out: Array | None) -> Array:
-    """A copy of an array of the host in page-locked memory."""
+    """Copy an array of the host into page-locked memory: into `out`, or into a new array if that is None."""
     from .cuda.transfers import copy_into_pinned as copy
 
     return copy(array, out)
@@ -45,12 +45,12 @@ def _copy(array: Array, *more: Array | None) -> Array:
     return out
 
 
-# Within the memory of one device.  On a CUDA device the calling thread launches these kernels with its current
-# launcher.
+# The following functions copy within the memory of one device.  On a CUDA device the calling thread launches their
+# kernels with its current launcher.
 
 
 def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:
-    """The contiguous array that begins at this byte of an array of bytes."""
+    """Return the contiguous array of the shape and dtype of `of` that begins at byte `offset` of an array of bytes."""
     shape, dtype = of.sizes, of.dtype.numpy
     if isinstance(memory, np.ndarray):
         return np.ndarray(shape, dtype, memory, offset)
@@ -58,7 +58,7 @@ def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:
 
 
 def assign(out: Array, array: Array) -> None:
-    """Copy an array into another one of its shape, cast to the dtype of that."""
+    """Copy `array` into `out`, which has its shape, cast to the dtype of `out`."""
     if isinstance(out, np.ndarray):
         np.copyto(out, array, casting="unsafe")
     else:
@@ -66,7 +66,7 @@ def assign(out: Array, array: Array) -> None:
 
 
 def assign_number(out: Array, number: float) -> None:
-    """Set the only element of a 0-d array."""
+    """Set the only element of `out`, an array without dimensions, to `number`."""
     if isinstance(out, np.ndarray):
         out[...] = number
     else:
@@ -74,7 +74,7 @@ def assign_number(out: Array, number: float) -> None:
 
 
 def add_to(out: Array, array: Array) -> None:
-    """Add an array to another one of its shape and dtype."""
+    """Add `array` to `out`, which has its shape and dtype, in place."""
     if isinstance(out, np.ndarray):
         np.add(out, array, out=out)
     else:
@@ -82,7 +82,7 @@ def add_to(out: Array, array: Array) -> None:
 
 
 def rows_of(array: Array, begin: int, end: int) -> Array:
-    """Return the rows `begin` to `end` of a contiguous array, as a view."""
+    """Return rows `begin` to `end` of a contiguous array, as a view."""
     if isinstance(array, np.ndarray):
         return array[begin:end]
     shape: Sequence[int] = array.shape
@@ -90,6 +90,6 @@ def rows_of(array: Array, begin: int, end: int) -> Array:
 
 
 def _on_cuda() -> Any:
-    from .cuda import transfers  # not imported by programs without such a device
+    from .cuda import transfers  # imported here, so that programs without a CUDA device need not import it
 
     return transfers

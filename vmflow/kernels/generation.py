@@ -1,4 +1,4 @@
-"""A number that says when kernels are to be chosen anew."""
+"""`GENERATION`: a number that changes when cached kernels should be chosen again."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 
 
 class Generation:
-    """A number that changes when a problem may get a different kernel.
+    """A number that changes when `choose` may return another kernel for a problem than before.
 
     It changes when a compiled library has arrived, when C kernels are switched on or off, and when the number of
     threads changes.  Kernels chosen before remain valid, as do the arguments that were prepared for them; they may be
     slower, or use C or threads that are no longer wanted.
 
     Attributes:
-        number: the present generation; compare it with the one from before the choice.
-        watchers: called after each change, on the thread that makes it.
+        number: the present generation; a cached kernel is out of date if it was chosen under another number.
+        watchers: functions called after each change, on the thread that makes it.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Generation:
         self._numbers = itertools.count(1)
 
     def advance(self) -> None:
-        """Have kernels chosen anew."""
+        """Change the number, so that cached kernels are chosen again, and call the watchers."""
         self.number = next(self._numbers)
         for watcher in self.watchers:
             watcher()

@@ -13,12 +13,12 @@ from .numpy.random import Numbers, exponentials, permuted
 
 @final
 class HostNumbers:
-    """Numbers on the host, computed on request, from a range of a generator's blocks.
+    """Random numbers on the host, computed on request from consecutive blocks of a counter-based generator.
 
-    Each call continues in the range where the last one ended; it uses half as many blocks as it returns numbers.
+    Each call begins at the block where the last call ended; it uses half as many blocks as it returns numbers.
 
     Args:
-        seed, offset: of the range; see `vmflow.random.Generator.take`.
+        seed, offset: the generator's seed, and the first block; see `vmflow.random.Generator.take`.
     """
 
     def __init__(self, seed: int, offset: int) -> None:
@@ -26,19 +26,19 @@ class HostNumbers:
         self._offset = offset
 
     def uniform(self, count: int) -> Array:
-        """Numbers of float64, evenly distributed over [0, 1)."""
+        """Return `count` random numbers, float64, evenly distributed over [0, 1)."""
         return self._drawn("uniform_doubles", count, count)
 
     def exponential(self, count: int) -> Array:
-        """Numbers of float64 from the exponential distribution of rate 1."""
+        """Return `count` random numbers, float64, from the exponential distribution of rate 1."""
         return exponentials(self.uniform(count))
 
     def integers(self, below: int, count: int) -> Array:
-        """Integers of int64 from 0 up to, without, `below`."""
+        """Return `count` random integers, int64, evenly distributed over 0 to `below` - 1."""
         return self._drawn("integers", count, count, below, 0)
 
     def permutation(self, count: int) -> Array:
-        """The integers of int64 below `count`, in random order, like those of `vmflow.randperm`."""
+        """Return the integers 0 to `count` - 1, int64, in random order, like `vmflow.randperm`."""
         return permuted(self._words(count))
 
     def _words(self, count: int) -> Array:

@@ -1,14 +1,13 @@
 """Threads within an op: kernels of large arrays are cut into pieces, which several cores compute in parallel.
 
-numpy's loops and C release the interpreter's lock while they compute, so Python's threads suffice.  The caller of a
-kernel begins with the first piece, and helpers with the last.  The caller also computes the pieces that no helper has
-begun by then: next to other threads a helper may have to wait for the interpreter for milliseconds, and the caller does
-not wait for a helper that is still idle.
+numpy's loops and C release the interpreter's lock while they compute, so Python's threads suffice.  The thread that
+calls a kernel computes from the first piece on, and helper threads from the last.  The caller waits only for pieces
+that a helper has begun: next to other threads, an idle helper may have to wait for the interpreter for milliseconds.
 
-All pieces together compute the result of the whole, to the bit, for any number of pieces.
+The result is the same to the bit for any number of pieces.
 
-There is one pool for the process.  While it works for one caller, all other callers, and kernels that are cut within a
-piece, compute alone: nothing is queued, and so nothing can deadlock.
+There is one pool of helpers for the process.  While it works for one caller, all other callers, and kernels that are
+called within a piece, compute in one thread: nothing is queued, and so nothing can deadlock.
 """
 
 from __future__ import annotations
@@ -25,38 +24,38 @@ from .generation import GENERATION
 
 Array: TypeAlias = Any
 
-# The least work in a piece.  Work is counted in additions of two floats from arrays; this many take 100 microseconds.
-# Measured on two cores: handing a piece over takes 13 to 25 microseconds, and hearing that it is done takes 13; two
-# cores also wait longer for memory than one.  In two pieces 0.25M additions take 1.6 times as long as in one, 0.5M 1.1
-# times, 1M 0.9 times and 4M 0.65 times as long; 0.25M exponentials, each as long as three to four additions, take 1.0
-# times, and rows of as many for softmax 0.75 times as long.  On a virtual machine whose idle cores take 54 microseconds
-# to wake, and whose vectors make an exponential as cheap as an addition, 0.25M took 2.0 times as long in two pieces, 1M
-# 1.2 times and 4M 0.65 times: see `vmflow.kernels.numpy.spreading.work`.
+# The least work in a piece of a kernel that threads share.  Work is counted in additions of two floats from arrays;
+# this many take 100 microseconds.  Measured on two cores: handing a piece to a helper takes 13 to 25 microseconds, and
+# hearing that it is done takes 13; two cores also wait longer for memory than one.  In two pieces 0.25M additions take
+# 1.6 times as long as in one, 0.5M 1.1 times, 1M 0.9 times and 4M 0.65 times as long; 0.25M exponentials, each as long
+# as three to four additions, take 1.0 times, and softmax of as many 0.75 times as long.  On a virtual machine whose
+# idle cores take 54 microseconds to wake, and whose vectors make an exponential as cheap as an addition, 0.25M took
+# 2.0 times as long in two pieces, 1M 1.2 times and 4M 0.65 times: see `vmflow.kernels.numpy.spreading.work`.
 LEAST: Final = 1 << 19
 
-# Pieces of flat arrays begin at multiples of so many elements, so that numpy's vector loops end where they would in the
-# whole: the larger of two zeros depends on its position in the loop.
+# Pieces of flat arrays begin at multiples of this many elements, so that numpy computes each element in a vector, or in
+# the rest of its loop, as it would in one piece: the sign of the larger of two zeros depends on that.
 _WHOLE: Final = 64
 
 _get_ident: Final = threading.get_ident
 
-# The owner of the pieces that the calling thread computes.
+# Stands in `_Job.owners` for the thread that called the kernel.
 _CALLER: Final = object()
 
 
 class _Job:
-    """A kernel in pieces.
+    """A call of a kernel whose pieces the calling thread and helper threads compute.
 
     Claiming a piece and ending it are single assignments: wherever Ctrl-C comes between, no thread waits for a
     piece that no thread computes.
 
     Attributes:
-        function: called with the numbers or arrays of each piece.
-        pieces: see `run`.
-        owners: by piece, the owner: the caller, or a helper's claim, a new object for each look.
-        ended: the pieces that helpers have computed.
-        errors: by piece, the exception that it has raised.
-        bell: receives one item from a helper for each piece.
+        function: called with the arguments of each piece.
+        pieces: the arguments of each piece; see `run`.
+        owners: by the number of a piece, the thread that computes it: `_CALLER`, or an object that a helper has made.
+        ended: the numbers of the pieces that helpers have computed.
+        errors: by the number of a piece, the exception that it has raised.
+        bell: receives one item from a helper for each piece that it has computed.
     """
 
     __slots__ = ("bell", "ended", "errors", "function", "owners", "pieces")
@@ -70,7 +69,7 @@ class _Job:
         self.bell: SimpleQueue[None] = SimpleQueue()
 
     def work(self) -> None:
-        """Compute the unclaimed pieces, as the caller."""
+        """Compute all pieces that no helper has claimed, from the first on; the calling thread runs this."""
         for number, piece in enumerate(self.pieces):
             if self.owners.setdefault(number, _CALLER) is _CALLER:
                 try:
@@ -79,7 +78,7 @@ class _Job:
                     self.errors[number] = error
 
     def help(self) -> None:
-        """Compute the unclaimed pieces, as a helper."""
+        """Compute all pieces that no other thread has claimed, from the last on; a helper thread runs this."""
         me = object()
         for number in reversed(range(len(self.pieces))):
             if self.owners.setdefault(number, me) is me:
@@ -91,7 +90,10 @@ class _Job:
                 self.bell.put(None)
 
     def settle(self) -> None:
-        """Let helpers claim no further pieces, and wait for the claimed ones; Ctrl-C is raised afterwards."""
+        """Let no helper claim another piece, and wait for the pieces that helpers have claimed.
+
+        Ctrl-C during the wait is raised afterwards.
+        """
         interruption: BaseException | None = None
         while True:
             try:
@@ -105,19 +107,20 @@ class _Job:
             raise interruption
 
     def check(self) -> None:
-        """Raise the exception of the first piece that has failed, if any."""
+        """Raise the exception of the first piece of the kernel that has failed, if any has."""
         if self.errors:
             raise self.errors.pop(min(self.errors))
 
 
 class _Pool:
-    """The helper threads.
+    """The helper threads that compute pieces of kernels.
 
     Attributes:
-        threads: the most threads of a kernel, with the caller's; 0 until it is first needed.
-        owner: the thread whose kernel they work for.  It is taken like a `TurnLock`, by one assignment before a `try`.
-        helpers: the number of helpers.
-        inbox: a queue of jobs, for all of them.
+        threads: the most threads of a kernel, including the calling one; 0 until the number is first needed.
+        owner: the thread whose kernel the helpers work for.  Like a `TurnLock`, it is set by one assignment before a
+            `try`.
+        helpers: the number of helper threads.
+        inbox: the queue of jobs from which all helpers take.
     """
 
     def __init__(self) -> None:
@@ -125,13 +128,16 @@ class _Pool:
         self.renew()
 
     def renew(self) -> None:
-        """Start without helpers, as in a forked child."""
+        """Reset the pool to one without helper threads, at first and in a forked child, where none exist."""
         self.owner: int | None = None
         self.helpers = 0
         self.inbox: SimpleQueue[_Job] = SimpleQueue()
 
     def call(self, job: _Job) -> None:
-        """Send a job to helper threads: as many as are allowed, and at most one for each piece but the caller's."""
+        """Send a job to as many helpers as are useful, and start them if necessary.
+
+        With the calling thread there are at most `get_num_threads()` threads, and at most one for each piece.
+        """
         wanted = min(len(job.pieces), get_num_threads()) - 1
         while self.helpers < wanted and self._start_one():
             self.helpers += 1
@@ -143,15 +149,15 @@ class _Pool:
         try:
             threading.Thread(target=_serve, args=(self.inbox,), name=name, daemon=True).start()
         except RuntimeError:
-            return False  # too many threads, or the interpreter is ending: the caller computes alone
+            return False  # too many threads, or the interpreter is ending: the kernel runs on fewer threads
         return True
 
 
 def _serve(inbox: SimpleQueue[_Job]) -> None:
-    # numpy warns of no nan or inf here, as everywhere that kernels run.
+    # Kernels compute nan and infinity without numpy's warnings, on every thread that runs them.
     np.seterr(all="ignore")
     while True:
-        # The job is not kept in a variable, which would keep its arrays alive until the next job.
+        # The job is not kept in a variable, which would keep its arrays alive until the next job comes.
         inbox.get().help()
 
 
@@ -164,12 +170,12 @@ os.register_at_fork(after_in_child=_POOL.renew)
 
 
 def set_num_threads(threads: int) -> None:
-    """Let kernels of large arrays use so many threads, in the whole process and from the next kernel on.
+    """Set the number of threads that kernels of large arrays use, in the whole process and from the next kernel on.
 
-    Results do not depend on the number.  Matrix products by BLAS have their own (OPENBLAS_NUM_THREADS).
+    Results do not depend on the number.  Matrix products by BLAS have a number of their own (OPENBLAS_NUM_THREADS).
 
     Args:
-        threads: with 1, no thread is started.
+        threads: the largest number of threads of a kernel; with 1, no thread is started.
 
     Raises:
         TypeError: if `threads` is not an integer.
@@ -191,7 +197,9 @@ def set_num_threads(threads: int) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads for kernels of large arrays: OMP_NUM_THREADS, or else the cores that this process may use.
+    """Return the number of threads that kernels of large arrays use.
+
+    It is OMP_NUM_THREADS, or else the number of cores that this process may use, unless `set_num_threads` was called.
 
     Example:
         >>> flow.get_num_threads() >= 1
@@ -204,7 +212,7 @@ def get_num_threads() -> int:
 
 
 def usable_cpus() -> int | None:
-    """The number of cores that this process may run on; None if it is not known."""
+    """Return the number of cores that this process may run on; None if it is not known."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -212,25 +220,26 @@ def usable_cpus() -> int | None:
 
 
 def pieces(work: float) -> int:
-    """The number of pieces that so much work is worth cutting into; see `LEAST`."""
+    """Return the number of pieces into which a kernel with this much work should be cut; see `LEAST`."""
     return 1 if work < 2 * LEAST else min(get_num_threads(), int(work) // LEAST)
 
 
 def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Call a function once for each piece, on several threads if they are free.
+    """Call `function` with the arguments of each piece, on several threads unless they work for another kernel.
 
     Args:
-        function: may be called by other threads, with numpy's errors silent.
+        function: computes one piece; other threads may call it, with numpy's errors silent.
         pieces: the arguments of each call.
 
     Raises:
-        Exception: that of the first piece that fails, once all have ended.
+        Exception: the exception of the first piece that has failed, once all have ended.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:
         _POOL.owner = _POOL.owner or me
         if _POOL.owner == me:
-            # No call before this: Ctrl-C could be raised from it.
+            # No function is called between the assignment and this `try`: Ctrl-C could be raised there, and the pool
+            # would keep its owner.
             try:
                 job = _Job(function, pieces)
                 try:
@@ -247,12 +256,12 @@ def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> N
 
 
 def parts(count: int, work: float, multiple: int = 1) -> list[tuple[int, int]]:
-    """The (start, stop) of the parts of ``range(count)`` that are worth a piece each.
+    """Cut ``range(count)`` into ranges that threads may share; return the (start, stop) of each.
 
     Args:
         count: the number of items: elements or rows.
-        work: that of all items together, see `LEAST`.
-        multiple: the sizes of all parts but the last are multiples of this.
+        work: the work of all items together; see `LEAST`.
+        multiple: the sizes of all ranges but the last are multiples of this.
     """
     step = -(-count // pieces(work))
     step += -step % multiple
@@ -260,18 +269,18 @@ def parts(count: int, work: float, multiple: int = 1) -> list[tuple[int, int]]:
 
 
 def over(count: int, work: float, function: Callable[[int, int], object], multiple: int = 1) -> None:
-    """Call ``function(start, stop)`` for each of the `parts`."""
+    """Cut ``range(count)`` by `parts`, and call ``function(start, stop)`` for each range, on several threads."""
     run(function, parts(count, work, multiple))
 
 
 def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Array, work: float) -> bool:
-    """Compute an op that treats each element alone, if it can be cut into pieces; returns whether it was.
+    """Compute an elementwise op in pieces on several threads; return False if it cannot or should not be cut.
 
     Args:
-        kernel: takes operands and the memory for the result, and returns the result.
+        kernel: ``kernel(*operands, out)`` computes the op for parts of the operands, and returns the result.
         operands: arrays that broadcast to the result, and numbers.
         out: an array for the result; it may be one of the operands.
-        work: see `LEAST`.
+        work: the op's work; see `LEAST`.
     """
     if pieces(work) == 1 or not out.flags.c_contiguous:
         return False
@@ -287,7 +296,8 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
         multiple = _WHOLE
     else:
         given, whole, multiple = list(operands), out, 1
-    # The first dimension that can be cut, counted from the last one, as arrays broadcast.
+    # The op is cut along the result's first dimension of more than one element; `behind` is the number of dimensions
+    # after it, since broadcasting aligns the operands' last dimensions.
     behind = whole.ndim - 1 - next((axis for axis, size in enumerate(whole.shape) if size > 1), 0)
     count = whole.shape[-1 - behind]
     cut = [
@@ -306,7 +316,10 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
 
 
 def _clear_of(out: Array, array: Array) -> bool:
-    """Whether two arrays have no memory in common, or have the same address and layout."""
+    """Whether `out` shares no memory with `array`, or has its address, shape and strides.
+
+    Then writing an element of `out` does not change an element of `array` that is still to be read.
+    """
     if not np.may_share_memory(out, array):
         return True
     same = out.__array_interface__["data"] == array.__array_interface__["data"]

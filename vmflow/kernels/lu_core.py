@@ -1,15 +1,16 @@
-"""Triangular factors of batches of matrices, by the functions that numpy and CuPy both have."""
+"""LU factorization of batches of matrices, written with functions that numpy and CuPy both have."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# So many columns are eliminated one by one; the columns behind them change by one product of matrices.
+# The width of a block of columns: LU factorization eliminates these columns one by one, and then updates all columns
+# right of the block by one product of matrices.
 _BLOCK: Final = 32
 
 
 def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
-    """Both factors in one matrix, the exchanges of rows, and the position of the first 0 on the diagonal.
+    """Compute the LU factorization of each matrix, with both factors in one matrix as LAPACK's getrf returns them.
 
     G. H. Golub and C. F. Van Loan, Matrix Computations (2013), algorithm 3.4.1, by blocks of columns.
 
@@ -19,8 +20,8 @@ def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
         pivoting: whether the largest element of a column becomes the divisor of those below it.
 
     Returns:
-        The strictly lower triangle of L and the upper triangle of U; the row that each was exchanged with, counted from
-        1; and the position of the first 0 on the diagonal of U, counted from 1, or 0.
+        The strictly lower triangle of L and the upper triangle of U in one matrix; the row that each row was exchanged
+        with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or 0.
     """
     *batch, rows, columns = matrices.shape
     count, steps = 1, min(rows, columns)
@@ -60,7 +61,7 @@ def _first_zero(xp: Any, factors: Any) -> Any:
 
 
 def permutations(xp: Any, pivots: Any, size: int) -> Any:
-    """The original position of each of `size` rows after the exchanges in `pivots` of `lu_factors`."""
+    """Return, for each of `size` rows after the exchanges `pivots` of `lu_factors`, its position before them."""
     *batch, steps = pivots.shape
     count = 1
     for length in batch:

@@ -1,4 +1,4 @@
-"""The entry point to replays: some devices launch kernels that always use the same memory as one."""
+"""The entry point to replays: CUDA devices can launch the same kernels over the same memory again as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.instructions.blob import Array
 
-# call(places, noted): call all kernels in order, with these positions of random numbers, and noted(note) behind each,
-# where note(error) takes an error that the device finds later.
+# call(places, noted): call all kernels in order, with these positions in the random number generators' streams, and
+# call noted(note) behind each kernel, where note(error) takes an error that the device finds later.
 Calls: TypeAlias = "Callable[[Sequence[Any], Callable[[Callable[[Exception], None]], None]], None]"
 
 
 class Replay(Protocol):
-    """The kernels of a graph's run, which run over the same memory at each call of the graph."""
+    """A sequence of kernels that runs over the same memory again and again."""
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
         """Run the kernels once.
 
         Args:
-            call: see `Calls`; it is not called if the kernels run as one launch.
-            places: the positions of random numbers in this run.
+            call: calls the kernels one by one, see `Calls`; it is not called if they run as one launch.
+            places: the positions in the random number generators' streams for this run.
         """
         ...
 
 
-# make(changed, results, places, report): see `vmflow.kernels.cuda.replay.Replay`.
+# A function that makes a `Replay`: make(changed, results, places, report); see `vmflow.kernels.cuda.replay.Replay`.
 MakeReplay: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], int, Callable[[str | None], None]], Replay]"
 
 
 def replays_of(device: Device) -> MakeReplay | None:
-    """The function that makes replays of a device's kernels; None if the device calls them one by one."""
+    """Return the function that makes a `Replay` of a device's kernels; None if the device cannot replay."""
     if device.type != "cuda":
         return None
-    from .cuda.replay import Replay as OnCuda  # not imported by programs without such a device
+    from .cuda.replay import Replay as OnCuda  # imported here: only CUDA programs need it
 
     return OnCuda

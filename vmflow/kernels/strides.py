@@ -1,4 +1,4 @@
-"""Merges the dimensions of several arrays that one loop goes through."""
+"""Merges dimensions of the arrays of an elementwise loop, so that the loop has as few dimensions as possible."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 def with_merged_dimensions(
     shape: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], list[list[int]]]:
-    """Reshape arrays to as few dimensions as possible, with their elements in the same order.
+    """Describe several arrays of one shape with as few dimensions as possible, keeping the order of their elements.
 
     Dimensions of size 1 are left out, and dimensions that are contiguous in all arrays are merged.
 
     Args:
-        shape: that all arrays have, or broadcast to.
-        strides: of each array and dimension, 0 where an array is broadcast; in bytes or elements.
+        shape: the shape that all arrays have, or broadcast to.
+        strides: for each array, the stride of each dimension, 0 where it is broadcast; in bytes or elements.
 
     Returns:
-        The shape, and the strides of each array.
+        The merged shape, and the strides of each array for it.
     """
     sizes: list[int] = []
     merged: list[list[int]] = [[] for _ in strides]

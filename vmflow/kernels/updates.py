@@ -1,8 +1,8 @@
-"""Chooses updates, which change many arrays in place: `choose_update` finds the `Rule` that makes their kernels.
+"""Chooses kernels of updates, which change many arrays in place: `choose_update` finds the `Rule` that makes them.
 
-Most updates are steps of optimizers.  They are not ops: a rule is chosen by its name alone, without metas, and its
-kernel sees the arrays when it runs.  All else that a kernel needs are the rule's settings; see
-`vmflow.kernels.problems.updates`.
+Most updates are steps of optimizers.  They are not ops: a rule is chosen by its name and device alone, without shapes
+and dtypes, and its kernel sees the arrays when it runs.  Apart from the arrays, a kernel needs only the rule's
+settings; see `vmflow.kernels.problems.updates`.
 
 A device's package, see `vmflow.kernels.choosing`, has a package `updates` of modules, which declare the rules.  It is
 imported when the first update is chosen.
@@ -20,51 +20,54 @@ if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.instructions.blob import Array
 
-# kernel(arrays of the inputs, arrays of the outputs); see `vmflow.instructions.multi_tensor_update`.
+# A kernel that changes the outputs in place: kernel(arrays of the inputs, arrays of the outputs); see
+# `vmflow.instructions.multi_tensor_update`.
 UpdateKernel: TypeAlias = "Callable[[list[Array], list[Array]], object]"
 
-# change(memory if the rule has one, settings if it has some, arrays of the inputs, arrays of the outputs).
+# The function of a rule: change(the rule's memory and settings, if it has them, arrays of the inputs, arrays of the
+# outputs).
 Change = TypeVar("Change", bound=Callable[..., object])
 
 
 class Rule(NamedTuple):
-    """How some arrays are changed.
+    """One device's kernel of an update such as "adam", for any settings.
 
     A rule may remember facts from one update to the next, such as the arrays' addresses: a caller that changes the same
     arrays again and again keeps a rule for them.
 
     Attributes:
-        change: changes the arrays; see `Change`.
-        memory: its first argument, if any.
+        change: the function that changes the arrays; see `Change`.
+        memory: a tuple of the object in which `change` remembers facts, its first argument; empty if it has none.
     """
 
     change: Callable[..., object]
     memory: tuple[Any, ...] = ()
 
     def kernel(self, *settings: Any) -> UpdateKernel:
-        """The kernel of one update, for settings of the type that the rule has in `vmflow.kernels.problems.updates`."""
+        """Return the kernel of an update with `settings`, of the rule's type in `vmflow.kernels.problems.updates`."""
         return partial(self.change, *self.memory, *settings)
 
 
-# For each package and name of a rule, the function that changes arrays, and the one that makes the rule's memory, or
-# None.
+# The declared rules: by package and name, the function that changes arrays, and the function that makes the rule's
+# memory, or None.
 _RULES: Final[dict[str, dict[str, tuple[Callable[..., object], Callable[[], Any] | None]]]] = {
     package: {} for package in PACKAGES.values()
 }
 
-# For each name and device, the rules without memory that were chosen: some are chosen for each batch.
+# A cache of the rules without memory that `choose_update` has returned, by name and device: some callers choose a rule
+# for each batch.
 _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 
 
 def declares_rule(
     rule: str, memory: Callable[[], Any] | None = None, package: str = "vmflow.kernels.numpy"
 ) -> Callable[[Change], Change]:
-    """Declare that the decorated function changes arrays by this rule; see `choosing.builds`.
+    """Declare that the decorated function changes arrays in place by the update named `rule`.
 
     Args:
-        rule: its name.
-        memory: makes the memory of a rule that has one.
-        package: of the device.
+        rule: the update's name, such as "clip".
+        memory: makes the object in which the function remembers facts between updates; None if it needs none.
+        package: the device's package of kernels.
 
     Raises:
         ValueError: if another function has declared this rule.
@@ -84,7 +87,7 @@ _NOTHING: Final = Rule(leave)
 
 
 def choose_update(rule: str, device: Device) -> Rule:
-    """The rule of this name, for arrays on that device.
+    """Return the `Rule` of the update named `rule`, for arrays on `device`.
 
     Raises:
         DeviceUnavailable: if the device cannot compute.

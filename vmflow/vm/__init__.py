@@ -1,4 +1,4 @@
-"""When instructions run: the engine, which decides, and the machine, which drives the engine."""
+"""The virtual machine: its engine decides when instructions may run, and the machine runs them."""
 
 from . import process as process
 from .engine import VirtualMachineEngine as VirtualMachineEngine

@@ -1,4 +1,4 @@
-"""`BackPressure`: a producer that issues too many instructions waits until half of them have ended."""
+"""`BackPressure`: makes a producer of too many instructions wait until half of them have ended."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class BackPressure:
-    """Counts the outstanding instructions of one machine, and the bytes of their large results, against its marks.
+    """Makes producers wait while a machine has more unfinished instructions, or bytes of large results, than its marks.
 
     Args:
-        machine: the machine.
+        machine: the machine, with its limits `high_water` and `high_water_bytes`.
 
     Attributes:
-        issued_bytes: of the large results of all instructions ever issued; the engine counts those of erased ones.
+        issued_bytes: the bytes of the large results of all instructions ever issued; `engine.erased_bytes` counts
+            those of the instructions that have ended.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -35,19 +36,19 @@ class BackPressure:
         self.issued_bytes = 0
 
     def forget(self) -> None:
-        """Forget all waiting producers: in a forked child, their threads and coroutines do not exist."""
+        """Forget the waiting producers in a forked child, where their threads and coroutines do not exist."""
         self._waiting.clear()
 
     def count(self, nbytes: int) -> None:
-        """Count the bytes of the results of an instruction that was issued; from any thread."""
-        self.issued_bytes += nbytes  # no call in this line, hence no other thread in between
+        """Count the bytes of the large results of an instruction that was issued; any thread may call this."""
+        self.issued_bytes += nbytes  # atomic under the GIL, since this line calls no function
 
     def outstanding_bytes(self) -> int:
-        """The bytes of the large results of unfinished instructions."""
+        """Return the bytes of the large results of all instructions that have not ended."""
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
-        """Return whether instructions, or bytes of results, exceed this share of the high-water marks."""
+        """Whether unfinished instructions, or the bytes of their results, exceed this share of the high-water marks."""
         machine = self._machine
         return (
             machine.engine.outstanding() > share * machine.high_water
@@ -55,28 +56,28 @@ class BackPressure:
         )
 
     def waiting(self) -> int:
-        """The number of waiting producers."""
+        """The number of threads and coroutines that wait until they may issue more instructions."""
         return len(self._waiting)
 
     def wake_if_low(self) -> None:
-        """Wake the waiting producers if at most half of the marks is outstanding; called when instructions end."""
+        """Wake the waiting producers if at most half of the high-water marks is unfinished, as instructions end."""
         if self._waiting and not self.above(0.5):
             self.wake()
 
     def wake(self) -> None:
-        """Wake the waiting producers; each of them checks the marks again."""
+        """Wake the waiting producers, each of which checks the high-water marks again."""
         while self._waiting:
             try:
                 waker = self._waiting.popleft()
-            except IndexError:  # the last waiter has given up
+            except IndexError:  # the last waiting producer has given up
                 return
             waker.wake()
 
     def throttle(self, loop: AbstractEventLoop | None) -> None:
-        """Make a producer that is above the marks wait, or drive if it runs on an event loop.
+        """Make a producer above the high-water marks wait; on an event loop, let it run instructions instead.
 
         A loop's thread may not block; but a coroutine that issues so much without awaiting keeps the loop from running
-        anyway, so that driving here costs the loop nothing.
+        anyway, so that running instructions here costs the loop nothing.
         """
         machine = self._machine
         if machine.driver.inside():
@@ -95,7 +96,7 @@ class BackPressure:
             )
 
     def await_low_water(self) -> Generator[Any, None, None]:
-        """Suspend the coroutine if more than the high-water marks is outstanding, until half as much is.
+        """Suspend the coroutine if the machine is at the high-water marks, until half as much is unfinished.
 
         Raises:
             RuntimeError: without a running asyncio loop.
@@ -104,14 +105,15 @@ class BackPressure:
         loop = running_loop()
         if loop is None:
             raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
-        # At the mark, one more instruction would be above it.
+        # The coroutine waits even at exactly the mark, since its next instruction would be above it.
         if not self.above(1.0 - 1.0 / machine.high_water):
             return
         while self.above(0.5) and not machine.closed:
             waker = FutureWaker(loop, loop.create_future())
             self._waiting.append(waker)
             try:
-                # Checked after appending, since a worker may have finished instructions in between.
+                # The marks are checked again now that the waker is in the queue: a worker may have finished
+                # instructions in between, and would not wake it again.
                 if self.above(0.5):
                     machine.loops.arm(loop)
                     yield from waker.future
@@ -120,12 +122,12 @@ class BackPressure:
                     self._waiting.remove(waker)
 
     def _sleep_until_low(self) -> None:
-        """Block while more than half of the marks is outstanding."""
+        """Block this thread, running instructions meanwhile, until at most half of the marks is unfinished."""
         machine = self._machine
         waker = ThreadWaker()
         try:
             while self.above(0.5):
-                # Each time, since other producers may have issued more after this thread was woken.
+                # `wake` takes the waker from the queue, but other producers may have issued more since then.
                 if waker not in self._waiting:
                     self._waiting.append(waker)
                 machine.waiters.advance(None, waker, machine.control_stream(), lambda: not self.above(0.5))

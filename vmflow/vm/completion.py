@@ -1,4 +1,4 @@
-"""`CompletionTracker`: the work that asynchronous devices have been given and have not been seen to finish."""
+"""`CompletionTracker`: passes instructions to asynchronous devices, and notices when the devices have finished them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .outcome import Outcome
 
 
 class DeviceWork:
-    """One instruction that a device has been given.
+    """One instruction that was passed to an asynchronous device.
 
     Attributes:
-        chain: the chain whose members are given to the device one by one, and of which it is one; None otherwise.
-        outcome: its result, valid once the event is reached.
-        event: reached when it has ended.
-        marks: the device's times before and after it, during a recording; see `StreamPolicy.mark`.
+        chain: the `Chain` instruction that this one is a member of, if its members are passed one by one; else None.
+        outcome: the failure of the instruction, or None; valid once the event is reached.
+        event: a device event that is reached when the instruction has ended.
+        marks: the device's times before and after the instruction, while a tracer records; see `StreamPolicy.mark`.
         verdict: returns the error that the device has found, see `StreamPolicy.enqueue`; None if it checks nothing.
     """
 
@@ -39,18 +39,19 @@ class DeviceWork:
         self.verdict: Verdict | None = None
 
 
-# Threads that run something for a device now.  Their code must not give more work to a device.
+# The identifiers of threads that run a function for a device now, such as CUDA's host callbacks, which must not pass
+# more work to a device.
 _busy_threads: set[int] = set()
 
 
 def on_a_device() -> bool:
-    """Return whether this thread is running work on behalf of a device."""
+    """Whether this thread is running a function for a device, such as a host callback."""
     return bool(_busy_threads) and threading.get_ident() in _busy_threads
 
 
-# run(instruction, an earlier failure) -> its outcome
+# A function that runs an instruction: run(instruction, the failure of its preparation or None) -> its outcome
 Run = Callable[[Instruction, "Failure | None"], Outcome]
-# poison(instruction, error) -> the failure
+# A function that lets an instruction's outputs hold a failure: poison(instruction, error) -> the failure
 Poison = Callable[[Instruction, BaseException], Failure]
 
 
@@ -58,13 +59,13 @@ class CompletionTracker:
     """Passes instructions to the asynchronous streams of one machine, and collects them when they have ended.
 
     Args:
-        run: called by the device, on any thread, when an instruction's turn has come.
-        poison: called by the device instead, if it cannot run any more.
-        make_context: makes the context of `run`; one for each stream, since a stream runs one thing at a time.
-        observers: of the machine.
+        run: runs an instruction; the device calls it on any thread, when the instruction's turn has come.
+        poison: fails an instruction; the device calls it instead if it cannot run instructions any more.
+        make_context: makes the `contextvars.Context` in which a stream calls `run`.
+        observers: the machine's tracer and race check.
 
     Attributes:
-        in_use: whether anything was ever handed to an asynchronous stream.
+        in_use: whether an instruction was ever passed to an asynchronous stream.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class CompletionTracker:
         self.in_use = False
 
     def submit(self, instruction: Instruction, failure: Failure | None, chain: Instruction | None = None) -> None:
-        """Give an instruction to its device; with a failure, it only poisons its outputs when its turn comes.
+        """Pass an instruction to its device; with a failure, its outputs get the failure when its turn comes.
 
         Args:
             instruction: the instruction.
-            failure: an earlier one; None if there was none.
+            failure: the failure of its preparation; None if there was none.
             chain: see `DeviceWork`.
         """
         stream = instruction.stream
@@ -103,7 +104,7 @@ class CompletionTracker:
 
         def fail(error: BaseException) -> None:
             if failure is not None:
-                work()  # it only poisons the outputs
+                work()  # with a failure, this only poisons the outputs
                 return
             item.outcome = self._poison(instruction, error)
 
@@ -115,11 +116,12 @@ class CompletionTracker:
         stream.in_flight.append(item)
 
     def take_finished(self) -> list[DeviceWork]:
-        """Remove and return the work that devices have finished since the last call; predecessors come first."""
+        """Return the instructions that devices have ended since the last call, each behind its predecessors."""
         finished: list[DeviceWork] = []
         last: int | None = None
-        # The streams are queried one after the other, while the device goes on.  An instruction may be seen to have
-        # ended whose predecessor, on a stream queried earlier, had not; so the earlier ones are queried again.
+        # The streams are queried one after the other, while the device goes on working.  An instruction may be found to
+        # have ended while its predecessor, on a stream that was queried before, had not.  So all streams are queried
+        # again, up to the last instruction found.
         while True:
             before = len(finished)
             for stream in list(self._contexts):
@@ -133,32 +135,32 @@ class CompletionTracker:
         return finished
 
     def first(self, preferred: Stream) -> DeviceWork | None:
-        """Return the oldest unfinished work on the stream `preferred`, else on any stream; None if there is none."""
+        """Return the oldest unfinished instruction on stream `preferred`, else on any stream; None if none is left."""
         for stream in (preferred, *self._contexts):
             try:
                 item: DeviceWork = stream.in_flight[0]
-            except IndexError:  # also if another thread has just collected it
+            except IndexError:  # the stream has none, or another thread has just collected it
                 continue
             return item
         return None
 
     def oldest(self) -> list[DeviceWork]:
-        """Return the oldest unfinished work of each stream that has some."""
+        """Return the oldest unfinished instruction of each asynchronous stream that has one."""
         items: list[DeviceWork] = []
         for stream in list(self._contexts):
-            with suppress(IndexError):  # none, or another thread has just collected it
+            with suppress(IndexError):  # the stream has none, or another thread has just collected it
                 items.append(stream.in_flight[0])
         return items
 
     def busy(self) -> Stream | None:
-        """A stream that has unfinished work; None if none has."""
+        """Return an asynchronous stream that has unfinished instructions; None if none has."""
         for stream in self._contexts:
             if stream.in_flight:
                 return stream
         return None
 
     def synchronize(self) -> None:
-        """Block until everything has ended."""
+        """Block until the devices have ended all instructions passed to them."""
         for stream in list(self._contexts):
             stream.policy.synchronize()
 

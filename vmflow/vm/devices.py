@@ -1,4 +1,4 @@
-"""`Devices`: the streams of one machine, by device and kind, and the threads that run long work."""
+"""`Devices`: the streams of one machine, by device and kind, and the worker threads that run long instructions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-# The streams that only copy, into memory that other streams have allocated.
+# The kinds of streams that only copy: their kernels need no allocator, since other streams allocate the copies' memory.
 _COPYING: Final = ("host_to_device", "device_to_host")
 
 
 @final
 class FoundStream:
-    """A device and its compute stream.  Immutable, since another thread may be reading it."""
+    """A device and its compute stream, as one cached object that never changes while other threads read it."""
 
     __slots__ = ("device", "stream")
 
@@ -38,16 +38,16 @@ class FoundStream:
 
 @final
 class Devices:
-    """The streams and workers of one machine.
+    """The streams and worker threads of one machine.
 
     Args:
         machine: the machine.
-        cpu_worker: see `CpuStreamPolicy`.
-        run_item: called with each item that is posted, on the worker's thread.
-        make_context: of the context in which a worker runs.
+        cpu_worker: "auto", "always" or "never"; see `CpuStreamPolicy`.
+        run_item: called on a worker's thread with each item posted to it.
+        make_context: makes the `contextvars.Context` in which a worker runs.
 
     Attributes:
-        cpu_worker: as given.
+        cpu_worker: see above.
     """
 
     def __init__(
@@ -62,27 +62,27 @@ class Devices:
         self._make_context = make_context
         self.cpu_worker = cpu_worker
         self._streams: dict[tuple[Device | None, str], Stream] = {}
-        # The compute stream that was asked for last; most programs have only one.
+        # The compute stream that was looked up last, as a cache: most programs have only one.
         self._recent: FoundStream | None = None
         self._lock = lock_held_while_forking()
         self._worker_threads: set[int] = set()
-        # A forked child has no workers.
+        # Whether all instructions run on the scheduling thread, as in a forked child, which has no workers.
         self._without_threads = False
 
     # Streams
 
     def stream(self, device: Device | None, kind: str) -> Stream:
-        """The stream of this kind on a device, or, with None, on no device; opened at the first use.
+        """Return the stream of a kind such as "compute" on a device, or on no device; opened at the first use.
 
         Raises:
             DeviceUnavailable: if the device cannot be used here.
-            ValueError: if the device has no such stream.
+            ValueError: if the device has no stream of this kind.
         """
         stream = self._streams.get((device, kind))
         return stream if stream is not None else self._open(device, kind)
 
     def compute_stream(self, device: Device) -> Stream:
-        """Return the device's stream of kind "compute", as `stream` does, quickly: every op asks for it."""
+        """Return the compute stream of a device, from a cache since every op asks for it; see `stream`."""
         recent = self._recent
         if recent is not None and recent.device is device:
             return recent.stream
@@ -91,7 +91,7 @@ class Devices:
         return stream
 
     def stream_of(self, device: Device, mode: Mode) -> Stream:
-        """The stream on which ops of that device run in this mode."""
+        """Return the stream on which ops on `device` run: its compute stream, unless the mode has set another."""
         if mode.streams is None:
             return self.compute_stream(device)
         return self.stream(device, mode.streams.get(device, "compute"))
@@ -101,7 +101,7 @@ class Devices:
         return list(self._streams.values())
 
     def drop_ended(self) -> None:
-        """Forget the idle streams whose policies take no more work."""
+        """Forget the idle streams that were closed and take no more instructions."""
         with self._lock:
             for key, stream in list(self._streams.items()):
                 if stream.policy.takes_no_more() and stream.idle():
@@ -112,22 +112,24 @@ class Devices:
         policy = stream_table.make_policy(machine.name, device, kind, self.cpu_worker)
         if machine.races is not None:
             policy = machine.races.watched(policy)
-        # Results from other ranks have memory of their own, since no stream here could wait for those ranks.
+        # Communication streams get no allocator: results from other ranks have memory of their own, since no stream of
+        # this machine could wait for those ranks.
         allocates = device is not None and (policy.asynchronous or kind == "compute")
         allocates = allocates and not stream_table.exchanges(kind)
-        # A stream that the program has made has memory of its own, in its own order; so has the stream of a stage whose
-        # kernels ask for scratch memory.
+        # An allocator hands out memory in the order of one stream.  So a stream that the program has made gets an
+        # allocator of its own, and so does the stream of a pipeline stage whose kernels ask for scratch memory.
         apart = kind.startswith((stream_table.STREAM_PREFIX, stream_table.EXTERNAL_PREFIX))
         apart = apart or (policy.launches_ahead and kind.startswith(stream_table.STAGE_PREFIX))
         owner = kind if apart else "compute"
         allocator = machine.memory.allocator(device, owner) if device is not None and allocates else None
-        # In a communication scope of its own a task may overtake other tasks.
+        # Instructions of these kinds keep one order; a task in a communication scope of its own, whose stream has
+        # another kind, may overtake other tasks.
         order = machine.transport if kind in ("comm", "lazy_job") else None
         if allocator is not None and kind not in _COPYING:
             policy.allocates_from(allocator)
         if stream_table.exchanges(kind) and order is None:
-            # An op that waits for one scope's exchange, fused with ops of another scope, would delay those, and ranks
-            # could deadlock.
+            # With several communication scopes, nothing is fused: an op that waits for one scope's exchange, fused with
+            # ops of another scope, would delay these ops, and ranks could deadlock.
             machine.engine.fuse_nothing()
         stream = Stream(f"{device or 'host'}:{kind}", device, policy, allocator, order)
         with self._lock:
@@ -136,15 +138,15 @@ class Devices:
     # Threads
 
     def on_scheduler_thread(self, stream: Stream, cost: int, loop_attached: bool) -> bool:
-        """Whether work of `cost` nanoseconds runs on the thread that schedules; see `StreamPolicy`."""
+        """Whether an instruction of `cost` nanoseconds runs on the scheduling thread, not on a worker."""
         return self._without_threads or stream.policy.on_scheduler_thread(cost, loop_attached)
 
     def is_worker(self, thread: int) -> bool:
-        """Whether a thread of this identifier is one of the workers."""
+        """Whether the thread with this identifier is one of the machine's workers."""
         return thread in self._worker_threads
 
     def post(self, stream: Stream, item: object) -> None:
-        """Append an item to the queue of the stream's worker; the first item starts the thread."""
+        """Append an item to the queue of the stream's worker thread, which the first item starts."""
         if stream.worker is None:
             machine = self._machine
             worker = Worker(f"{machine.name}:{stream.name}", self._run_item, machine.loops.any, self._make_context())
@@ -154,22 +156,25 @@ class Devices:
         stream.post(item)
 
     def ran(self, stream: Stream) -> None:
-        """Note that a worker has run an item of the stream, which the driver has collected."""
+        """Note that the stream's worker has run an item, whose report the driver has collected."""
         stream.ran()
 
     def stop_workers(self, deadline: float) -> list[Any]:
-        """End all workers, which may finish their items up to `deadline` (`time.monotonic`); return items not begun."""
+        """End all worker threads, and return the items that they have not begun.
+
+        Waits for the items that are running, up to `deadline`, a time of `time.monotonic`.
+        """
         left: list[Any] = []
         for stream in self.streams():
             left += stream.stop(max(0.0, deadline - time.monotonic()))
         return left
 
     def forget_workers(self) -> None:
-        """Forget all workers in a forked child, in which their threads do not exist."""
+        """Forget the worker threads in a forked child, where they do not exist."""
         self._worker_threads.clear()
 
     def go_without_threads(self) -> None:
-        """Run everything on the thread that schedules from now on, as a forked child has to."""
+        """Run all instructions on the scheduling thread from now on, in a forked child."""
         self._without_threads = True
         for stream in self.streams():
             stream.forget_handed_over()

@@ -1,6 +1,6 @@
-"""`Driver`: the turns of one machine, run by one thread at a time under the turn lock.
+"""`Driver`: runs the turns of one machine, in each of which its engine schedules and instructions are launched.
 
-There is no scheduling thread.  Three kinds of callers drive:
+No thread exists for scheduling only.  One thread at a time drives the machine, under the turn lock:
 
 - a running event loop, by one `call_soon` callback per loop turn, under a time budget;
 - a thread without a loop that waits for a result, or that has issued enough to be worth a turn;
@@ -51,23 +51,23 @@ Report: TypeAlias = tuple[Instruction, Outcome, bool]
 
 @final
 class Driver:
-    """Runs the turns of one machine.
+    """Runs the turns of one machine: the engine schedules, and the instructions it returns are launched.
 
     Args:
         machine: the machine.
 
     Attributes:
-        turn_lock: the right to drive.
+        turn_lock: the lock of the thread that runs turns, or an instruction inline.
         shield: holds back Ctrl-C during turns.
-        call_in_context: calls a function in the context of kernels.
-        at_hand: the instruction that runs inline now and must not be left half done; None if there is none.
-        refusing: whether new work is refused.
-        chain: in a script, the chain that waits for further members.
+        call_in_context: calls a function in the `contextvars.Context` of kernels.
+        at_hand: the instruction that runs inline and must not be left half done; None without one.
+        refusing: whether new instructions are refused, because the machine ends.
+        chain: in a script, the chain of elementwise ops that waits for further ops; None without one.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
-        # The machine again: compiled code reads the fields of this type without a check of its class.
+        # The machine again, with the type of its compiled base class, whose fields compiled code reads faster.
         self._fields: MachineFields = machine
         self.turn_lock = TurnLock()
         self.shield = Shield()
@@ -76,42 +76,43 @@ class Driver:
         self.forget()
 
     def forget(self) -> None:
-        """Set up the state that belongs to threads; a forked child does so again, since it has none of them."""
-        # The context of turns and kernels.  A forked child needs a new one, since it can never enter a context that
-        # another thread has entered.  Instructions issued in it, by a signal handler say, go to this machine.
+        """Set up the driver's state that belongs to threads; a forked child repeats this, to forget its parent's."""
+        # The `contextvars.Context` of turns and kernels.  A forked child needs a new one, since it can never enter a
+        # context that another thread has entered.  Instructions issued in it, for instance by a signal handler, go to
+        # this machine.
         context = running.quiet_context()
         context.run(MODE.set, Mode(machine=self._machine))
         self.call_in_context: Callable[..., Any] = context.run
         self.chain: Links | None = None
-        # Launched and not yet run, because the time budget ran out in between.
+        # The instructions that the engine has launched and that have not run yet, if the time budget ran out before.
         self._launched: deque[Instruction] = deque()
         self._reports: deque[Report] = deque()
-        # Whether the wakers have been woken for a report.
+        # Whether the wakers have been woken for a report that is not collected yet.
         self._woken = False
-        # Wakers of the threads and loops that would drive if there were something to do.
+        # The wakers of the threads and loops that will run turns as soon as there is something to do.
         self._wakers: deque[ThreadWaker | LoopWaker] = deque()
-        # The driver raises this once its turn has ended.
+        # An exception such as SystemExit from a callback, which the driving thread raises when its turn has ended.
         self._escaping: BaseException | None = None
 
     def refuse(self) -> None:
-        """Refuse new work from now on."""
+        """Refuse new instructions from now on."""
         self.refusing = True
 
     def forget_others(self) -> None:
-        """Drop the wakers and workers of other threads, in a forked child whose only thread drives."""
+        """Forget other threads in a forked child whose thread drives: their wakers, and workers in reports."""
         self._wakers.clear()
         self._reports = deque([(instruction, outcome, False) for instruction, outcome, _ in self._reports])
 
     def forget_at_hand(self) -> None:
-        """Forget the inline call `at_hand` in a forked child: it belonged to a thread that does not exist there."""
+        """Forget the instruction that ran inline, in a forked child: a thread of the parent was running it."""
         self.at_hand = None
 
     # Turns
 
     def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
-        """Run turns until there is nothing to do, `until` is erased or the deadline has passed.
+        """Run turns until there is nothing to do, the instruction `until` has ended or the deadline has passed.
 
-        Returns False if another thread drives.
+        Returns False, doing nothing, if another thread is running turns of the machine.
         """
         if on_a_device():
             return False
@@ -121,7 +122,7 @@ class Driver:
             chain.end()
         if not deadline:
             self._fields.loops.forget_closed()
-        # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
+        # The shield is raised before the lock is taken: a Ctrl-C in between would leave the lock taken for ever.
         shielded = self.shield.raise_it()
         escaping: BaseException | None = None
         try:
@@ -134,7 +135,8 @@ class Driver:
                 self.turn_lock.release()
                 if self._wakers:
                     if not deadline and self._machine.completion.busy() is not None:
-                        # Other threads may have to wait for work that this thread has given to a device.
+                        # Other threads may wait for instructions that this thread has passed to a device: they are
+                        # woken to wait for the device.
                         self.wake()
                     else:
                         self.pass_on()
@@ -146,12 +148,12 @@ class Driver:
         return True
 
     def drive_from_worker(self) -> bool:
-        """Drive on the thread of a worker that has finished an instruction; False if another thread drives.
+        """Run turns on the thread of a worker that has finished an instruction; False if another thread does.
 
         Otherwise the worker would idle between two heavy instructions until a loop gives it the second one.  It stops
         after the time budget of a loop's turn, since it shares the interpreter with the loop.
         """
-        # An exception that ends the program is raised by the thread that waits.
+        # If an exception is to end the program, the worker leaves the turns to the waiting thread, which raises it.
         if self._escaping is not None or not self.turn_lock.acquire(blocking=False):
             return False
         machine = self._machine
@@ -164,7 +166,7 @@ class Driver:
         return True
 
     def go_on(self) -> None:
-        """Drive, or let the running loop drive, for instructions that were issued during an inline call."""
+        """Run turns, or have the running loop do so, for instructions that were issued during an inline call."""
         loop = running_loop()
         if loop is None:
             self.drive()
@@ -172,7 +174,10 @@ class Driver:
             self._fields.loops.arm(loop)
 
     def begin_chain(self, instruction: Instruction) -> None:
-        """Drive for a heavy instruction that a script has issued; if it may begin a chain, wait for the next."""
+        """Run turns for a heavy instruction that a script has issued, unless it may begin a chain of elementwise ops.
+
+        Then it waits for the script's next instruction, which may join the chain.
+        """
         policy = instruction.policy
         self.chain = policy.chain(instruction) if policy is not None and self._fields.engine.fuse_below else None
         if self.chain is None:
@@ -197,23 +202,23 @@ class Driver:
                 if until is not None and until.state == ERASED:
                     if engine.pending or any([instruction.cost for instruction in launched]):
                         return
-                    # Instructions without cost, which give memory back or the like, are run so that the next op can
-                    # run inline.
+                    # Only instructions without cost are left, such as releases of memory.  They are run, too, so that
+                    # the next op can run inline.
                     until = None
             while launched:
                 instruction = launched.popleft()
                 spent += instruction.cost + 1000
                 running.launch(machine, instruction)
                 if lock.wanted():
-                    return  # another thread sleeps on the lock, and has its turn first
-                # Reading the clock for each instruction would take a tenth of its time.
+                    return  # another thread sleeps on the turn lock, and gets it now
+                # The clock is read only now and then: for each instruction that would take a tenth of its time.
                 if deadline and spent > 100_000:
                     spent = 0
                     if time.perf_counter() > deadline:
                         return
             if shield.interrupted or self._escaping is not None:
                 return
-            # Also if the streams are full and turns only absorb pending instructions.
+            # The deadline is checked here, too, for turns that launch nothing because the streams are full.
             if deadline and spent > 100_000:
                 spent = 0
                 if time.perf_counter() > deadline:
@@ -222,7 +227,7 @@ class Driver:
                 return
 
     def turn(self) -> None:
-        """One turn of the engine; its launches are queued after the earlier ones."""
+        """Let the engine schedule once, and queue the instructions that it launches behind earlier ones."""
         machine = self._machine
         engine = self._fields.engine
         if machine.completion.in_use:
@@ -235,11 +240,11 @@ class Driver:
                 self._fields.races.quiet()
 
     def launched(self) -> list[Instruction]:
-        """The instructions that were launched and have not been run yet, in order."""
+        """Return the instructions that the engine has launched and that have not run yet, in order."""
         return list(self._launched)
 
     def take_launched(self) -> list[Instruction]:
-        """Remove and return the instructions that were launched and not run; they will not be run."""
+        """Remove and return the instructions that the engine has launched and that will not be run."""
         taken = list(self._launched)
         self._launched.clear()
         return taken
@@ -247,7 +252,7 @@ class Driver:
     # Reports
 
     def report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
-        """Report to the driving thread that an instruction has ended on another one; from any thread."""
+        """Report that an instruction has ended on another thread than the driving one; any thread may call this."""
         self._reports.append((instruction, outcome, from_worker))
         if from_worker and self.drive_from_worker():
             return
@@ -256,34 +261,34 @@ class Driver:
             self.wake()
 
     def collect_reports(self) -> None:
-        """Pass the reports on to the engine; only with the lock."""
-        # Cleared first: a later report wakes again, an earlier one is seen below.
+        """Tell the engine about all reported instructions; the caller must have the turn lock."""
+        # The flag is cleared before the reports are read, so that a report that comes later wakes somebody again.
         self._woken = False
         reports = self._reports
         while reports:
             instruction, outcome, from_worker = reports.popleft()
             if from_worker:
                 self._machine.devices.ran(instruction.stream)
-            if instruction.state == LAUNCHED:  # else it was reported in another way already, or abandoned
+            if instruction.state == LAUNCHED:  # otherwise it was reported in another way, or abandoned
                 running.conclude(self._machine, instruction, outcome)
 
     def reported(self) -> list[Instruction]:
-        """The instructions whose reports have not been collected."""
+        """Return the instructions that have been reported to the driver and not yet to the engine."""
         return [instruction for instruction, _, _ in self._reports]
 
     def add_reports(self, ended: Iterable[tuple[Instruction, Outcome]]) -> None:
-        """Report instructions whose threads do not exist, in a forked child whose only thread drives."""
+        """Report instructions, in a forked child whose thread drives, that threads of the parent were running."""
         self._reports.extend([(instruction, outcome, False) for instruction, outcome in ended])
 
     def collect_finished(self) -> bool:
-        """Pass the work that devices have finished on to the engine; returns whether there was any."""
+        """Tell the engine about the instructions that devices have finished; returns whether there were any."""
         finished = self._machine.completion.take_finished()
         for work in finished:
             running.finished_on_device(self._machine, work)
         return bool(finished)
 
     def finish_running(self) -> None:
-        """Block until everything that workers and devices have been given has ended, and collect their reports."""
+        """Block until all instructions passed to workers and devices have ended, and collect their reports."""
         machine = self._machine
         for stream in machine.streams():
             if stream.worker is not None and stream.posted:
@@ -295,32 +300,32 @@ class Driver:
     # Exceptions that end the program
 
     def let_escape(self, error: BaseException | None) -> None:
-        """Let the driver raise `error` when its turn has ended: SystemExit or the like from a callback."""
+        """Have the driving thread raise `error`, such as SystemExit from a callback, when its turn has ended."""
         self._escaping = error
 
     def take_escaping(self) -> BaseException | None:
-        """Remove and return the exception to be raised, for the caller to raise; None without one."""
+        """Remove and return the exception that the caller must raise when its turn has ended; None without one."""
         escaping, self._escaping = self._escaping, None
         return escaping
 
     # Waking
 
     def inside(self) -> bool:
-        """Whether this thread is running an instruction of this machine, or work of a device."""
+        """Whether this thread is running turns or an instruction of this machine, or a function for a device."""
         me = _get_ident()
         return self.turn_lock.owner == me or self._machine.devices.is_worker(me) or on_a_device()
 
     def can_go_on(self) -> bool:
-        """Return whether a turn would have something to do: instructions to schedule, to run, or reports to collect."""
+        """Whether another turn would launch, run or report instructions."""
         return bool(self._launched or self._reports) or self._fields.engine.has_work()
 
     def add_waker(self, waker: ThreadWaker | LoopWaker) -> None:
-        """Wake `waker`, a thread's or loop's, when there is something to drive."""
+        """Have `waker` woken when there is something to do, for its thread or loop to run turns."""
         if waker not in self._wakers:
             self._wakers.append(waker)
 
     def waker_count(self) -> int:
-        """The number of threads and loops that would drive if there were something to do."""
+        """Return the number of threads and loops that will run turns as soon as there is something to do."""
         return len(self._wakers)
 
     def wake(self) -> None:
@@ -328,12 +333,12 @@ class Driver:
         while self._wakers:
             try:
                 waker = self._wakers.popleft()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread has taken the last waker
                 return
             waker.wake()
 
     def pass_on(self) -> None:
-        """Wake the wakers if there is something to do."""
+        """Wake the threads and loops that can run turns, if there is something to do."""
         if self._wakers and self.can_go_on():
             self.wake()
 
@@ -342,22 +347,23 @@ class Driver:
     def run(
         self, policy: InstructionPolicy, stream: Stream, cost: int, mode: Mode | None, whole: Instruction | None = None
     ) -> bool:
-        """Run a policy in this call if nothing is before it; returns whether it ran.
+        """Run a policy inline, in this call, if no other instruction is outstanding; returns whether it ran.
 
-        If it raises, its outputs hold the failure, as those of an instruction would.
+        If the policy raises, its outputs hold the failure, as with an instruction.
 
         Args:
             policy: the policy.
-            stream: where it runs.
-            cost: nanoseconds that it is expected to take.
+            stream: the stream that the policy belongs to.
+            cost: the nanoseconds that it is expected to take.
             mode: the mode in which it was issued.
-            whole: its instruction, if it must not be left half done, or needs more than `compute`; then Ctrl-C waits
-                for its end.
+            whole: the policy's instruction, if Ctrl-C must not interrupt it half-way, or it needs more than `compute`;
+                then Ctrl-C waits for its end.
         """
         lock = self.turn_lock
-        # Any, since mypyc would box an int again for each place that keeps it.
+        # The type is Any, since mypyc would otherwise box the int again for each attribute that keeps it.
         me: Any = _get_ident()
-        # This is `TurnLock.take`, written out: a call could raise KeyboardInterrupt as it returns.
+        # These lines are `TurnLock.take` written out: a call could raise KeyboardInterrupt as it returns, with the lock
+        # taken.
         if lock.owner is not None:
             return False
         lock.owner = lock.owner or me
@@ -373,20 +379,23 @@ class Driver:
                 try:
                     policy.prepare_on(stream)
                 except OutOfMemory:
-                    return False  # an instruction may wait for memory that others release
+                    return False  # it is issued as an instruction, which can wait for others to release memory
             try:
                 self.call_in_context(_COMPUTE, policy)
             except Exception as error:
                 poison(self._machine, Instruction(stream, policy, (), (), 0, None, 0, mode), error)
             return True
         finally:
-            # No call before this one, for the same reason.
+            # The lock is released by an assignment, before any call that could raise KeyboardInterrupt.
             lock.owner = None
             if lock.wanted() or self._wakers:
                 self._let_others()
 
     def _is_next(self, stream: Stream, cost: int) -> bool:
-        """Return whether nothing is before a new call, and a turn would run it on this thread; only with the lock."""
+        """Whether a new instruction may run now, inline on this thread; the caller must have the turn lock.
+
+        No instruction may be outstanding, and a turn would have to run the new one on this thread, too.
+        """
         engine = self._fields.engine
         if (
             not self._fields.observers.inline
@@ -401,7 +410,7 @@ class Driver:
         loop = running_loop()
         loops = self._fields.loops
         if loops.home is not None and loops.home is not loop:
-            return False  # only its own loop drives this machine
+            return False  # the machine was entered on another loop, which alone may run its instructions
         attached = loop is not None or loops.any()
         if not self._fields.devices.on_scheduler_thread(stream, cost, attached):
             return False
@@ -418,7 +427,7 @@ class Driver:
                 self.shield.lower()
 
     def _let_others(self) -> None:
-        """Wake the threads that sleep on the turn lock."""
+        """Wake a thread that sleeps on the turn lock, and the wakers if there is something to do."""
         if self.turn_lock.wanted():
             self.turn_lock.wake()
         self.pass_on()
@@ -428,7 +437,7 @@ def _compute(policy: InstructionPolicy) -> None:
     policy.compute()
 
 
-# Compiled code would look up a global function at each use.
+# A Final variable, since compiled code would look up the global function at each use.
 _COMPUTE: Final = _compute
 
 

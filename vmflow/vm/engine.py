@@ -1,16 +1,16 @@
 """`VirtualMachineEngine` decides when each instruction may run.  It has no side effects: events in, decisions out.
 
-No thread, no event loop, no clock, no array.  The events are `receive`, `completed`, `failed` and `add_probe`; the
-decisions are the instructions that `schedule` returns, to be launched now, in order.  The driver (see `driver`)
-launches them and reports their ends.
+It uses no thread, event loop, clock or array.  The events are calls of `receive`, `completed`, `failed` and
+`add_probe`; the decisions are the instructions that `schedule` returns, to be launched now, in order.  The driver (see
+`driver`) launches them and reports their ends.
 
-The lists, by the field's names:
+The lists of instructions, by the names in the field:
 
-    pending        received, not yet seen.  The only one that other threads touch, by appending.
-    local pending  the window taken from pending in this turn, before edges are drawn.
-    ready          every edge satisfied, not yet handed to its stream; kept per stream, by priority and program order.
-    lively         everything seen and not yet erased, in arrival order.
-    barrier        barriers waiting for their turn.
+    pending        received, not yet seen by a turn.  The only list that other threads change, by appending.
+    local pending  taken from pending in this turn, before edges are added.
+    ready          every edge satisfied, not yet launched; kept per stream, by priority and program order.
+    lively         all that a turn has seen and that are not yet erased, in arrival order.
+    barrier        barriers that wait until they are the oldest lively instruction.
 
 Cost is constant per access and per edge: no list is ever searched.
 """
@@ -41,30 +41,30 @@ from vmflow.streams.stream import Stream
 from .lively import Lively
 from .story import Fence, Story
 
-# The most instructions that one turn takes from pending.  Larger turns spread the turn's own cost over more
-# instructions; smaller ones let the driver check the clock, and new instructions of other threads, more often.
+# The most instructions that one turn of the engine takes from `pending`.  Larger turns spread a turn's own cost over
+# more instructions; smaller ones let the driver check the clock, and new instructions of other threads, more often.
 WINDOW: Final = 64
 
-# So many instructions of a higher priority may overtake one of a lower priority, for each step between the two.
+# The number of instructions of a higher priority that may overtake one of a lower priority, for each step between them.
 AGEING: Final = 16
 
-# Nanoseconds that launching any instruction costs.
+# Estimated nanoseconds that launching any instruction costs, besides its own cost.
 LAUNCH_COST: Final = 1_000
 
 
-# Consecutive small instructions of a stream are scheduled as one, up to this many nanoseconds of work, by which later
-# instructions, waiters and an event loop may be delayed.
+# Consecutive small instructions of a stream are fused into one, up to this many nanoseconds in all: by so much may it
+# delay later instructions, waiters and an event loop.
 FUSE_BELOW: Final = 20_000
 
 
 class Rank:
     """The ready instructions of one stream and one priority.
 
-    The earliest in program order goes first: the rest often waits for it, and then no more memory is needed at a time
-    than a sequential program needs.
+    The earliest in program order is launched first: later instructions often wait for it, and launching in program
+    order needs no more memory at a time than a sequential program.
 
     Attributes:
-        instructions: the ready ones.
+        instructions: the ready instructions.
         passed_over: how often an instruction of another priority was launched while these were waiting.
     """
 
@@ -78,12 +78,12 @@ class Rank:
 
 @final
 class VirtualMachineEngine:
-    """Decides which instructions may run next, and holds every fact that this depends on.
+    """Decides which instructions of a virtual machine may run next, from their accesses, streams and priorities.
 
     Args:
-        window: the largest number of instructions absorbed in one turn.
-        fuse_below: nanoseconds of estimated work that are fused at most; 0 to fuse nothing, and to make no chains.
-        story: how many turns the story remembers.
+        window: the largest number of new instructions that one turn takes.
+        fuse_below: the most estimated nanoseconds of instructions fused into one; 0 to fuse nothing and make no chains.
+        story: the number of turns that the story remembers, for debugging.
     """
 
     def __init__(self, window: int = WINDOW, story: int = 32, fuse_below: int = FUSE_BELOW) -> None:
@@ -95,23 +95,24 @@ class VirtualMachineEngine:
         self.fuse_below = fuse_below
         self.pending: deque[Instruction] = deque()
         self.local_pending: list[Instruction] = []
-        # Streams with ready instructions that are not full, in the order in which they became so.
+        # The streams that have ready instructions and are not full, in the order in which they became so.
         self.ready: dict[Stream, None] = {}
         self.lively = Lively()
         self.barriers: deque[Instruction] = deque()
-        # Streams with running instructions, in the order in which they became so.
+        # The streams with launched instructions that are not erased, in the order in which their first was launched.
         self.active_streams: dict[Stream, None] = {}
         self.total_inserted = 0
         self.total_erased = 0
-        # Bytes of the large results of all instructions ever erased.
+        # The bytes of the large results of all instructions ever erased, for back-pressure.
         self.erased_bytes = 0
-        # Erased in the last turn; the driver wakes their waiters.
+        # The instructions erased in the last turn, whose waiters the driver wakes.
         self.erased: list[Instruction] = []
         self.story = Story(story)
-        # Reported, and not yet handled by a turn.
+        # The instructions reported by `completed` or `failed` since the last turn.
         self._finished: list[Instruction] = []
         self._barrier_due = False
-        # For the story: failures reported, and instructions absorbed with other than the usual order.
+        # For the story of the next turn: reported failures, and new instructions that are barriers, not preschedulable,
+        # or follow another stream.
         self._failures: list[tuple[int, str]] = []
         self._fences: list[Fence] = []
         self._fused: list[Instruction] = []
@@ -120,11 +121,11 @@ class VirtualMachineEngine:
     # Events
 
     def receive(self, instruction: Instruction) -> None:
-        """Take an instruction that was issued.  May be called from any thread; the order of calls is program order."""
+        """Accept an instruction that a producer has issued.  Any thread may call this; program order is call order."""
         self.pending.append(instruction)
 
     def completed(self, instruction: Instruction) -> None:
-        """A launched instruction has finished."""
+        """Note that a launched instruction has finished; the next turn lets its successors run."""
         if instruction.state != LAUNCHED:
             raise InternalError(f"{instruction!r} was reported finished but is not running\n{self.story}")
         instruction.state = DONE
@@ -141,12 +142,12 @@ class VirtualMachineEngine:
             self.ready[stream] = None
 
     def failed(self, instruction: Instruction, error: BaseException) -> None:
-        """Note that a launched instruction has ended by raising.  Its successors run as those of any other."""
+        """Note that a launched instruction has raised `error`.  Its successors may run as if it had succeeded."""
         self.completed(instruction)
         self.remember_failure(instruction, error)
 
     def remember_failure(self, instruction: Instruction, error: BaseException) -> None:
-        """Note in the story that an instruction has raised; it may be a member of one that is about to be reported."""
+        """Note in the story that an instruction, or a member of a fused instruction, has raised `error`."""
         self._failures.append((instruction.serial, f"{type(error).__name__}: {error}"))
 
     def add_probe(self, probe: Callable[[], bool]) -> None:
@@ -156,9 +157,9 @@ class VirtualMachineEngine:
     # Decisions
 
     def schedule(self) -> list[Instruction]:
-        """Take a turn: return the instructions to launch now, in order.
+        """Take one turn: handle reports and new instructions, and return the instructions to launch now, in order.
 
-        Each of them must be reported by `completed` or `failed`, in any order; a stream's are erased in order.
+        Each of them must be reported by `completed` or `failed`, in any order; those of a stream are erased in order.
         """
         launches: list[Instruction] = []
         erased: list[Instruction] = []
@@ -176,7 +177,7 @@ class VirtualMachineEngine:
             self.story.remember(
                 finished, erased, self.local_pending, launches, self._failures, self._fences, self._fused
             )
-            # The story keeps these lists, also the empty ones, so that new ones are needed.
+            # The story keeps these lists, empty ones included, so that the next turn needs new lists.
             self.local_pending = []
             self._finished = []
             self._failures = []
@@ -188,21 +189,21 @@ class VirtualMachineEngine:
         return launches
 
     def has_work(self) -> bool:
-        """Whether another turn would change anything, with no further event.  May be asked from any thread."""
+        """Whether another turn would change anything without a further event.  Any thread may call this."""
         return bool(self._finished or self.pending) or bool(self.ready) or self._barrier_due
 
     def outstanding(self) -> int:
-        """The number of instructions received and not erased.  May be asked from any thread."""
+        """Return the number of instructions received and not erased.  Any thread may call this."""
         return self.total_inserted - self.total_erased + len(self.pending)
 
     def idle(self) -> bool:
-        """Whether all known instructions have been erased.  May be asked from any thread."""
+        """Whether all instructions received so far have been erased.  Any thread may call this."""
         return not (self.pending or self.local_pending or self.lively.count)
 
     def withdraw(self, instruction: Instruction, fail: Callable[[InstructionPolicy], None]) -> bool:
-        """Take back an instruction that no turn has seen yet; returns whether that was possible.
+        """Take back a received instruction that no turn has seen yet; returns whether that was possible.
 
-        As in `abandon`, `fail` is called with its policy before its state says that it has ended.
+        As in `abandon`, `fail` is called with the instruction's policy before its state becomes ERASED.
         """
         try:
             self.pending.remove(instruction)
@@ -217,12 +218,12 @@ class VirtualMachineEngine:
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> list[Instruction]:
         """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
-        `fail` is called with the policy of each before its state says that it has ended, since other threads read the
-        state.  Returns these instructions.  Instructions that are running stay lively and end in the usual way.  Only
-        for the end of an engine's life: a new instruction would not wait for the running ones, because the accesses of
-        the forgotten ones have displaced theirs.
+        `fail` is called with the policy of each before its state becomes ERASED, since other threads read the state.
+        Returns the forgotten instructions.  Running instructions stay lively and end in the usual way.  Only for the
+        end of an engine's life: a new instruction would not wait for the running ones, because the accesses of
+        forgotten instructions have replaced theirs in the dependences.
         """
-        # In this order, since launched instructions precede those that wait for them.
+        # The launched instructions come first, since they precede the instructions that wait for them.
         unbegun = (
             unrun + [instruction for instruction in self.lively if instruction.state < LAUNCHED] + list(self.pending)
         )
@@ -264,7 +265,7 @@ class VirtualMachineEngine:
     # The steps of a turn
 
     def _release_finished(self, erased: list[Instruction]) -> None:
-        """Erase finished instructions, from the head of each stream only: completion is in order per stream."""
+        """Erase the finished instructions at the head of each stream, so that a stream's are erased in launch order."""
         emptied: list[Stream] = []
         for stream in self.active_streams:
             running = stream.running
@@ -290,7 +291,7 @@ class VirtualMachineEngine:
             if readers is not None and instruction in readers:
                 del readers[instruction]
                 if not readers:
-                    # Else the garbage collector would visit a table for each living storage.
+                    # An empty dict is dropped: the garbage collector would visit one for each living storage.
                     dependence.readers = None
         successors = instruction.on_finish
         if successors is not None:
@@ -307,18 +308,19 @@ class VirtualMachineEngine:
         self.erased_bytes += instruction.nbytes
 
     def _try_barrier(self, launches: list[Instruction]) -> None:
-        """Launch the first barrier if it is the oldest lively instruction."""
+        """Launch the first barrier if all instructions issued before it are erased."""
         barrier = self.barriers[0]
         if self.lively.first is barrier:
             self.barriers.popleft()
             self._launch(barrier, launches)
 
     def _absorb(self) -> None:
-        """Take a window of pending instructions, fuse, and draw their edges."""
+        """Take up to `window` pending instructions, fuse small ones, and add the edges into them."""
         pending = self.pending
         taken = self.local_pending
         for _ in range(min(self.window, len(pending))):
-            # Added before it is removed, since another thread may call `idle` in between.
+            # The instruction is added to the new list before it is removed from the old one, since another thread may
+            # call `idle` in between.
             taken.append(pending[0])
             pending.popleft()
         end = len(taken)
@@ -356,11 +358,11 @@ class VirtualMachineEngine:
                 self._make_ready(instruction)
 
     def _fusable_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the end of the instructions, from `position` on, that can be fused with the one before `position`."""
+        """Return the end of the instructions in `taken`, from `position` on, that can be fused with the one before."""
         first = taken[position - 1]
         stream = first.stream
         if stream.policy.launches_ahead:
-            # The device reports that a launch has failed, not which of several instructions.
+            # Nothing is fused: such a device reports that a launch has failed, but not for which member.
             return position
         mode = first.mode
         budget = self.fuse_below - first.cost
@@ -381,11 +383,11 @@ class VirtualMachineEngine:
         return len(taken)
 
     def fuse_nothing(self) -> None:
-        """Schedule every instruction by itself from now on."""
+        """Fuse no instructions and make no chains from now on."""
         self.fuse_below = 0
 
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the end of the instructions, from `position` on, that make a chain with the one before `position`."""
+        """Return the end of the instructions in `taken`, from `position` on, that join the one before in a `Chain`."""
         first = taken[position - 1]
         links = first.policy.chain(first) if first.policy is not None and self.fuse_below else None
         if links is None:
@@ -396,7 +398,7 @@ class VirtualMachineEngine:
         return behind
 
     def _fuse(self, members: tuple[Instruction, ...], policy: InstructionPolicy) -> Instruction:
-        """One instruction that stands for all members; `policy` runs them."""
+        """Make one instruction that stands for all members, with their accesses; `policy` runs them."""
         first = members[0]
         reads: list[Dependence] = []
         writes: list[Dependence] = []
@@ -415,7 +417,7 @@ class VirtualMachineEngine:
         return fused
 
     def _number(self, members: tuple[Instruction, ...]) -> None:
-        """Give members serials of their own; the instruction that stands for them has that of the first."""
+        """Give members serials of their own; the fused instruction keeps the serial of the first."""
         serial = self.total_inserted - 1
         for member in members:
             if member.state != NEW:
@@ -426,9 +428,9 @@ class VirtualMachineEngine:
         self.total_inserted = serial
 
     def _connect(self, instruction: Instruction, preschedulable: bool, follows: Stream | None) -> None:
-        """Draw the edges into `instruction` and enter it into its dependences.
+        """Add the edges from earlier instructions to `instruction`, and enter it into its dependences.
 
-        Writes come first, so that an instruction that reads and writes one storage finds itself as its writer.
+        Writes come first, so that an instruction that reads and writes one storage finds itself as the writer.
         """
         stream = instruction.stream
         if stream.policy.sequential:
@@ -458,10 +460,11 @@ class VirtualMachineEngine:
                 readers[instruction] = None
 
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
-        """Make `target` wait for `source`: for its launch on its own stream or the one it follows, else for its end.
+        """Make `target` wait for `source`: for its launch, if they share a stream or `source` is on `follows`.
 
-        An edge already satisfied is not drawn.  The dependence forgets the older access nevertheless, which is sound
-        only because completion is in order per stream: waiting for `target` includes waiting for `source`.
+        Otherwise `target` waits for the end of `source`.  An edge already satisfied is not added.  The dependence
+        forgets the older access nevertheless, which is sound only because instructions of a stream are erased in order:
+        waiting for `target` includes waiting for `source`.
         """
         if source is target:
             return
@@ -477,7 +480,7 @@ class VirtualMachineEngine:
             successors = source.on_finish
             if successors is None:
                 successors = source.on_finish = []
-        # Several operands often share one producer, whose edges would be adjacent.
+        # If several operands come from one producer, its edges to `target` would be adjacent: one is enough.
         if successors and successors[-1] is target:
             return
         successors.append(target)
@@ -502,7 +505,7 @@ class VirtualMachineEngine:
     def _rank(self, stream: Stream, priority: int) -> BySerial:
         ranked: dict[int, Rank] | None = stream.ranked
         if ranked is None:
-            # Instructions without a priority have rank 0 and stay in `stream.ready`, the only list in most programs.
+            # Instructions of priority 0 stay in `stream.ready`, the only list of ready instructions in most programs.
             ordinary = Rank(0)
             ordinary.instructions = stream.ready
             ranked = stream.ranked = {0: ordinary}
@@ -512,7 +515,7 @@ class VirtualMachineEngine:
         return rank.instructions
 
     def _dispatch(self, launches: list[Instruction]) -> None:
-        """Launch ready instructions until their streams are full, and prescheduled successors right after them."""
+        """Launch ready instructions until their streams are full; a launch makes prescheduled successors ready, too."""
         streams = self.ready
         while streams:
             stream = next(iter(streams))
@@ -548,9 +551,9 @@ class VirtualMachineEngine:
     # Looking inside
 
     def check_invariants(self) -> None:
-        """Raise InternalError if the lists contradict each other.
+        """Raise InternalError if the engine's lists and the instructions' states contradict each other.
 
-        Call it between turns; it takes time proportional to the number of lively instructions.
+        Call this between turns; it takes time proportional to the number of lively instructions.
         """
         problems: list[str] = []
         edges: dict[Instruction, int] = {}
@@ -604,7 +607,10 @@ class VirtualMachineEngine:
 
 
 def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:
-    """Whether an instruction may have to wait for another stream: fused, the instructions before it would wait, too."""
+    """Whether an instruction may have to wait for another stream than `stream`.
+
+    Such an instruction is not fused with earlier ones, which would have to wait, too.
+    """
     for dependence in instruction.reads:
         writer = dependence.writer
         if writer is not None and writer.stream is not stream:
@@ -621,9 +627,9 @@ def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:
 
 
 def _most_urgent(stream: Stream) -> Instruction:
-    """Take out the instruction to launch next, where there are several priorities.
+    """Remove and return the stream's instruction to launch next, of several priorities.
 
-    Being passed over `AGEING` times counts as much as one step of priority, so that nothing starves.
+    Being passed over `AGEING` times counts as much as one step of priority, so that no instruction starves.
     """
     ranked: dict[int, Rank] = stream.ranked
     waiting = [rank for rank in ranked.values() if not rank.instructions.is_empty()]
@@ -646,7 +652,7 @@ def _urgency(rank: Rank) -> int:
 
 
 def _ready_on(stream: Stream) -> list[Instruction]:
-    """The ready instructions of a stream, of all priorities."""
+    """Return the ready instructions of a stream, of all priorities."""
     if stream.ranked is None:
         return list(stream.ready)
     ranks: Iterable[Rank] = stream.ranked.values()

@@ -1,4 +1,4 @@
-"""Failures of instructions: the notes on their exceptions, and the outputs that they poison."""
+"""Makes failures of instructions: adds notes to their exceptions, and lets their outputs hold the failures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """Make the failure of an instruction, with notes; the machine remembers it until it has been looked at."""
+    """Make the `Failure` of an instruction, with notes on the exception; the machine logs it if nobody reads it."""
     policy = instruction.policy
     assert policy is not None
     error.add_note(f"while running {policy.describe()}")
-    # An instruction that runs in the call that issues it has not noted its line, which is still on the stack.
+    # An instruction that runs inline has not noted the user's line that issued it, which is still on the stack.
     instruction.note_line()
     error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
     mode = instruction.mode
@@ -31,14 +31,14 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
 
 
 def poison(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """Make the failure of an instruction, and let its outputs hold it."""
+    """Make the `Failure` of an instruction that has raised `error`, and let its outputs hold the failure."""
     failure = failure_of(machine, instruction, error)
     cast(InstructionPolicy, instruction.policy).fail(failure)
     return failure
 
 
 def poison_by_device(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """Make the failure of an instruction that a device cannot run, and let its outputs hold it."""
+    """Fail an instruction, or all members of a fused one, because its device cannot run it: see `poison`."""
     tracer = machine.observers.tracer
     failure: Failure | None = None
     for member in instruction.members or (instruction,):

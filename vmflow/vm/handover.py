@@ -1,9 +1,9 @@
-"""Move a storage from one virtual machine to another.
+"""`Handover`: moves storages from one virtual machine to another.
 
-One machine at a time orders the accesses to a storage.  When another machine needs it, the old one gets a
-`HandoverOut`, behind every access issued so far, and the new one a `HandoverIn`, before every later access, which ends
-when the `HandoverOut` has run.  Both are issued in the same moment: so a `HandoverIn` waits only for instructions
-issued earlier, on any machine, and machines that exchange storages cannot deadlock.
+One machine at a time orders the accesses to a storage.  When another machine needs the storage, the old one gets an
+instruction `HandoverOut`, behind every access issued so far, and the new one a `HandoverIn`, before every later access.
+The `HandoverIn` ends when the `HandoverOut` has run.  Both are issued in the same moment: so a `HandoverIn` waits only
+for instructions issued earlier, on any machine, and machines that exchange storages cannot deadlock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HANDOVER_LOCK: Final = lock_held_while_forking()
 
 
 class HandoverIn(Deferred):
-    """On the new machine: begins when launched, ends when the `HandoverOut` has run."""
+    """An instruction of a storage's new machine, which ends when the old machine's `HandoverOut` has run."""
 
     __slots__ = ()
 
@@ -42,7 +42,10 @@ class HandoverIn(Deferred):
 
 
 class HandoverOut(InstructionPolicy):
-    """On the old machine: runs when all accesses issued there have ended, and ends the `HandoverIn`."""
+    """An instruction of a storage's old machine, which runs after all accesses issued there.
+
+    It ends the `HandoverIn` on the new machine, whose accesses may then begin.
+    """
 
     __slots__ = ("incoming",)
 
@@ -56,35 +59,35 @@ class HandoverOut(InstructionPolicy):
         self.incoming.end()
 
     def fail(self, failure: Failure) -> None:
-        # The old machine was closed: all earlier accesses have ended, too, so the new machine may go on.
+        # The old machine was closed, so that all its accesses have ended, and the new machine's may begin.
         self.incoming.end()
 
 
 class Handover:
-    """Takes storages over from other machines, for one machine.
+    """Takes storages over from other virtual machines, for one machine.
 
     Args:
-        machine: the machine.
+        machine: the new machine of the storages.
 
     Attributes:
-        last_incoming: the last `HandoverIn` that was issued here; None if there was none.
+        last_incoming: the last `HandoverIn` that was issued on this machine; None if there was none.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.last_incoming: Instruction | None = None
-        # Other machines with each `HandoverOut` that may not have run there.
+        # For each handover that may not have ended, the old machine and its `HandoverOut`.
         self._outgoing: deque[tuple[VirtualMachine, Instruction]] = deque()
 
     def sources(self) -> list[VirtualMachine]:
-        """The machines that must finish with storages before this machine may use them."""
+        """Return the machines whose instructions must end before this machine may use storages taken over from them."""
         outgoing = self._outgoing
         while outgoing:
             try:
                 if outgoing[0][1].state != ERASED:
                     break
                 outgoing.popleft()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread has removed the last entry
                 break
         return [previous for previous, _ in list(outgoing)]
 
@@ -102,10 +105,11 @@ class Handover:
                 if last is None:
                     storage.use_on(stream)
                 elif last is not stream and last.device is stream.device:
-                    # A closed machine will refuse the instruction for which the storage is taken over.
+                    # On a closing machine no wait is needed, since it will refuse the instruction that is to use the
+                    # storage.
                     if last.policy.asynchronous and stream.policy.asynchronous and not machine.driver.refusing:
                         code, offset = origin.capture()
-                        # Issuing the instruction for which the storage is taken over makes a thread drive.
+                        # Nobody is woken for the wait: issuing the instruction that is to use the storage will do that.
                         machine.engine.pending.append(
                             Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
                         )
@@ -122,7 +126,8 @@ class Handover:
                 return dependence
             home = machine.home_of(storage.stream) if storage.stream is not None else None
             if previous is None or previous.engine.idle() or _is_unused(previous, dependence):
-                # A new dependence, since a thread that has looked up the old one may be about to issue there.
+                # The storage gets a new dependence, since a thread that has looked up the old one may be about to issue
+                # an instruction with it on the old machine.
                 new = Dependence(machine)
                 storage.take_over(home, new, None, machine.engine.pending)
                 return new
@@ -137,23 +142,22 @@ class Handover:
                     tracer.issued(half)
             previous.engine.pending.append(outgoing)
             # From now on a reader must wait for the value on this machine, where the `HandoverIn` stands for all
-            # accesses on the old one.
+            # accesses on the old machine.
             storage.take_over(home, new, incoming, machine.engine.pending)
             self.last_incoming = incoming
             self._outgoing.append((previous, outgoing))
-        # If the old machine is closed, all its instructions have ended, and it drops the `HandoverOut`, which ends the
-        # `HandoverIn`.
+        # A closed machine raises here; it has dropped the `HandoverOut`, which has ended the `HandoverIn`.
         with suppress(VirtualMachineClosed):
             previous.accepted(outgoing)
-        # Issuing the instruction for which the storage is taken over makes a thread drive this machine.
+        # Nobody is woken to run the `HandoverIn`: issuing the instruction that is to use the storage will do that.
         return new
 
 
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
-    """Return whether `previous` has no outstanding access to the storage; False if another thread drives that machine.
+    """Whether a storage's old machine has no unfinished access to it; False if another thread drives that machine.
 
-    If so no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it drives
-    that machine, goes on, or until that machine's own thread stops waiting for something else.
+    Then no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it is running
+    turns of that machine, returns to them, or until that machine's own thread stops waiting for something else.
     """
     lock, me = previous.driver.turn_lock, threading.get_ident()
     if lock.owner == me:

@@ -1,8 +1,8 @@
-"""`submit` runs a call inline if nothing is before it, since a turn takes longer than a small op; else it issues it.
+"""`submit`: runs an op's call inline if nothing is outstanding, and issues it as an instruction otherwise.
 
-Under an event loop, inline calls may take no more of each turn of the loop than the machine may.  Calls beyond that are
-issued and wait for the next turn, and so do the coroutines that await them.  Otherwise coroutines that await only small
-ops would never let the loop run.
+Scheduling an instruction takes longer than a small op.  Under an event loop, inline calls may take no more time of each
+turn of the loop than the machine's `turn_budget`.  Further calls are issued and wait for the loop's next turn, and so
+do the coroutines that await them.  Otherwise coroutines that await only small ops would never let the loop run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-# Ctrl-C must not leave the allocator half-way through a change.  The compiled one is never interrupted between its own
-# steps, only in the functions that it calls for a new block.  Putting the shield up takes as long as a small op.
+# Whether ops that allocate may run inline without a `Shield` against Ctrl-C, which would take as long as a small op:
+# only if the allocator is compiled.  Ctrl-C cannot interrupt compiled code in the middle of a change, but only in the
+# functions that it calls for a new block.
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:
-    """Run the instruction that is about to be issued, if nothing is before it; returns whether it ran."""
+    """Run an instruction inline instead of issuing it, if no other is outstanding; returns whether it ran."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred or policy.waits_for_others():
         return False
@@ -39,13 +40,13 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     driver = fields.driver
     mode = instruction.mode
     scoped = mode is not None and mode.scope is not None
-    # Ctrl-C may leave new memory of the policy half-written, since nobody will ever see it.
+    # Ctrl-C may interrupt the policy while it writes a new array, which nobody will see then.
     may_tear = written is not None and written.array is None and not policy.prepares and not scoped
     if not driver.run(policy, instruction.stream, instruction.cost, mode, None if may_tear else instruction):
         return False
     instruction.erase()
     if fields.engine.pending:
-        driver.go_on()  # drive for the instructions that the call, or other threads, have issued meanwhile
+        driver.go_on()  # run the instructions that this one, or other threads, have issued meanwhile
     escaping = driver.take_escaping()
     if escaping is not None:
         raise escaping
@@ -56,18 +57,18 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
 
 
 def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nbytes: int) -> None:
-    """Run a call here and now if nothing is before it, else issue it as an instruction.
+    """Run an op's call inline if no instruction is outstanding, else issue it as an instruction.
 
     Args:
-        stream: where it runs.
-        call: the call.
-        mode: the mode in which it was issued.
-        nbytes: of its results, if they are large; for back-pressure.
+        stream: the stream that the call runs on.
+        call: the op's call.
+        mode: the mode in which it is issued.
+        nbytes: the bytes of its results, if they are large; for back-pressure.
     """
     fields: MachineFields = machine
     if (
         (_ALLOCATES_WHOLE or not call.prepares)
-        and call.step is None  # else the call may wait for later ones to be chained with, which `issue` handles
+        and call.step is None  # otherwise the call may wait for later ops to be fused with, which `issue` handles
         and (mode.scope is None or mode.scope.dropped() is None)
         and _is_ready(machine, stream, call)
         and fields.driver.run(call, stream, call.plan.cost, mode)
@@ -86,7 +87,7 @@ def issue_call(
     mode: Mode,
     nbytes: int,
 ) -> None:
-    """Issue an instruction that reads the inputs and writes the outputs, of which there is at least one."""
+    """Issue an instruction that runs `policy`, reads the inputs, and writes the outputs, at least one."""
     writes: list[Dependence] = []
     for blob in outputs:
         writes.append(access(machine, blob.storage, stream))
@@ -101,9 +102,9 @@ def issue_call(
 
 
 def _is_ready(machine: VirtualMachine, stream: Stream, call: OpCall) -> bool:
-    """Whether the operands have values that may be used on this stream without waiting.
+    """Whether a call's operands have values that may be used on this stream without waiting.
 
-    Ctrl-C must not leave an existing result half changed: only an atomic call may write it inline.
+    False if the call changes an existing array and Ctrl-C could interrupt it half-way.
     """
     for blob in call.inputs:
         storage = blob.storage
@@ -118,8 +119,8 @@ def _is_ready(machine: VirtualMachine, stream: Stream, call: OpCall) -> bool:
 
 
 def _claim(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
-    """Move a storage that no machine has used to this machine and stream; returns False for any other storage."""
+    """Assign a storage that no machine has used yet to this machine and stream; returns False for other storages."""
     if storage.machine is not None:
         return False
-    machine.access(storage, stream)  # made of a caller's array: nothing has used it yet
+    machine.access(storage, stream)  # without waiting: the storage was made from a caller's array
     return True

@@ -1,13 +1,14 @@
-"""Hold Ctrl-C back while the engine is between two consistent states.
+"""`Shield`: holds Ctrl-C back while the engine changes its state.
 
 Python runs signal handlers between any two bytecodes of the main thread, and the usual ones raise KeyboardInterrupt.  A
 script computes inside the machine's turns, so an interrupt would often hit the engine half-way through a change.  While
-a `Shield` is up the signal is noted instead, and handled when it comes down.
+a `Shield` is raised the signal is noted instead, and handled when the shield is lowered.
 """
 
 from __future__ import annotations
 
-# The C module: `signal`, which wraps it, makes a call ten times as slow and takes half a millisecond to import.
+# `_signal` is the C module that `signal` wraps, which makes calls ten times as slow and takes half a millisecond to
+# import.
 import _signal  # type: ignore[import-not-found]
 import sys
 import threading
@@ -22,10 +23,10 @@ _main_ident = threading.main_thread().ident
 
 
 class Shield:
-    """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and Python handles the signal.
+    """Holds SIGINT back between `raise_it` and `lower`, on the main thread and if Python handles the signal.
 
-    A noted signal is passed to the handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task and
-    raises the second time.
+    `lower` passes a held signal to its handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task,
+    and raises at the second signal.
     """
 
     __slots__ = ("_handler", "interrupted")
@@ -35,7 +36,7 @@ class Shield:
         self._handler: Callable[[int, FrameType | None], object] = _signal.default_int_handler
 
     def raise_it(self) -> bool:
-        """Hold signals back, unless they are already; if this returns True, the caller must call `lower`."""
+        """Begin to hold SIGINT back, unless it is held already; if this returns True, the caller must call `lower`."""
         if _get_ident() != _main_ident:
             return False
         handler = _signal.getsignal(_SIGINT)
@@ -47,7 +48,7 @@ class Shield:
         return True
 
     def lower(self) -> None:
-        """Restore the handler, unless another was set meanwhile, and call it if there was a signal."""
+        """Restore the SIGINT handler, unless another one was set meanwhile, and call it if a signal came."""
         handler = _signal.getsignal(_SIGINT)
         if handler == self._note:
             handler = self._handler
@@ -62,18 +63,18 @@ class Shield:
 
 
 def remember_at_exit() -> None:
-    """If Ctrl-C has ended the program, let the process end by the signal, as a shell expects.
+    """Make Python end the process by SIGINT if Ctrl-C has ended the program, as a shell expects.
 
-    Python does so unless a string was compiled and run since, in any thread: it notes the end of the last such program.
-    Importing a module with a named tuple is enough, and a thread that makes C kernels does that.
+    Python does so by itself, unless any thread has run code from a string since, for it notes how the last such code
+    ended.  Importing a module with a named tuple does that, and so does the thread that compiles C kernels.
     """
-    interactive = hasattr(sys, "ps1")  # a session, in which Ctrl-C ends only the statement and sets `last_type`, too
+    interactive = hasattr(sys, "ps1")  # there Ctrl-C ends only a statement, and sets `last_type`, too
     if getattr(sys, "last_type", None) is KeyboardInterrupt and not interactive:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
 
 
 def after_fork_in_child() -> None:
-    """Note that the forking thread is the child's main thread."""
+    """Note in a forked child that the thread that called fork is now the main thread."""
     global _main_ident
     _main_ident = _get_ident()

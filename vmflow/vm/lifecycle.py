@@ -1,4 +1,4 @@
-"""`Lifecycle`: ends a machine: finishes or drops all instructions, and wakes all waiters."""
+"""`Lifecycle`: ends a virtual machine: finishes or drops all instructions, and wakes all waiters."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .wakers import running_loop
 if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
-# Seconds that even an abort waits for a driver; a worker's turn is shorter.
+# Seconds that even an abort waits for the thread that is running turns; a worker's turns are shorter.
 _A_TURN: Final = 0.02
 
 
 class Lifecycle:
-    """Whether one machine takes new work, and how it ends.
+    """The state of one virtual machine, from running to closed, and the methods that end it.
 
     Args:
         machine: the machine.
 
     Attributes:
-        state: see `VirtualMachine`.
+        state: "running", "draining", "closed" or "aborted"; see `VirtualMachine`.
         exiting: whether the interpreter exits, so that nobody will look at results any more.
     """
 
@@ -40,7 +40,8 @@ class Lifecycle:
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.state = "running"
-        # Living failures that nobody may have looked at; reported when the machine closes, at the latest.
+        # The failures of instructions that nobody may have seen yet; they are logged when the machine closes, at the
+        # latest.
         self._unseen: weakref.WeakSet[Failure] = weakref.WeakSet()
 
     @classmethod
@@ -54,15 +55,15 @@ class Lifecycle:
         return self.state in ("closed", "aborted")
 
     def remember(self, failure: Failure) -> None:
-        """Remember a failure, to report it at the end if nobody has looked at it."""
+        """Remember a failure, to log it when the machine closes if nobody has seen it."""
         self._unseen.add(failure)
 
     def require_open(self, name: str) -> None:
-        """Raise `VirtualMachineClosed` if new work is refused, before `name` has changed anything."""
+        """Raise `VirtualMachineClosed` if the machine refuses new instructions; `name` is the instruction's name."""
         machine = self._machine
         if machine.driver.refusing:
             if self.exiting and threading.current_thread().daemon:
-                # The interpreter is about to stop this thread anyway; an exception would only be noise.
+                # The interpreter is about to stop this daemon thread anyway; an exception would only be noise.
                 threading.Event().wait()
             raise VirtualMachineClosed(
                 f"{name} was issued to the virtual machine {machine.name!r}, which is {self.state}; "
@@ -70,12 +71,12 @@ class Lifecycle:
             )
 
     def closed_failure(self) -> Failure:
-        """The failure of instructions that are dropped because the machine has ended."""
+        """Make the failure of instructions that are dropped because the machine was closed."""
         error = VirtualMachineClosed(f"dropped, because the virtual machine {self._machine.name!r} was closed")
         return Failure(error, dropped=True)
 
     def issue_sync(self) -> Instruction:
-        """Issue a global sync behind everything issued so far, even on a machine that refuses new work."""
+        """Issue a `GlobalSync` behind all instructions issued so far, even on a machine that refuses new ones."""
         machine = self._machine
         barrier = Instruction(machine.control_stream(), GlobalSync(machine.streams))
         tracer = machine.tracer
@@ -95,7 +96,8 @@ class Lifecycle:
         machine.driver.refuse()
         loop = running_loop()
         assert loop is not None
-        # Nothing may block the loop, even if a running instruction takes long.
+        # At the deadline the machine is aborted and not closed, since waiting for a running instruction would block the
+        # loop.
         deadline = None if grace is None else loop.call_later(grace, machine.abort)
         try:
             await Synchronization(machine, finished)
@@ -105,11 +107,11 @@ class Lifecycle:
             machine.close()
 
     def close(self, timeout: float) -> None:
-        """See `VirtualMachine.close`; only for a machine that is not closed."""
+        """Close a machine that is not closed; see `VirtualMachine.close`."""
         machine = self._machine
         if machine.handover.last_incoming is not None and not Lifecycle.exiting and timeout > 0:
-            # Dropping a `HandoverIn` would lose the order between another machine, which may still be writing the
-            # storage, and its next user.
+            # A pending `HandoverIn` is waited for: if it were dropped, a storage that another machine may still be
+            # writing would be free for its next user.
             machine.wait(machine.handover.last_incoming)
         machine.driver.refuse()
         deadline = time.monotonic() + timeout
@@ -122,25 +124,25 @@ class Lifecycle:
             self.state = "closed"
             unrun = machine.driver.take_launched()
             unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
-            # A device cannot forget work.  All work must end before anything is dropped: a dropped `HandoverOut` tells
-            # another machine that all accesses to the storage here have ended.
+            # Devices cannot drop work that was passed to them.  It must end before any instruction is dropped: a
+            # dropped `HandoverOut` tells another machine that all accesses to the storage on this one have ended.
             machine.completion.synchronize()
             self.drop(unrun)
             machine.driver.collect_reports()
             machine.driver.collect_finished()
-            # Other threads may have issued more in the meantime; instructions that this turn launches are dropped too.
+            # Other threads may have issued more instructions meanwhile; those that this turn launches are dropped, too.
             late = machine.engine.schedule()
             machine.waiters.settle(machine.engine.erased)
             self.drop(late)
             for instruction in machine.engine.lively:
-                # A kernel runs for longer than the timeout.  Nobody will collect its end, so its outputs fail now.
+                # A kernel has run for longer than the timeout.  Nobody will collect its end, so its outputs fail now.
                 self.state = "aborted"
                 if instruction.policy is not None:
                     instruction.policy.fail(self.closed_failure())
                 machine.waiters.settle(instruction.members or (instruction,))
             machine.back_pressure.wake()
             if not machine.engine.lively:
-                # No instructions are left for these releases to wait for.
+                # No instructions are left that noted storages would have to wait for to release their memory.
                 machine.releases.forget()
         finally:
             machine.driver.turn_lock.release()
@@ -149,7 +151,7 @@ class Lifecycle:
             unseen.report()
 
     def drop(self, unrun: list[Instruction]) -> None:
-        """Poison and erase every instruction that has not begun, including the launched ones in `unrun`."""
+        """Erase every instruction that has not begun, with `unrun`; their outputs hold `VirtualMachineClosed`."""
         failure = self.closed_failure()
 
         def fail(policy: InstructionPolicy) -> None:
@@ -158,7 +160,7 @@ class Lifecycle:
         self.abandon(unrun, fail)
 
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> None:
-        """Erase every instruction that has not begun, and `unrun`; `fail` poisons their outputs."""
+        """Erase every instruction that has not begun, and the launched ones in `unrun`; `fail` gets their policies."""
         machine = self._machine
         for instruction in machine.engine.abandon(unrun, fail):
             tracer = machine.tracer
@@ -167,9 +169,9 @@ class Lifecycle:
             machine.waiters.settle((instruction,))
 
     def drop_late(self) -> None:
-        """Drop instructions that a running one has issued after the end.
+        """Drop instructions that a still running instruction has issued after the machine was closed.
 
-        Another thread that holds the lock will do so itself.
+        If another thread holds the turn lock, it will do so itself afterwards.
         """
         machine = self._machine
         while machine.engine.pending and machine.driver.turn_lock.acquire(blocking=False):
@@ -179,10 +181,11 @@ class Lifecycle:
                 machine.driver.turn_lock.release()
 
     def refuse(self, instruction: Instruction) -> None:
-        """Drop an instruction that was issued while the machine closed, and raise."""
+        """Drop an instruction that was issued while the machine closed, and raise `VirtualMachineClosed`."""
         machine = self._machine
         if machine.driver.turn_lock.owner == threading.get_ident():
-            # An instruction that outlasted the close issues another; its thread holds the lock.
+            # The turn lock is held by this thread, which runs an instruction that has outlasted the close and has
+            # issued this one.
             self._withdraw(instruction)
         else:
             with machine.driver.turn_lock:
@@ -190,7 +193,7 @@ class Lifecycle:
                     self.drop([])
                 else:
                     self._withdraw(instruction)
-            # A loop that has found the lock taken meanwhile sleeps.
+            # A loop that found the turn lock taken meanwhile sleeps, and must be woken.
             machine.driver.pass_on()
         machine.require_open(instruction.name)
 
@@ -200,7 +203,8 @@ class Lifecycle:
         def fail(policy: InstructionPolicy) -> None:
             policy.fail(failure)
 
-        # Else a turn has seen the instruction in between, and it is accepted after all.
+        # If the engine refuses to withdraw it, a turn has seen the instruction in between, and it will run or be
+        # dropped as usual.
         if self._machine.engine.withdraw(instruction, fail):
             tracer = self._machine.tracer
             if tracer is not None:

@@ -1,4 +1,4 @@
-"""`Lively`: a linked list of the instructions that an engine has seen and not yet erased."""
+"""`Lively`: the linked list of the instructions that an engine's turns have seen and not yet erased."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from vmflow.instructions.instruction import Instruction
 
 @final
 class Lively:
-    """Instructions in the order of their arrival; each can be removed at any time, without a search.
+    """A linked list of instructions in arrival order, from which each can be removed without a search.
 
     Attributes:
-        first, last: the oldest and the youngest; None if there are none.
+        first, last: the oldest and the youngest instruction; None if the list is empty.
         count: the number of instructions.
     """
 
@@ -36,7 +36,7 @@ class Lively:
         self.count += 1
 
     def remove(self, instruction: Instruction) -> None:
-        """Remove an instruction, which must be in the list."""
+        """Remove an instruction, which must be in the list, in constant time."""
         before, after = instruction.before, instruction.after
         if before is None:
             self.first = after

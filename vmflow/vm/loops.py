@@ -1,4 +1,4 @@
-"""`Loops`: driving a machine from event loops, by one callback per turn of the loop, under a time budget."""
+"""`Loops`: runs a machine's turns on event loops, by one callback per turn of a loop, under a time budget."""
 
 from __future__ import annotations
 
@@ -17,54 +17,57 @@ _now: Final = time.perf_counter_ns
 
 @final
 class Loops:
-    """The event loops that drive one machine.
+    """The event loops that run the turns of one machine.
 
     Args:
         machine: the machine.
 
     Attributes:
-        home: the loop of the `async with` block, which alone drives; None outside of one.
+        home: the loop on which the machine's `async with` block was entered, which alone runs its turns; else None.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.home: AbstractEventLoop | None = None
-        # The loop that is going to drive soon.
+        # The loop for which `turn` is scheduled.
         self._armed: AbstractEventLoop | None = None
-        # An entry for each loop that drives the machine, or has driven it.
+        # The waker of each loop that has run turns of the machine.
         self._wakers: dict[AbstractEventLoop, LoopWaker] = {}
-        # The moment of `time.perf_counter_ns` up to which instructions may run inline in a loop's present turn.
+        # For each loop, the time of `time.perf_counter_ns` up to which ops may run inline in its present turn.
         self._until: dict[AbstractEventLoop, int] = {}
 
     def forget(self) -> None:
-        """Forget all loops in a forked child, in which none of them runs."""
+        """Forget all loops in a forked child, where they do not run."""
         self._wakers.clear()
         self._until.clear()
         self._armed = None
         self.home = None
 
     def enter(self, loop: AbstractEventLoop | None) -> None:
-        """Note that the machine's `async with` block begins on this loop.
+        """Note that the machine's `async with` block is entered on `loop`.
 
         Raises:
-            RuntimeError: if it has begun already.
+            RuntimeError: if the block was entered already.
         """
         if self.home is not None:
             raise RuntimeError(f"the virtual machine {self._machine.name!r} is already entered")
         self.home = loop
 
     def any(self) -> bool:
-        """Whether a loop drives, or has driven, the machine, and must stay responsive."""
+        """Whether any loop has run turns of the machine, so that long instructions go to workers."""
         return bool(self._wakers)
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """Let `loop`, which runs on this thread, drive soon."""
+        """Schedule the machine's turns on `loop`, which runs on this thread, by `call_soon`."""
         if self._armed is not loop:
             self._armed = loop
             loop.call_soon(self.turn, loop)
 
     def arm_home(self) -> None:
-        """Let the loop of the `async with` block drive, from another thread; if it is closed, this thread drives."""
+        """Schedule the machine's turns on the loop of its `async with` block, from another thread.
+
+        If that loop is closed, this thread runs the turns.
+        """
         if self._armed is not None or self.home is None:
             return
         self._armed = self.home
@@ -73,7 +76,7 @@ class Loops:
             self._machine.driver.drive()
 
     def turn(self, loop: AbstractEventLoop) -> None:
-        """The callback that drives from an event loop."""
+        """Run the machine's turns for at most `turn_budget` seconds; a callback of the event loop."""
         machine = self._machine
         self._armed = None
         waker = self._wakers.get(loop)
@@ -96,25 +99,25 @@ class Loops:
         machine.driver.pass_on()
         if machine.has_waiters():
             machine.waiters.watch.arm(loop)
-        # Also without waiters here, since another machine may have some.
+        # Devices' progress is awaited even if this machine has no waiters, since another machine may wait for it.
         for work in machine.completion.oldest():
             if work.event is not None and work.instruction.stream.policy.await_progress(work.event, waker.wake):
                 break
 
     def in_time(self, loop: AbstractEventLoop) -> bool:
-        """Return whether inline calls may go on in the loop's present turn; the first of them begins its budget."""
+        """Whether the loop's present turn has time left for inline calls: `turn_budget` from the first one on."""
         until = self._until.get(loop)
         if until is not None:
             return _now() < until
         for other in list(self._until):
             if other.is_closed():
                 self._until.pop(other, None)
-        loop.call_soon(self._until.pop, loop, None)  # first, since it may raise KeyboardInterrupt
+        loop.call_soon(self._until.pop, loop, None)  # before the entry is made, since this may raise KeyboardInterrupt
         self._until[loop] = _now() + int(self._machine.turn_budget * 1e9)
         return True
 
     def forget_closed(self) -> None:
-        """Forget loops that have been closed."""
+        """Forget the event loops that have been closed."""
         for loop in [loop for loop in list(self._wakers) if loop.is_closed()]:
             self._wakers.pop(loop, None)
             if self._armed is loop:

@@ -1,4 +1,4 @@
-"""`MachineFields`: the fields of a machine that every op reads, in a compiled base class for speed."""
+"""`MachineFields`: the fields of a virtual machine that every op reads, in a compiled base class for speed."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-# The default machine, once it exists; see `virtual_machine.default_machine`.
+# Contains the default machine once it exists; see `virtual_machine.default_machine`.
 DEFAULT: Final[list[VirtualMachine]] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MachineFields:
-    """The base of `VirtualMachine`, its only subclass, which sets the fields.
+    """The base class of `VirtualMachine`, its only subclass, which sets the fields.
 
     Attributes:
-        devices: its streams and workers.
-        driver: runs its turns.
+        devices: the machine's streams and workers.
+        driver: runs the machine's turns.
         engine: decides which instructions may run next.
-        loops: the event loops that drive it.
+        loops: the event loops that run the machine's turns.
         observers: the tracer and the race check.
-        races: watches for unordered accesses; None unless it was asked for.
-        releases: memory to be given back.
+        races: watches for unordered accesses; None unless the machine has a race check.
+        releases: the storages whose memory is to be freed.
     """
 
     __slots__ = ("devices", "driver", "engine", "loops", "observers", "races", "releases")

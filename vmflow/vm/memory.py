@@ -1,4 +1,4 @@
-"""The memory of one machine on each device, and the last resort when a device has no more."""
+"""`MachineMemory`: the allocators of one machine on each device; and `rescue`, for a device without free memory."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-# How many of the largest living allocations an error names.
+# The number of the largest living allocations that an OutOfMemory error names.
 _NAMED: Final = 5
 
 
 class MachineMemory:
-    """One allocator per device, and one for each stream that a program has made there; made at the first use.
+    """The memory allocators of one machine: one per device, and one for each stream that a program has made there.
 
     Args:
         on_handout, on_free: see `BinAllocator`.
 
     Attributes:
-        allocators: by device and kind of stream.
+        allocators: the allocators made so far, by device and kind of stream.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class MachineMemory:
         self.allocators: dict[tuple[Device, str], BinAllocator] = {}
 
     def allocator(self, device: Device, kind: str = "compute") -> BinAllocator:
-        """The allocator whose memory is handed out in the order of the stream of this kind on `device`."""
+        """Return the allocator of the stream of this kind on `device`, in whose order it hands out memory."""
         allocator = self.allocators.get((device, kind))
         if allocator is None:
             new = BinAllocator(device_memory(device), on_handout=self._on_handout, on_free=self._on_free)
@@ -53,11 +53,11 @@ class MachineMemory:
         return allocator
 
     def of_device(self, device: Device) -> list[BinAllocator]:
-        """The allocators of `device`."""
+        """Return all allocators of `device` made so far."""
         return [allocator for (owner, _), allocator in list(self.allocators.items()) if owner is device]
 
     def kind_of(self, allocator: BinAllocator) -> str | None:
-        """The kind of stream in whose order an allocator hands out memory; None if it is another machine's."""
+        """Return the kind of stream that an allocator belongs to; None if it is another machine's allocator."""
         for (_, kind), own in list(self.allocators.items()):
             if own is allocator:
                 return kind
@@ -65,16 +65,16 @@ class MachineMemory:
 
 
 def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
-    """Free the memory of storages that are about to be released, unless an instruction will still use it.
+    """Free memory that ready release instructions in `lively` would free, unless an instruction will still use it.
 
-    Call it only when all launched instructions have ended, except for `unrun`, which have not begun.
+    Call this only when all launched instructions have ended, except for `unrun`, which have not begun.
     """
     wanted: set[Dependence] = set()
     for instruction in unrun:
         if instruction.policy is not None and instruction.policy.touches_memory:
             wanted.update(instruction.reads, instruction.writes)
     for instruction in lively:
-        # A waiting release has a predecessor that was not even launched.
+        # A release that is still WAITING has a predecessor that was not even launched, and may use the memory.
         policy = instruction.policy
         if policy is None or instruction.state not in (READY, LAUNCHED):
             continue
@@ -85,17 +85,21 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
 def rescue(
     machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, unrun: tuple[Instruction, ...]
 ) -> Failure | None:
-    """The device has no memory left: reclaim all unused memory, and prepare the instruction once more.
+    """Reclaim all unused memory of a device that has none left, and prepare the instruction once more.
 
     Called by the driving thread, which waits here for all running instructions.
 
     Args:
-        machine, instruction, policy: the instruction that needs memory.
-        unrun: this instruction and those that follow it directly.
+        machine: the virtual machine.
+        instruction, policy: the instruction that needs memory, and its policy.
+        unrun: this instruction and those launched together with it that have not run.
+
+    Returns:
+        The failure, if there is still too little memory; else None.
     """
     allocator = instruction.stream.allocator
     allocator.tried_again()
-    # Tensors in reference cycles, mostly those of tracebacks, hold memory that nobody can use.
+    # Tensors in reference cycles, mostly of tracebacks, hold memory that nobody can use: collect them.
     gc.collect()
     machine.driver.finish_running()
     machine.releases.issue()
@@ -115,7 +119,7 @@ def rescue(
 
 
 def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:
-    """Return the error with the largest living tensors and the lines that made them added to its message."""
+    """Make an OutOfMemory error that also names the instruction, and the largest living tensors and their origins."""
     policy = instruction.policy
     doing = policy.describe() if policy is not None else instruction.name
     lines = [f"{error}, for {doing}; releasing and shrinking was tried."]
@@ -128,7 +132,7 @@ def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instructio
 
 
 def created_by(owner: Any) -> str:
-    """The origin of an allocation, by its owner as `Storage.allocate` passes it."""
+    """Return the name and the user's line of the instruction that an allocation was made for, from its `owner`."""
     if not isinstance(owner, tuple):
         return "an unknown instruction"
     name, code, last = owner[:3]
@@ -136,7 +140,7 @@ def created_by(owner: Any) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes for people, such as "1.5 MiB"."""
     amount = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":

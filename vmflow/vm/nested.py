@@ -1,9 +1,9 @@
-"""Instructions issued by a signal handler, a destructor or a callback, while the same thread drives the machine.
+"""Runs instructions issued by a signal handler, destructor or callback while its thread runs the machine's turns.
 
-Such code can neither drive the machine nor wait until another thread does, since it has interrupted the driving thread.
-So an instruction that it issues runs in the same call, outside of the engine, if its inputs have values and nothing
-outstanding uses its outputs.  Otherwise it is issued as always and runs after the interrupted one; waiting for such an
-instruction raises an error that says so.
+Such code can neither run turns nor wait until another thread does, since it has interrupted the driving thread.  So an
+instruction that it issues runs in the same call, outside of the engine, if its inputs have values and no unfinished
+instruction uses its outputs.  Otherwise it is issued as always and runs after the interrupted instruction; waiting for
+it raises an error that says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def run(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Run an instruction that this thread issues while it has the turn lock; returns whether that was possible."""
+    """Run an instruction in this call, which issues it while its thread has the turn lock; returns whether it ran."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred or instruction.stream.policy.asynchronous:
         return False
@@ -47,7 +47,7 @@ def run(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 
 def is_free(machine: VirtualMachine, reads: Collection[Dependence], writes: Collection[Dependence]) -> bool:
-    """Whether nothing outstanding writes `reads` or uses `writes`; this thread must have the turn lock."""
+    """Whether no unfinished instruction writes `reads` or accesses `writes`; this thread must have the turn lock."""
     for dependence in (*reads, *writes):
         if _is_outstanding(dependence.writer):
             return False
@@ -55,7 +55,7 @@ def is_free(machine: VirtualMachine, reads: Collection[Dependence], writes: Coll
         if any([_is_outstanding(reader) for reader in list(dependence.readers or ())]):
             return False
     read, written = set(reads), set(writes)
-    # Instructions that the engine has not seen, or is connecting now.
+    # Instructions that no turn has seen, or whose edges a turn is adding now, are not in the dependences yet.
     for other_reads, other_writes in _unconnected(machine):
         if not (read.isdisjoint(other_writes) and written.isdisjoint(other_writes) and written.isdisjoint(other_reads)):
             return False
@@ -67,7 +67,7 @@ def _is_outstanding(instruction: Instruction | None) -> bool:
 
 
 def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependence], Collection[Dependence]]]:
-    """The reads and writes of each instruction that may not be entered into its dependences yet."""
+    """Yield the (reads, writes) of each instruction that may not be entered into its dependences yet."""
     engine = machine.engine
     for other in [*engine.local_pending, *engine.pending]:
         yield other.reads, other.writes
@@ -77,7 +77,7 @@ def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependenc
 
 
 def _give_memory(policy: InstructionPolicy) -> None:
-    """Give results memory of their own, since the allocator may have been interrupted."""
+    """Allocate the results' memory as new numpy arrays, since this code may have interrupted the allocator."""
     for blob in cast("OpCall | MultiTensorUpdate", policy).outputs:
         if blob.strides is None and places_memory(blob.meta):
             blob.destination()

@@ -1,4 +1,4 @@
-"""`Observers`: the tracer and the race check of a machine, which see every instruction."""
+"""`Observers`: the tracer and the race check of a virtual machine, which are told about every instruction."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 @final
 class Observers:
-    """The tracer and the race check of one machine.  With either, no call runs inline.
+    """The tracer and the race check of one virtual machine.  With either, no op runs inline.
 
     Args:
-        gathers: whether instructions of a script are gathered, so that none runs inline.
-        races: watches for unordered accesses; None unless it was asked for.
+        gathers: whether a script's instructions are gathered before they run, so that none runs inline.
+        races: watches for unordered accesses; None unless the machine has a race check.
 
     Attributes:
-        tracer: is called at every step of every instruction; None without a recording.
-        inline: whether the observers permit calls to run inline.
+        tracer: records every instruction; None without a recording.
+        inline: whether ops may run inline: without a tracer, race check or gathering.
     """
 
     def __init__(self, gathers: bool, races: RaceWatch | None) -> None:
@@ -29,11 +29,11 @@ class Observers:
         self.inline = not gathers and races is None
 
     def gather(self, gathers: bool) -> None:
-        """Gather the instructions of a script, or run them inline again."""
+        """Gather a script's instructions before they run, or let them run inline again."""
         self._gathers = gathers
         self.listen(self.tracer)
 
     def listen(self, tracer: Tracer | None) -> None:
-        """Use this tracer from now on; None for none."""
+        """Record instructions with `tracer` from now on, or with None end the recording."""
         self.tracer = tracer
         self.inline = not self._gathers and tracer is None and self._races is None

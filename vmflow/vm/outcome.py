@@ -1,4 +1,4 @@
-"""The outcome of running an instruction: success (None), a failure, or not known yet (`LATER`)."""
+"""`Outcome`: the result of running an instruction: None for success, a `Failure`, or `LATER` if it has not ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vmflow.instructions.failure import Failure
 
 
 class Later:
-    """The outcome of an instruction that has returned and whose end will be reported later."""
+    """The outcome of a deferred instruction that has returned, and whose end will be reported later."""
 
 
 LATER: Final = Later()

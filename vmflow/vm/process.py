@@ -1,9 +1,9 @@
-"""Machines and the process: their end when it exits, and their state after it forks.
+"""Closes all virtual machines when the process exits, and keeps them usable in a forked child.
 
-A forked child has one thread, the forking one.  Its instructions are finished before the fork, and the instructions of
-other threads if they take no more than a moment; so the fork happens between two instructions, or in the middle of a
-long one.  The child has no workers and no loops: every machine starts again without them, finished results can be read,
-and reading others raises an error that says so.
+A forked child has one thread, the forking one.  This thread's instructions are finished before the fork, and the
+instructions of other threads if they take no more than a moment; so the fork happens between two instructions, or in
+the middle of a long one.  The child has no workers and no loops: every machine starts again without them, finished
+results can be read, and reading others raises an error that says so.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def _at_exit() -> None:
     Lifecycle.exit()
     for machine in live_machines():
         machine.close()
-    # This handler runs last: atexit calls them in the reverse order of their registration.
+    # atexit calls handlers in the reverse order of their registration, so this one, registered early, runs last.
     interrupts.remember_at_exit()
 
 
 # Forking
 
-# Seconds that a fork waits for instructions of other threads.
+# Seconds that a fork waits for the instructions of other threads.
 _PATIENCE: Final = 0.02
 
 
 class _HeldForFork(threading.local):
-    """The machines whose turn locks this thread has taken, so that nothing changes them while it forks."""
+    """Per thread, the machines whose turn locks it has taken to fork, so that no other thread changes them."""
 
     def __init__(self) -> None:
         self.machines: list[VirtualMachine] = []
@@ -62,14 +62,14 @@ def _before_fork() -> None:
     held.clear()
     for machine in machines:
         if machine.driver.turn_lock.owner == threading.get_ident():
-            continue  # the fork is called by an instruction of this machine, or by code that has interrupted its driver
+            continue  # an instruction of this machine calls fork, or code that has interrupted its turn
         if _take(machine, deadline):
             held.append(machine)
             machine.driver.collect_reports()
 
 
 def _finish(machine: VirtualMachine, deadline: float) -> None:
-    """Wait for the instructions of this thread, and of other threads if they can end before the deadline."""
+    """Wait for this thread's unfinished instructions, and for those of other threads if they can end in time."""
     if machine.engine.idle() or not _take(machine, deadline):
         return
     outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
@@ -77,7 +77,7 @@ def _finish(machine: VirtualMachine, deadline: float) -> None:
     me = threading.get_ident()
     for instruction in outstanding:
         if instruction.thread == me:
-            # Code with such a limit gets the error where it reads the result.
+            # An error of a scope, or of a closed machine, is raised where the program reads the result, not here.
             with suppress(Cancelled, DeadlineExceeded, VirtualMachineClosed):
                 machine.wait(instruction)
     left = 1e-9 * sum([instruction.cost for instruction in outstanding if instruction.state != ERASED])
@@ -91,7 +91,7 @@ def _take(machine: VirtualMachine, deadline: float) -> bool:
 
 def _give_back(machine: VirtualMachine) -> None:
     machine.driver.turn_lock.release()
-    # Threads that have found the lock taken meanwhile sleep.
+    # Threads that found the turn lock taken meanwhile sleep, and must be woken.
     machine.driver.pass_on()
 
 
@@ -101,7 +101,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _released_after_fork() -> list[VirtualMachine]:
-    """Remove and return the machines whose turn locks this thread has taken to fork."""
+    """Return the machines whose turn locks this thread has taken to fork, and forget them."""
     held = list(_held_for_fork.machines)
     _held_for_fork.machines.clear()
     return held
@@ -116,7 +116,7 @@ def _after_fork_in_child() -> None:
             "child"
         )
     )
-    failure.observe()  # reading such a tensor raises it; it need not be logged
+    failure.observe()  # it is raised where such a tensor is read, and need not be logged
     held = _released_after_fork()
     for machine in live_machines():
         if machine.driver.turn_lock.owner == threading.get_ident() and machine not in held:
@@ -127,7 +127,10 @@ def _after_fork_in_child() -> None:
 
 
 def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
-    """Fail the work of other threads on a machine that this thread was driving; the rest goes on."""
+    """Fail, in a forked child, the instructions that workers were running on a machine whose turn this thread runs.
+
+    All other instructions stay, and the turn continues.
+    """
     machine.forget_others()
     known = {*machine.driver.reported(), *machine.driver.launched()}
     ended: list[tuple[Instruction, Failure]] = []
@@ -141,7 +144,7 @@ def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _restart(machine: VirtualMachine, failure: Failure) -> None:
-    """Restart any other machine: fail the work of other threads, and issue this thread's own again."""
+    """Restart a machine in a forked child: fail other threads' instructions, and issue this thread's own again."""
     at_hand = machine.driver.at_hand
     if at_hand is not None and at_hand.policy is not None:
         at_hand.policy.fail(failure)
@@ -165,7 +168,7 @@ def _restart(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _goes_on(instruction: Instruction) -> bool:
-    """Whether this thread has issued the instruction, and it has not begun."""
+    """Whether a forked child issues an instruction again: its thread has issued it, and it has not begun."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred:
         return False
@@ -173,7 +176,7 @@ def _goes_on(instruction: Instruction) -> bool:
 
 
 def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None], failure: Failure) -> None:
-    """Poison the outputs of all outstanding instructions, except for those that are issued again."""
+    """Erase all unfinished instructions of a machine, and poison their outputs, except for the policies in `kept`."""
     begun = [instruction for instruction in machine.engine.lively if instruction.state == LAUNCHED]
     running = {instruction.policy for instruction in begun}
     dropped = Failure(failure.error, dropped=True)

@@ -1,4 +1,4 @@
-"""`RaceWatch`: tells a race detector of every launch, end, event and wait on a machine's streams."""
+"""`RaceWatch`: tells a race detector about every launch, end, event and wait on a machine's streams."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from vmflow.streams.stream import Event, Verdict
 
 
 class RaceWatch:
-    """Connects a machine with a race detector of its own."""
+    """Connects a virtual machine with a race detector: reports its instructions, events and allocations."""
 
     def __init__(self) -> None:
         self.detector = RaceDetector()
         self._tickets: dict[Instruction, Ticket] = {}
         self._freed: list[tuple[int, int, int, Dependence]] = []
-        # Threads may read while another drives.
+        # A lock, since a thread may read a tensor while another one launches instructions.
         self._lock = lock_held_while_forking()
 
     def callbacks(self) -> tuple[Callable[[Allocation], None], Callable[[Allocation], None]]:
-        """The callbacks for allocators: on handing out memory, and on freeing it."""
+        """Return the callbacks for allocators: one for handing out memory, and one for freeing it."""
         return self._handed_out, self._was_freed
 
     def watched(self, policy: StreamPolicy) -> StreamPolicy:
-        """A policy that reports its events to the detector."""
+        """Wrap a stream's policy, so that it reports its events and waits to the race detector."""
         return WatchedStreamPolicy(policy, self)
 
     def launched(self, instruction: Instruction) -> None:
-        """Note that a prepared instruction is about to be launched.
+        """Tell the detector that a prepared instruction is about to be launched.
 
         Raises:
-            RaceDetected: if it touches memory that another access may still be using.
+            RaceDetected: if the instruction accesses memory that another access may still be using.
         """
         policy = instruction.policy
         touches = policy is not None and policy.touches_memory
@@ -49,17 +49,17 @@ class RaceWatch:
             self._tell_freed()
 
     def finished(self, instruction: Instruction) -> None:
-        """Note that the machine knows of the end of an instruction."""
+        """Tell the detector that the machine has been told of an instruction's end."""
         with self._lock:
             ticket = self._tickets.pop(instruction, None)
             if ticket is not None:
                 self.detector.finished(ticket)
 
     def host_reads(self, dependence: Dependence) -> None:
-        """Check a read of the memory by code outside of all instructions.
+        """Check a read of a storage's memory by the program itself, outside of all instructions.
 
         Raises:
-            RaceDetected: if a write to it is not known to have ended.
+            RaceDetected: if a write to the memory is not known to have ended.
         """
         with self._lock:
             self.detector.host_access(dependence, False, "a read by the program")
@@ -72,12 +72,12 @@ class RaceWatch:
             self.detector.quiet()
 
     def recorded(self, stream: WatchedStreamPolicy) -> Clock:
-        """The clock of an event recorded on that stream."""
+        """Return the detector's vector clock for an event that is recorded on `stream` now."""
         with self._lock:
             return self.detector.recorded(stream)
 
     def waits(self, stream: WatchedStreamPolicy, clock: Clock) -> None:
-        """Note that the stream waits for an event, after which it knows the accesses in the event's clock."""
+        """Tell the detector that later work of `stream` is ordered after the event whose vector clock is `clock`."""
         with self._lock:
             self.detector.waits(stream, clock)
 
@@ -102,7 +102,7 @@ def _range(allocation: Allocation) -> tuple[int, int, int, Dependence]:
 
 
 class _InstructionInfo:
-    """Describes an instruction in messages, even long after it has ended."""
+    """Describes an instruction in messages of the race detector, even long after the instruction has ended."""
 
     __slots__ = ("code", "last", "name", "serial", "stream")
 
@@ -118,7 +118,7 @@ class _InstructionInfo:
 
 
 class WatchedEvent:
-    """An event with its clock, which tells the instructions before it."""
+    """A device event with its vector clock, from which the race detector knows the instructions before it."""
 
     __slots__ = ("clock", "event")
 
@@ -134,12 +134,12 @@ class WatchedEvent:
 
 
 def unwatched(policy: StreamPolicy) -> StreamPolicy:
-    """Return the policy inside a `WatchedStreamPolicy`; any other policy is returned as it is."""
+    """Return the stream policy that a `WatchedStreamPolicy` wraps; any other policy is returned as it is."""
     return policy.policy if isinstance(policy, WatchedStreamPolicy) else policy
 
 
 class WatchedStreamPolicy(StreamPolicy):
-    """A stream policy that does as another one does, and tells the race detector of its events."""
+    """A stream policy that wraps another one, and reports its events and waits to the race detector."""
 
     def __init__(self, policy: StreamPolicy, watch: RaceWatch) -> None:
         self.policy = policy

@@ -1,4 +1,4 @@
-"""`Releases`: gives memory back when its last tensor is gone and the instructions that use it have ended."""
+"""`Releases`: frees storages' memory when the last tensor is gone and the instructions that use it have ended."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @final
 class Releases:
-    """The storages of one machine whose last tensor is gone.
+    """Issues the instructions that free the memory of storages whose last tensor is gone.
 
     Args:
-        machine: the machine.
+        machine: the machine that orders the accesses to the storages.
 
     Attributes:
-        noted: storages that no instruction releases yet.
+        noted: the storages for which no `ReleaseTensor` was issued yet.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -33,15 +33,15 @@ class Releases:
         self.noted: deque[Storage] = deque()
 
     def note(self, storage: Storage) -> None:
-        """Release the storage in the next turn; called by destructors, hence from anywhere."""
+        """Note that a storage's memory is to be freed by the next turn; called by destructors, hence from anywhere."""
         self.noted.append(storage)
 
     def forget(self) -> None:
-        """Drop the noted storages: with no outstanding instructions, their memory is freed with the objects."""
+        """Drop the noted storages: without unfinished instructions, their memory is freed with the Python objects."""
         self.noted.clear()
 
     def issue(self) -> None:
-        """Issue instructions that release the noted storages; called by the driver."""
+        """Issue a `ReleaseTensor` for each noted storage; called by the driving thread."""
         machine = self._machine
         while self.noted:
             storage = self.noted.popleft()
@@ -51,7 +51,7 @@ class Releases:
             if dependence.machine is not machine:
                 dependence.machine.release(storage)
                 continue
-            # A storage without a stream was never used, and its memory goes with the object.
+            # A storage without a stream was never used, and its memory is freed with the Python object.
             last = storage.stream
             if last is not None:
                 home = self.home_of(storage, last)
@@ -60,7 +60,7 @@ class Releases:
                 machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
     def home_of(self, storage: Storage, last: Stream) -> Stream:
-        """The stream in whose order the storage's allocator hands out memory, on the device of `last`."""
+        """Return the stream that the allocator of a storage's memory belongs to, on the device of stream `last`."""
         allocation = storage.allocation
         kind = None if allocation is None else self._machine.memory.kind_of(allocation.allocator)
         return self._machine.stream(cast("Device", last.device), kind or "compute")

@@ -1,4 +1,4 @@
-"""`replay` repeats the turns of a story on a fresh engine."""
+"""`replay`: repeats recorded turns of an engine on a new engine, to debug its decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .story import Script
 
 
 class Replayed(InstructionPolicy):
-    """Stands for the policy of a replayed instruction; orders it in the same way and runs nothing."""
+    """The policy of a replayed instruction: orders it as the original policy did, and runs nothing."""
 
     __slots__ = ("barrier", "follows", "fusable", "name", "preschedulable")
 
@@ -33,18 +33,18 @@ class Replayed(InstructionPolicy):
 
 
 class ReplayedStream(StreamPolicy):
-    """Stands for the policy of a stream.  Program order needs no flag, since the script has it among the writes."""
+    """The policy of a replayed stream.  It is not `sequential`: the script has program order among the writes."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
 
 
 def replay(script: Script) -> VirtualMachineEngine:
-    """Pass the events of a `Story.script` to a fresh engine, compare its decisions, and return the engine.
+    """Pass the recorded events of a `Story.script` to a new engine, compare its decisions, and return the engine.
 
     Raises:
         ValueError: if the script does not begin with an engine's first turn.
-        InternalError: if the engine decides otherwise.
+        InternalError: if the new engine launches other instructions than the recorded one.
     """
     engine = VirtualMachineEngine(
         window=max([len(turn["absorbed"]) for turn in script], default=0) or 1, story=len(script)
@@ -80,7 +80,7 @@ def replay(script: Script) -> VirtualMachineEngine:
                     f"the script introduces #{absorbed['serial']} where #{len(played)} is due: its first turns were "
                     "forgotten; record it with a longer story"
                 )
-            # Following a stream without instructions has no effect.
+            # If the followed stream has no instructions in the script, following it has no effect.
             follows = streams.get(absorbed["follows"])
             played[absorbed["serial"]] = Instruction(
                 streams.setdefault(

@@ -1,4 +1,4 @@
-"""Running an instruction on this thread, a worker or a device, and reporting its end."""
+"""Functions that run an instruction on this thread, a worker or a device, and report its end to the engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def launch(machine: VirtualMachine, instruction: Instruction) -> None:
-    """Run the instruction on this thread, or pass it to the stream's worker or device."""
+    """Prepare an instruction, and run it on this thread or pass it to its stream's worker or device."""
     stream = instruction.stream
     policy = instruction.policy
     assert policy is not None
@@ -57,7 +57,10 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
 
 
 def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> bool:
-    """Prepare all members together, unless they are dropped; returns False, with none prepared, without memory."""
+    """Prepare all members of a chain, unless a scope has dropped them.
+
+    Returns False if the device has too little memory for all; then none is prepared.
+    """
     if not _wanted(machine, instruction):
         return True
     try:
@@ -71,9 +74,10 @@ def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Cha
 
 
 def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
-    """Run the members of a chain one by one, each before the next gets memory.
+    """Run the members of a chain one by one, each before the next is prepared.
 
-    So they need no more memory than single instructions: memory that a member reads last is released before the next.
+    So they need no more memory than if they had not been fused: the memory that a member is the last to read can be
+    released before the next member gets memory.
     """
     stream = instruction.stream
     if stream.policy.asynchronous:
@@ -81,7 +85,7 @@ def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain
             failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
             machine.completion.submit(member, failure, instruction)
         return
-    while stream.worker is not None and stream.posted:  # these come first
+    while stream.worker is not None and stream.posted:  # earlier instructions of the stream come first
         stream.worker.wait_until_idle()
         machine.driver.collect_reports()
     for at, member in enumerate(chain.members):
@@ -98,10 +102,11 @@ def prepare(
     policy: InstructionPolicy,
     unrun: tuple[Instruction, ...] = (),
 ) -> Failure | None:
-    """Prepare the instruction, unless it is dropped; a failure is returned, and takes effect when its turn comes.
+    """Prepare an instruction, unless its scope has dropped it; returns the failure, for when its turn comes, or None.
 
     Args:
-        unrun: for a member of a chain, this member and those after it.
+        machine, instruction, policy: the virtual machine, the instruction and its policy.
+        unrun: for a member of a chain, this member and the members after it.
     """
     if not _wanted(machine, instruction):
         return None
@@ -121,19 +126,22 @@ def prepare(
 
 
 def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Return whether no ended scope drops the instruction; a dropped one needs no resources."""
+    """Whether an instruction needs resources: its scope has not dropped it."""
     scope = scope_of(instruction)
     return scope is None or scope.dropped() is None
 
 
 def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
-    """Run an instruction, which may have failed already, on the thread of a worker."""
+    """Run an instruction on a worker's thread, and report it; `item` has its earlier failure or None, too."""
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | None = None) -> Outcome:
-    """Run the instruction and return its outcome; a failure, of its own or an earlier one, poisons its outputs."""
+    """Run an instruction, and return None, its failure, which its outputs then hold, or `LATER`.
+
+    With an earlier `failure`, such as one of `prepare`, only the outputs are poisoned.
+    """
     if instruction.members is not None:
         return _run_members(machine, instruction, instruction.members, failure)
     policy = instruction.policy
@@ -147,7 +155,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
         if dropped is not None:
             policy.drop(dropped)
             if failure is not None:
-                failure.observe()  # the instruction would not have run anyway
+                failure.observe()  # a dropped instruction's failure is not logged: it would not have run anyway
             if tracer is not None:
                 tracer.ended(instruction, dropped)
             return None
@@ -164,7 +172,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
     except Exception as error:
         outcome = poison(machine, instruction, error)
     except BaseException as error:
-        # SystemExit or the like from a callback: the instruction ends, and the driving thread raises it.
+        # A callback has raised SystemExit or the like: the instruction ends, and the driving thread raises the error.
         machine.driver.let_escape(error)
         outcome = poison(machine, instruction, error)
     if tracer is not None:
@@ -175,7 +183,10 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
 def _run_members(
     machine: VirtualMachine, instruction: Instruction, members: tuple[Instruction, ...], failure: Failure | None
 ) -> Outcome:
-    """Run the members one by one, or a chain together; returns the first failure and keeps the others."""
+    """Run the members of a fused instruction one by one, or those of a chain in one kernel.
+
+    Returns the first failure, or None; the fused policy notes all failures.
+    """
     fused = cast(FuseInstructionPolicy, instruction.policy)
     if isinstance(fused, Chain) and failure is None:
         kernel = _kernel_of_chain(machine, instruction)
@@ -185,7 +196,7 @@ def _run_members(
     for member in members:
         earlier = failure
         if earlier is None and member in lacking:
-            # On a device, memory comes from the allocator only: a kernel makes none.
+            # Such a member's result was given no memory, and on a device a kernel cannot make its result's memory.
             earlier = prepare(machine, member, cast(InstructionPolicy, member.policy))
         outcome = run(machine, member, earlier)
         if isinstance(outcome, Failure):
@@ -194,14 +205,14 @@ def _run_members(
 
 
 def _kernel_of_chain(machine: VirtualMachine, instruction: Instruction) -> Callable[[], None] | None:
-    """The kernel of all members of a chain together; None if they have to run one by one."""
+    """Return a function that computes all members of a chain in one kernel; None if they have to run one by one."""
     scope = scope_of(instruction)
     if machine.races is not None or (scope is not None and scope.dropped() is not None):
         return None
     try:
         return cast(Chain, instruction.policy).kernel()
     except Exception:
-        return None  # such as OutOfMemory, which the member that causes it will report
+        return None  # run one by one, the member that causes the error, such as OutOfMemory, will report it
 
 
 def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callable[[], None]) -> Outcome:
@@ -209,7 +220,7 @@ def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callab
     tracer = machine.observers.tracer
     last = chain.members[-1]
     if tracer is not None:
-        # The time of each member is unknown: the last one gets all of it.
+        # The time of each member is unknown: the tracer is told that the last member takes all of it.
         for member in chain.members:
             tracer.began(member)
             if member is not last:
@@ -229,7 +240,7 @@ def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callab
 
 
 def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception | None) -> None:
-    """Report a deferred instruction that has ended after it returned."""
+    """Report a deferred instruction that has ended later than its `compute` returned; any thread may call this."""
     policy = instruction.policy
     failure = None if error is None or policy is None else poison(machine, instruction, error)
     tracer = machine.observers.tracer
@@ -239,19 +250,19 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
 
 
 def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
-    """Return the outcome of work that a device has finished; if the device found an error, the outputs hold it."""
+    """Ask whether the device has found an error in a finished instruction; let its outputs hold it, and return it."""
     instruction = work.instruction
     policy = instruction.policy
     assert policy is not None
     assert work.verdict is not None
     if work.outcome is not None and not (isinstance(policy, FuseInstructionPolicy) and policy.failed):
-        return work.outcome  # nothing of it was launched
+        return work.outcome  # the instruction failed before its kernel was launched
     error = work.verdict()
     return policy.settle(None if error is None else failure_of(machine, instruction, error))
 
 
 def finished_on_device(machine: VirtualMachine, work: DeviceWork) -> None:
-    """Report work that a device has finished to the engine."""
+    """Tell the engine about an instruction that a device has finished, or about its chain after the last member."""
     _trace_times(machine, work)
     outcome = work.outcome if work.verdict is None else settle(machine, work)
     member, whole = work.instruction, work.chain
@@ -273,7 +284,7 @@ def _trace_times(machine: VirtualMachine, work: DeviceWork) -> None:
 
 
 def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome) -> None:
-    """Report the outcome of an instruction to the engine, unless it is `LATER`."""
+    """Tell the engine that an instruction has ended, with its outcome, unless the outcome is `LATER`."""
     if isinstance(outcome, Later):
         return
     if machine.races is not None:
@@ -289,7 +300,7 @@ def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome
 
 
 def quiet_context() -> contextvars.Context:
-    """A context in which numpy does not warn of inf and nan: its error state is a context variable."""
+    """Make a `contextvars.Context` in which numpy, whose error state is a context variable, does not warn of nan."""
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context

@@ -1,4 +1,4 @@
-"""The settings of a machine: their defaults, environment variables and checks."""
+"""The settings of a virtual machine: their defaults, environment variables and checks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from vmflow.streams import CpuStreamPolicy
 
 from .stall_watch import STALL_SECONDS
 
-# A script that only issues gets a turn each time this many instructions have gathered: often enough to keep memory low,
-# rarely enough to spread the cost of a turn.
+# A script that issues instructions without waiting runs a turn each time this many are pending: often enough to keep
+# memory low, rarely enough to spread the cost of a turn.
 GATHER: Final = 32
 
-# Above so many outstanding instructions, or bytes of their large results, the issuer waits until half as many are left.
-# An instruction costs about a kilobyte with its operands.
+# Above this many unfinished instructions, or bytes of their large results, a thread that issues more waits until half
+# as many are left.  An instruction takes about a kilobyte with its operands.
 HIGH_WATER: Final = 40_000
 HIGH_WATER_BYTES: Final = 4 << 30
 
-# How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
+# Seconds that exit and `close` wait for a kernel that is running, since numpy cannot be interrupted.
 GRACE_SECONDS: Final = 2.0
 
 
@@ -45,10 +45,10 @@ def check(
 
 
 def race_check(wanted: bool | None) -> bool:
-    """Whether accesses are watched; by default `VMFLOW_RACE_CHECK` decides."""
+    """Whether a machine gets a race check: as `wanted`, or for None as the variable `VMFLOW_RACE_CHECK` says."""
     return os.environ.get("VMFLOW_RACE_CHECK", "0") not in ("", "0") if wanted is None else wanted
 
 
 def stall_seconds() -> float:
-    """The default of `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute."""
+    """Return the default of the argument `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute."""
     return float(os.environ.get("VMFLOW_STALL_SECONDS", STALL_SECONDS))

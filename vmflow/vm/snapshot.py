@@ -1,4 +1,4 @@
-"""`Snapshot`: a machine's lists, streams and memory at one moment, as plain data with a repr for people."""
+"""`Snapshot`: a virtual machine's instructions, streams and memory at one moment, as data with a repr for people."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class InstructionInfo:
-    """One instruction.
+    """One instruction in a `Snapshot`.
 
     Attributes:
-        waits_for: the serials of the instructions that have to be launched or to end before this one is launched.
-        line: the user's line that issued it; None for the machine's own instructions.
+        waits: the number of unsatisfied edges to the instruction.
+        line: the user's line that issued the instruction.
     """
 
     serial: int
@@ -48,7 +48,7 @@ class InstructionInfo:
 
 @attrs.frozen
 class StreamInfo:
-    """One stream: the number of its instructions in each place, and the state of its worker, if it has one."""
+    """One stream in a `Snapshot`: the numbers of its ready, running, posted and device instructions, and its worker."""
 
     name: str
     policy: str
@@ -69,7 +69,7 @@ class StreamInfo:
 
 @attrs.frozen
 class MemoryInfo:
-    """One device's memory as this machine uses it, in bytes; `limit` and `used` are the whole process's."""
+    """A machine's memory on one device in a `Snapshot`, in bytes; `limit` and `used` are the whole process's."""
 
     device: str
     allocated: int
@@ -88,12 +88,13 @@ class MemoryInfo:
 
 @attrs.frozen(repr=False)
 class Snapshot:
-    """A machine at one moment.
+    """The state of a virtual machine at one moment.
 
     Attributes:
-        lively: instructions seen by the engine and not erased, oldest first.
-        pending: the number of instructions not yet seen.
-        waiters: the number of instructions that somebody waits for, and of producers that wait.
+        lively: the instructions seen by the engine and not erased, oldest first.
+        pending: the number of issued instructions that the engine has not seen yet.
+        waiters: the number of instructions that a thread or coroutine waits for, plus that of producers that wait
+            because of back-pressure.
     """
 
     machine: str
@@ -200,7 +201,7 @@ def _cell(value: object) -> object:
 
 
 def take_snapshot(machine: VirtualMachine) -> Snapshot:
-    """A snapshot; from another thread than the driving one it may catch the machine between two steps."""
+    """Take a `Snapshot` of a machine; it may be inconsistent if another thread is running the machine's turns."""
     engine = machine.engine
     return Snapshot(
         machine.name,

@@ -1,4 +1,4 @@
-"""`StallWatch`: logs the state of a machine when no instruction has ended for a long time."""
+"""`StallWatch`: logs the state of a virtual machine when no instruction has ended for a long time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
     from .wakers import ThreadWaker
 
-# Longer than any sensible kernel on the host takes.
+# The default seconds without an ended instruction that count as a stall: longer than any sensible kernel on the host.
 STALL_SECONDS: Final = 60.0
 
 
 class StallWatch:
-    """Watches one machine while threads or coroutines wait for it.
+    """Watches one virtual machine for a stall while threads or coroutines wait for its instructions.
 
     A stall is logged once, on the logger ``vmflow``, and does not raise: a kernel may just take long.
     """
@@ -29,13 +29,16 @@ class StallWatch:
         self._armed: AbstractEventLoop | None = None
 
     def sleep(self, waker: ThreadWaker, patience: float | None) -> None:
-        """Sleep until `waker` wakes this thread, or for `patience` seconds; check for a stall now and then."""
+        """Let this thread sleep until `waker` is woken, at most `patience` and `stall_after` seconds.
+
+        If the time runs out, check for a stall.
+        """
         stall_after = self._machine.stall_after
         if not waker.sleep(stall_after if patience is None else min(stall_after, patience)):
             self.look()
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """Check for a stall now and then while a coroutine waits on `loop`."""
+        """Check for a stall every `stall_after` seconds while coroutines wait, by a timer on `loop`."""
         if self._armed is None or self._armed.is_closed():
             self._armed = loop
             self.look()
@@ -51,7 +54,7 @@ class StallWatch:
             self._reported = False
         elif now - self._since >= machine.stall_after and not self._reported and not machine.engine.idle():
             self._reported = True
-            import logging  # here, because few programs stall and importing it takes milliseconds
+            import logging  # imported here, because few programs stall and the import takes milliseconds
 
             logging.getLogger("vmflow").warning(
                 "nothing has ended for %.0f seconds, although somebody waits; the state of the machine:\n%r",

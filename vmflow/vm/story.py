@@ -1,4 +1,4 @@
-"""`Story`: the events and decisions of an engine, turn by turn, for people and for `replay`."""
+"""`Story`: a record of an engine's events and decisions, turn by turn, for people and for `replay`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from vmflow.instructions.instruction import Dependence, Instruction, members_of
 from vmflow.instructions.scope import priority_of
 from vmflow.streams import Stream
 
-# Plain data that `json` can write and read back, one entry per turn.
+# A story as plain data that `json` can write and read back, one dict per turn.
 Script: TypeAlias = list[dict[str, Any]]
 
-# An instruction with an unusual order: its serial, whether it is a barrier, the stream that it follows.  If it is no
-# barrier and follows no stream, it is not preschedulable.
+# An instruction with an unusual order: (serial, whether it is a barrier, the stream that it follows or None).  One that
+# is no barrier and follows no stream is listed because it is not preschedulable.
 Fence: TypeAlias = tuple[int, bool, Stream | None]
 
 
 class Turn:
-    """One turn: the instructions reported, erased, absorbed and launched, and the failures among the reports.
+    """One turn of an engine: the instructions reported as finished, erased, absorbed and launched.
 
     Attributes:
-        fences: of the absorbed instructions; kept here because their policies are dropped when they have run.
-        fused: the instructions that stand for several absorbed ones, with the serial of the first.  The members are
-            listed one by one as absorbed, erased and abandoned.
-        abandoned: the abandoned instructions, if this is no turn but a call of `abandon`.
+        failures: (serial, message) of the finished instructions that have failed.
+        fences: the absorbed instructions with an unusual order; see `Fence`.  They are noted here because an
+            instruction drops its policy when it has run.
+        fused: the fused instructions that stand for several absorbed ones, with the serial of the first.  Their members
+            are listed one by one as absorbed, erased and abandoned.
+        abandoned: the abandoned instructions, if this entry is not a turn but a call of `abandon`.
     """
 
     __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "finished", "fused", "launched")
@@ -54,7 +56,7 @@ class Turn:
 class Story:
     """The last turns of an engine.
 
-    An instruction drops its policy when it has run, so that remembering it keeps a few hundred bytes and no array.
+    An instruction drops its policy when it has run, so that an entry keeps a few hundred bytes and no array alive.
     """
 
     def __init__(self, length: int) -> None:
@@ -70,15 +72,15 @@ class Story:
         fences: list[Fence],
         fused: list[Instruction],
     ) -> None:
-        """Add a turn; the lists are kept, not copied."""
+        """Add a turn with these lists of instructions, which are kept and not copied."""
         self.turns.append(Turn(finished, erased, absorbed, launched, failures, fences, fused, []))
 
     def remember_abandoned(self, abandoned: list[Instruction]) -> None:
-        """Add the instructions that were abandoned between two turns."""
+        """Add an entry for instructions that were abandoned between two turns."""
         self.turns.append(Turn([], [], [], [], [], [], [], abandoned))
 
     def events(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
-        """The story as ``(event, serial, detail)``, oldest first.
+        """Return the events of the remembered turns as ``(event, serial, detail)``, oldest first.
 
         Args:
             about: keep one instruction (itself or its serial), or the instructions of one name; None keeps all.
@@ -99,9 +101,9 @@ class Story:
         return [event for event in events if event[1] in named]
 
     def script(self) -> Script:
-        """The story as plain data, from which `replay` repeats the turns on a fresh engine.
+        """Return the remembered turns as plain data, from which `replay` repeats them on a new engine.
 
-        Complete only if no turn has been forgotten yet.
+        `replay` needs all turns of the engine, so none may have been forgotten yet.
         """
         dependences: dict[Dependence, int] = {}
         streams: dict[Stream, str] = {}

@@ -1,4 +1,4 @@
-"""The kinds of stream of each device, and their policies."""
+"""The kinds of streams that each type of device has, their policies, and the devices' memory."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from vmflow.streams.communication import KIND as COMM, open_lane
 if TYPE_CHECKING:
     from vmflow.streams import SimulatedDevice
 
-# Kinds that every device has and that run on the host; see `IndependentStreamPolicy`.
+# The kinds of streams that every device has and whose instructions run on the host; see `IndependentStreamPolicy`.
 _INDEPENDENT: Final = {
     "critical_section": IndependentStreamPolicy("critical_section", blocking=False),
     "lazy_job": IndependentStreamPolicy("lazy_job", sequential=True, blocking=False),
 }
 _QUEUED: Final = ("compute", "host_to_device", "device_to_host")
-# A compute stream for each further stage of a pipeline: "compute:1" and so on.
+# The kinds "compute:1" and so on: a compute stream for each further stage of a pipeline.
 STAGE_PREFIX: Final = "compute:"
-# A stream that the program has made, "stream:PRIORITY:NUMBER"; it keeps program order, as CUDA's streams do.
+# The kinds "stream:PRIORITY:NUMBER": streams that the program has made, which keep program order as CUDA's streams do.
 STREAM_PREFIX: Final = "stream:"
-# A stream of another library, "external:ADDRESS", which keeps program order as well.
+# The kinds "external:ADDRESS": CUDA streams of another library, which keep program order, too.
 EXTERNAL_PREFIX: Final = "external:"
 
 SIMULATED_BYTES: Final = 1 << 30
-# All bits set: nan in every floating dtype, -1 in every integer one.
+# The byte that fills unused memory of simulated devices: all bits set are nan in every floating dtype, and -1 in every
+# signed integer dtype.
 GARBAGE: Final = 0xFF
 
 _lock = lock_held_while_forking()
@@ -42,17 +43,17 @@ _simulated: dict[Device, SimulatedDevice] = {}
 
 
 def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str) -> StreamPolicy:
-    """The policy of a new stream.
+    """Make the policy of a new stream, by its device and kind.
 
     Args:
-        machine: the name of its machine.
-        device: None for streams that belong to no device.
-        kind: see `StreamPolicy.kind`.
-        cpu_worker: see `CpuStreamPolicy`.
+        machine: the name of the stream's machine.
+        device: the stream's device; None if it belongs to no device.
+        kind: the kind, such as "compute"; see `StreamPolicy.kind`.
+        cpu_worker: "auto", "always" or "never"; see `CpuStreamPolicy`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
-        ValueError: if the device has no such stream.
+        ValueError: if the device has no stream of this kind.
     """
     if device is None:
         return ControlStreamPolicy()
@@ -64,10 +65,10 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device.type == "cpu" and kind == "compute":
         return CpuStreamPolicy(worker=cpu_worker)
     if device.type == "meta" and kind == "compute":
-        return CpuStreamPolicy(worker="never")  # a meta device computes nothing, which takes no time
+        return CpuStreamPolicy(worker="never")  # the meta device computes nothing, so it needs no worker
     staged = kind.startswith(STAGE_PREFIX) and kind.removeprefix(STAGE_PREFIX).isdecimal()
     if device.type == "cpu" and staged:
-        # Stages are meant to overlap, in a plain script too.
+        # Stages of a pipeline are meant to overlap, even in a plain script, so their instructions run on workers.
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
     if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith((STREAM_PREFIX, EXTERNAL_PREFIX))):
         from vmflow.streams.cuda import registry
@@ -85,12 +86,12 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
 
 
 def exchanges(kind: str) -> bool:
-    """Whether a stream of this kind is for exchanges between ranks; see `vmflow.streams.communication`."""
+    """Whether streams of this kind run collective operations between ranks; see `vmflow.streams.communication`."""
     return kind == COMM or kind.startswith(f"{COMM}:")
 
 
 def device_memory(device: Device) -> DeviceMemory:
-    """The memory of a device, which all machines share."""
+    """Return the `DeviceMemory` of a device, which all virtual machines share; made at the first use."""
     with _lock:
         found = _memories.get(device)
         if found is None:
@@ -104,7 +105,7 @@ def device_memory(device: Device) -> DeviceMemory:
             elif device.type == "meta":
                 from vmflow.streams.cuda.arrays import bytes_at
 
-                # Arrays with addresses but without memory.
+                # The meta device's arrays have addresses, but no memory.
                 found = DeviceMemory(
                     str(device), lambda nbytes: bytes_at(0, nbytes, None), nothing=bytes_at(0, 0, None)
                 )
@@ -115,7 +116,7 @@ def device_memory(device: Device) -> DeviceMemory:
 
 
 def simulated_device(device: Device) -> SimulatedDevice:
-    """The simulated accelerator behind a "sim" device.
+    """Return the simulated accelerator behind a "sim" device.
 
     It is made at the first use, in the mode of the environment variable ``VMFLOW_SIM`` ("lazy", "eager" or
     "random:SEED"; by default lazy).
@@ -133,7 +134,7 @@ def simulated_device(device: Device) -> SimulatedDevice:
 
 
 def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, DeviceMemory]:
-    """Replace the memories of CUDA devices, for tests that emulate some; returns the old ones."""
+    """Replace the `DeviceMemory` of all CUDA devices, for tests that emulate devices; returns the old ones."""
     with _lock:
         before = {device: memory for device, memory in _memories.items() if device.type == "cuda"}
         for device in before:
@@ -143,5 +144,5 @@ def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, Devic
 
 
 def known_devices() -> list[Any]:
-    """Return the devices whose memory has been asked for."""
+    """Return the devices whose memory `device_memory` has been asked for."""
     return list(_memories)

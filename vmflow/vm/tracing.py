@@ -1,4 +1,4 @@
-"""`Tracer`: the interface of a recording of a machine's instructions."""
+"""`Tracer`: the interface of an object that records the instructions of a virtual machine."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ from .outcome import Outcome
 
 
 class Tracer(Protocol):
-    """Is called at every step of every instruction, on the thread that takes the step."""
+    """Records instructions: a machine calls it at every state change, on the thread that makes the change."""
 
     def issued(self, instruction: Instruction) -> None:
-        """Called when an instruction is about to be accepted by its machine."""
+        """Note that the machine is about to accept an issued instruction."""
         ...
 
     def began(self, instruction: Instruction) -> None:
-        """Called when an instruction is about to run, or to be dropped by its scope."""
+        """Note that a stream takes this instruction from its queue, to run it or to drop it."""
         ...
 
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
-        """Called when an instruction has run (deferred ones: `LATER`) or was dropped (its scope's failure)."""
+        """Note that an instruction has run, with its outcome.
+
+        The outcome is `LATER` for a deferred instruction that has not ended, and the scope's failure for a dropped one.
+        """
         ...
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
-        """Called when a deferred instruction has ended; perhaps on another thread, and before `ended` was called."""
+        """Note that a deferred instruction has ended, perhaps on another thread and before `ended` was called."""
         ...
 
     def computed(self, instruction: Instruction, begin: int, end: int) -> None:
-        """Called when a device has computed an instruction, with begin and end as ``time.perf_counter_ns`` counts."""
+        """Note that a device has computed an instruction, from `begin` to `end` of ``time.perf_counter_ns``."""
         ...
 
     def abandoned(self, instruction: Instruction) -> None:
-        """Called for an instruction that will never begin, because its machine was closed."""
+        """Note that an instruction will never begin, because the machine was closed."""
         ...
 
     def awaited(self, instruction: Instruction) -> object:
-        """Called when a thread or coroutine begins to wait for an instruction; returns the argument for `resumed`."""
+        """Note that a thread or coroutine begins to wait for an instruction; returns the argument for `resumed`."""
         ...
 
     def resumed(self, wait: object) -> None:
-        """Called when that waiting is over, whether or not the instruction has ended."""
+        """Note that a wait, which `awaited` has returned, is over, whether or not the instruction has ended."""
         ...

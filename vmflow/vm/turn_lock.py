@@ -1,4 +1,4 @@
-"""`TurnLock`: gives one thread at a time the right to drive a machine, or to start launches of graphs."""
+"""`TurnLock`: the lock of the thread that runs a machine's turns, or that launches graphs, safe against Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _get_ident: Final = threading.get_ident
 
 @final
 class _Sleeper:
-    """A thread that waits for the lock.
+    """A thread that waits for a `TurnLock`.
 
     Attributes:
-        thread: its identifier.
-        bell: wakes it.
-        waits: whether the lock may still be given to it.
-        given: whether it was given the lock.
+        thread: the thread's identifier.
+        bell: wakes the thread.
+        waits: whether the lock may still be given to the thread.
+        given: whether the thread was given the lock.
     """
 
     __slots__ = ("bell", "given", "thread", "waits")
@@ -33,18 +33,18 @@ class _Sleeper:
 
 
 class TurnLock:
-    """A lock whose taking and whose note of the owner are one step.
+    """A lock that is taken by one assignment, so that Ctrl-C cannot leave it taken for ever.
 
     Ctrl-C is raised after a call returns, hence also between the call that takes a `threading.Lock` and the `try` whose
-    `finally` releases it; holding the signal back meanwhile costs more than a small op.  Here taking is one assignment:
-    the interpreter neither checks for signals nor lets another thread run between its bytecodes, and a `try` may follow
-    directly.  This needs the global interpreter lock, as the lists of the engine do.
+    `finally` releases it; holding the signal back meanwhile costs more than a small op.  Here the lock is taken by an
+    assignment to `owner`: the interpreter neither checks for signals nor lets another thread run between its bytecodes,
+    and a `try` may follow directly.  This needs the global interpreter lock, as the lists of the engine do.
 
-    A thread that releases the lock gives it to a thread that sleeps in `acquire`: otherwise a thread that takes it for
-    each op would be quicker every time.
+    A thread that releases the lock gives it to a thread that sleeps in `acquire`: otherwise a thread that takes the
+    lock for each op would be quicker every time.
 
     Attributes:
-        owner: the thread that has it, None if nobody does.
+        owner: the identifier of the thread that has the lock, None if no thread has it.
     """
 
     __slots__ = ("_sleepers", "owner")
@@ -54,15 +54,16 @@ class TurnLock:
         self._sleepers: deque[_Sleeper] = deque()
 
     def take(self, me: int) -> bool:
-        """Take the lock for this thread, `me`; return False if a thread has it already, be it this one."""
+        """Take the lock if it is free; returns False if any thread, also this one (`me`), has it."""
         if self.owner is not None:
             return False
-        # One line, since a debugger is called between lines and may let another thread run.
+        # The check and the assignment are one line, since a debugger is called between lines and may let another
+        # thread run.
         self.owner = self.owner or me
         return self.owner == me
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock as `threading.Lock.acquire` does; a thread that has it already waits for itself."""
+        """Take the lock as `threading.Lock.acquire` does; a thread that has it already waits for itself."""
         me = _get_ident()
         if self.take(me):
             return True
@@ -84,11 +85,11 @@ class TurnLock:
                 self.release()
             raise
         self._remove(sleeper)
-        # Also if the lock was given to this thread at the very end of its timeout.
+        # The owner is asked, since the lock may have been given to this thread at the very end of the timeout.
         return self.owner == me and not deadlocked
 
     def _remove(self, sleeper: _Sleeper) -> None:
-        """Keep the lock from being given to a sleeper any more."""
+        """Remove a sleeper, so that the lock is not given to it any more; wake the next one if the lock is free."""
         sleeper.waits = False
         self._sleepers.remove(sleeper)
         if self.owner is None:
@@ -106,7 +107,7 @@ class TurnLock:
         self.wake()
 
     def wanted(self) -> bool:
-        """Whether a thread sleeps in `acquire`."""
+        """Whether a thread sleeps in `acquire`, waiting for the lock."""
         return bool(self._sleepers)
 
     def wake(self) -> None:
@@ -114,10 +115,10 @@ class TurnLock:
         if self._sleepers:
             try:
                 sleeper = self._sleepers[0]
-            except IndexError:  # the sleeper has just given up
+            except IndexError:  # the last sleeper has just given up
                 return
             if self.owner is None:
-                # One line, as in `take`.
+                # The check and the assignment are one line, as in `take`.
                 self.owner = self.owner or (sleeper.thread if sleeper.waits else None)
                 sleeper.given = self.owner == sleeper.thread
             sleeper.bell.wake()
@@ -129,7 +130,7 @@ class TurnLock:
             self.owner = None
 
     def locked(self) -> bool:
-        """Whether a thread has it."""
+        """Whether a thread has the lock."""
         return self.owner is not None
 
     def __enter__(self) -> None:

@@ -1,4 +1,4 @@
-"""`VirtualMachine`: an engine, with the objects that drive it, wait for it and end it."""
+"""`VirtualMachine`: runs instructions; it has an engine, and the objects that run its turns, wait and close it."""
 
 from __future__ import annotations
 
@@ -48,30 +48,31 @@ if TYPE_CHECKING:
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
 
-# A script that only issues also gets a turn for an instruction of this many nanoseconds.
+# The least estimated nanoseconds of an instruction for which a script runs a turn as soon as it has issued it.
 _HEAVY: Final = 20_000
 
 
-# All machines by their id; a dictionary, since threads may make machines while others iterate over them.
+# All living machines, by id.  This is a dict and not a WeakSet, since threads may make machines while others iterate.
 _machines: dict[int, weakref.ref[VirtualMachine]] = {}
 
 
 class VirtualMachine(MachineFields):
-    """Orders and runs instructions.
+    """Orders and runs the instructions that ops become.
 
-    A script needs none: it uses the default machine.  A loop may have its own, with its own streams and workers.  Ops
-    of the task that enters the ``async with`` block, and of its children, go to that machine.  Leaving the block
-    finishes all work, or drops work that has not started if the block is left by an exception.
+    A script need not make a machine: it uses the default one.  An event loop may have a machine of its own, with its
+    own streams and workers.  Ops of the task that enters the machine's ``async with`` block, and of its child tasks, go
+    to that machine.  Leaving the block finishes all work, or drops work that has not started if the block is left by an
+    exception.
 
     Args:
-        name: for reprs and thread names.
-        window: the most instructions one turn absorbs.
-        turn_budget: seconds that a loop callback may drive before it lets the loop run.
-        gather: a script that only issues gets a turn each time this many instructions are pending.  By default, an
-            instruction with nothing before it runs as it is issued, which takes less time than a turn, and the rest
-            gathers.
-        high_water: outstanding instructions above which the issuer drives or waits.
-        high_water_bytes: the same for the bytes of their large results.
+        name: the machine's name, for reprs and thread names.
+        window: the largest number of new instructions that one turn of the engine takes.
+        turn_budget: the seconds that a callback may run instructions before it lets the event loop run.
+        gather: a script that issues instructions without waiting runs a turn each time this many are pending.  By
+            default, an instruction that nothing precedes runs as it is issued, which takes less time than a turn, and
+            the others are gathered.
+        high_water: the number of unfinished instructions above which a thread that issues more waits or runs some.
+        high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
         race_check: watch for unordered accesses to the same memory; raises `RaceDetected`.  Slow.
         drain_timeout: seconds that leaving the `async with` block may take before the remaining work is dropped;
@@ -80,8 +81,8 @@ class VirtualMachine(MachineFields):
             machine.
 
     Attributes:
-        state: "running"; "draining" while it finishes and refuses new work; "closed"; or "aborted", if an instruction
-            was still running when the time to close was up.
+        state: "running"; "draining" while the machine finishes and refuses new work; "closed"; or "aborted", if an
+            instruction was still running when the time to close was up.
 
     Raises:
         ValueError: for a number that is not positive, or another `cpu_worker`.
@@ -124,16 +125,16 @@ class VirtualMachine(MachineFields):
         self.back_pressure = BackPressure(self)
         self.releases = Releases(self)
         self.devices = Devices(self, cpu_worker, partial(running.run_on_worker, self), running.quiet_context)
-        # All exchanges between ranks and launches of graphs write this, so that they keep one order.
+        # The dependence that all exchanges between ranks and all launches of graphs write, so that they keep one order.
         self.transport = Dependence(self)
         self.races: RaceWatch | None = None
         if settings.race_check(race_check):
-            from .race_watch import RaceWatch  # here, because most programs do not need it
+            from .race_watch import RaceWatch  # imported here, because most programs do not need it
 
             self.races = RaceWatch()
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
         self.observers = Observers(gather is not None, self.races)
-        # For each graph its runtime on this machine.
+        # The runtime of each compiled graph on this machine.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.driver = Driver(self)
         self.forget_threads()
@@ -142,7 +143,7 @@ class VirtualMachine(MachineFields):
         _machines[number] = weakref.ref(self, lambda _: _machines.pop(number, None))
 
     def forget_threads(self) -> None:
-        """Set up the state of threads and loops; a forked child does so again, since it has none of them."""
+        """Set up the machine's state of threads and loops; a forked child repeats this, to forget its parent's."""
         self.driver.forget()
         self.devices.forget_workers()
         self.handover = Handover(self)
@@ -157,7 +158,7 @@ class VirtualMachine(MachineFields):
         self.waiters = Waiters(self)
 
     def forget_others(self) -> None:
-        """Drop the state of other threads and of loops, in a forked child whose only thread drives the machine."""
+        """Forget other threads and all loops, in a forked child whose thread runs a turn of the machine."""
         self.devices.forget_workers()
         self.driver.forget_others()
         self.back_pressure.forget()
@@ -166,7 +167,7 @@ class VirtualMachine(MachineFields):
 
     @property
     def tracer(self) -> Tracer | None:
-        """The tracer that is called at every step of every instruction; None without a recording."""
+        """The tracer that records every instruction; None without a recording."""
         return self.observers.tracer
 
     @tracer.setter
@@ -175,38 +176,38 @@ class VirtualMachine(MachineFields):
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the machine has ended: its state is "closed" or "aborted"."""
         return self.lifecycle.closed
 
     @property
     def state(self) -> str:
-        """See the attributes of the class."""
+        """The machine's state: "running", "draining", "closed" or "aborted"; see the class."""
         return self.lifecycle.state
 
     # Streams
 
     def stream(self, device: Device, kind: str = "compute") -> Stream:
-        """The stream of this kind on `device`."""
+        """Return the machine's stream of this kind on `device`, opened at the first use."""
         return self.devices.stream(device, kind)
 
     def control_stream(self) -> Stream:
-        """The stream of barriers, which belongs to no device."""
+        """Return the stream on which barriers run, which belongs to no device."""
         return self.host_stream("control")
 
     def host_stream(self, kind: str) -> Stream:
-        """A stream that belongs to no device: "control" for barriers, "handover" for storages that change machines."""
+        """Return a stream of no device: "control" for barriers, or "handover" for storages that change machines."""
         return self.devices.stream(None, kind)
 
     def streams(self) -> Iterable[Stream]:
-        """All streams opened so far."""
+        """All streams that the machine has opened so far."""
         return self.devices.streams()
 
     def home_of(self, stream: Stream) -> Stream:
-        """This machine's compute stream on the device of `stream`, which may be another machine's."""
+        """Return this machine's compute stream on the device of `stream`, which may be another machine's stream."""
         return self.stream(cast(Device, stream.device))
 
     def keep_program_order(self, stream: Stream) -> tuple[Dependence, ...]:
-        """Let the stream keep program order from now on, even without data dependences; see `StreamPolicy.sequential`.
+        """Let a stream run its instructions in program order from now on, even without data dependences.
 
         Returns:
             The dependences that an instruction must read to run after the stream's present instructions.
@@ -214,7 +215,7 @@ class VirtualMachine(MachineFields):
         if stream.policy.sequential:
             return ()
         lock = self.driver.turn_lock
-        # Code that runs on the driving thread has the lock already.
+        # Code that an instruction calls on the driving thread has the turn lock already.
         mine = lock.owner == threading.get_ident()
         if not mine:
             lock.acquire()
@@ -230,11 +231,13 @@ class VirtualMachine(MachineFields):
     # Issuing
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None:
-        """Accept an instruction.  Returns immediately, except for back-pressure and the turns that a script drives.
+        """Accept an instruction, to run it now or later.
+
+        Returns immediately, except for back-pressure and for the turns that a script runs now and then.
 
         Args:
             instruction: the instruction.
-            written: a storage that it writes, whose `writer` becomes this instruction.
+            written: a storage that the instruction writes; its attribute `writer` is set to the instruction.
         """
         if self.driver.refusing:
             self.require_open(instruction.name)
@@ -250,7 +253,7 @@ class VirtualMachine(MachineFields):
         pending = self.engine.pending
         tracer = self.observers.tracer
         if tracer is not None:
-            # The line is noted before another thread can see the instruction, and perhaps run it.
+            # The tracer is called before another thread can see the instruction, and perhaps run it.
             tracer.issued(instruction)
         if written is not None:
             written.expect(instruction, pending)
@@ -259,22 +262,22 @@ class VirtualMachine(MachineFields):
         self.accepted(instruction)
 
     def issue_from_within(self, instruction: Instruction) -> None:
-        """Accept an instruction that a running one issues; the driving thread goes on with it.
+        """Accept an instruction that a running instruction issues; the driving thread will run it.
 
-        Also while the machine drains and refuses other work.  If it has ended, the instruction is dropped.
+        A machine that drains accepts it, too; if the machine has ended, the instruction is dropped.
         """
         tracer = self.observers.tracer
         if tracer is not None:
             tracer.issued(instruction)
         self.engine.pending.append(instruction)
-        # Checked after appending: the closing thread sets the state before it drops late instructions.
+        # The state is checked after appending, since the closing thread sets it before it drops late instructions.
         if self.closed:
             self.lifecycle.drop_late()
 
     def would_run_here(self, stream: Stream, cost: int) -> bool:
-        """Whether a caller may do work of so many nanoseconds itself, as an instruction on `stream` would.
+        """Whether the caller itself may do `cost` nanoseconds of work, in place of an instruction on `stream`.
 
-        Only code on the driving thread may, and only without a tracer and a race check.
+        Only code that an instruction runs on the driving thread may, without a tracer and a race check.
         """
         return (
             stream.posted == 0
@@ -286,29 +289,30 @@ class VirtualMachine(MachineFields):
         )
 
     def remember(self, failure: Failure) -> None:
-        """Remember a failure, to report it at the end if nobody has looked at it."""
+        """Remember a failure, to log it when the machine closes if nobody has seen it."""
         self.lifecycle.remember(failure)
 
     def require_open(self, name: str) -> None:
-        """Raise `VirtualMachineClosed` if new work is refused, before `name` has changed anything."""
+        """Raise `VirtualMachineClosed` if the machine refuses new instructions; `name` is the instruction's name."""
         self.lifecycle.require_open(name)
 
     def access(self, storage: Storage, stream: Stream) -> Dependence:
-        """Make `storage` safe to use on `stream` by the next instruction issued; returns its dependence.
+        """Prepare `storage` for the next instruction issued on `stream`; returns the storage's dependence.
 
-        If another stream of the same asynchronous device used the storage last, `stream` is made to wait for that one
-        on the device.  Otherwise the engine waits until that use has finished.
+        If another stream of the same asynchronous device used the storage last, `stream` is made to wait for that
+        stream on the device.  Otherwise the engine launches the instruction when the last use has finished.
         """
         return self.handover.access(storage, stream)
 
     def accepted(self, instruction: Instruction) -> None:
-        """Make sure that a thread or loop drives, now that `instruction` is pending."""
+        """Make sure that some thread or loop runs turns, now that `instruction` is pending."""
         engine = self.engine
         pending = engine.pending
         nbytes = instruction.nbytes
         if nbytes:
             self.back_pressure.count(nbytes)
-        # Checked after appending: the closing thread sets this before it drops the pending instructions.
+        # `refusing` is checked after the instruction was appended, since the closing thread sets it before it drops the
+        # pending instructions.
         if self.driver.refusing:
             self.lifecycle.refuse(instruction)
         self.driver.pass_on()
@@ -327,12 +331,12 @@ class VirtualMachine(MachineFields):
             self.back_pressure.throttle(loop)
 
     def flush(self) -> None:
-        """Run the op that a script has issued last, if it waits for ops to make a chain with; see `Chain`."""
+        """Run the op that a script has issued last, if it waits for later ops to be fused with in a `Chain`."""
         if self.driver.chain is not None:
             self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
-        """Give the memory that is kept for reuse back to the device; returns False if the machine is busy."""
+        """Return the free memory that the machine's allocators keep to the device; False if the machine is busy."""
         allocators = self.memory.of_device(device)
         if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False
@@ -347,22 +351,22 @@ class VirtualMachine(MachineFields):
         return True
 
     def release(self, storage: Storage) -> None:
-        """Give the memory of `storage` back behind everything issued so far.
+        """Have the memory of `storage` freed after all instructions issued so far.
 
-        Called by destructors, hence from anywhere, also in the middle of a turn: this only leaves a note.  If nothing
-        is outstanding, the memory goes with the object.
+        Called by destructors, hence from anywhere, also in the middle of a turn: this only notes the storage.  If no
+        instruction is unfinished, the memory is freed with the Python object.
         """
         if not self.engine.idle():
             self.releases.note(storage)
 
     def has_waiters(self) -> int:
-        """The number of instructions that somebody waits for, and of producers that wait because of back-pressure."""
+        """The number of instructions that are waited for, plus that of producers that wait because of back-pressure."""
         return self.waiters.count() + self.back_pressure.waiting()
 
     # Waiting
 
     def wait(self, instruction: Instruction) -> None:
-        """Block until `instruction` is erased, driving meanwhile.
+        """Block until `instruction` has ended; meanwhile this thread may run instructions.
 
         Raises:
             RuntimeError: if called by an instruction that this machine is running on the same thread.
@@ -372,10 +376,10 @@ class VirtualMachine(MachineFields):
         self.waiters.wait(instruction)
 
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
-        """Suspend the running coroutine until `instruction` is erased.
+        """Suspend the running coroutine until `instruction` has ended.
 
         Cancelling the coroutine stops the waiting, not the instruction; a scope stops instructions.  Above the
-        high-water marks, the coroutine stays suspended until half as much is outstanding.
+        high-water marks, the coroutine stays suspended until half as much is unfinished.
 
         Raises:
             RuntimeError: without a running asyncio loop.
@@ -385,11 +389,11 @@ class VirtualMachine(MachineFields):
         return self.waiters.wait_async(instruction)
 
     def checkpoint(self) -> Checkpoint:
-        """Let the event loop run; above the high-water marks, until half as much is outstanding; to be awaited."""
+        """Return an awaitable that lets the event loop run once, and waits while the machine is above its marks."""
         return Checkpoint(self)
 
     def synchronize(self) -> Synchronization:
-        """Wait for everything issued so far: await the result; in plain code this call blocks."""
+        """Wait for all instructions issued so far: await the result; without a running event loop this call blocks."""
         instruction = Instruction(self.control_stream(), GlobalSync(self.streams))
         self.issue(instruction)
         if running_loop() is None:
@@ -430,47 +434,47 @@ class VirtualMachine(MachineFields):
             self.close()
 
     async def shutdown(self, grace: float | None = None) -> None:
-        """Refuse new work, finish all work, then close.
+        """Refuse new instructions, finish all issued ones, then close the machine.
 
         Args:
-            grace: seconds to finish in; work that has not started by then is dropped.  None for as long as it takes.
+            grace: seconds to finish in; instructions that have not started by then are dropped.  None for no limit.
 
-        Cancelling the coroutine also drops work that has not started.
+        Cancelling the coroutine also drops instructions that have not started.
         """
         await self.lifecycle.shutdown(grace)
 
     def abort(self) -> None:
-        """Drop work that has not started, and do not wait for running instructions."""
+        """Drop instructions that have not started, and close the machine without waiting for running ones."""
         self.close(0.0)
 
     def close(self, timeout: float = GRACE_SECONDS) -> None:
         """Drop work that has not started, wait up to `timeout` seconds for running instructions, and stop the workers.
 
-        The results of dropped work raise `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish instead.
-        The state is "aborted" afterwards if an instruction was still running, else "closed".
+        The results of dropped work raise `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish it instead.
+        The machine's state is "aborted" afterwards if an instruction was still running, else "closed".
         """
         if not self.closed:
             self.lifecycle.close(timeout)
 
     def drain(self) -> None:
-        """Block until everything issued so far has finished."""
+        """Block until all instructions issued so far have finished, also on a machine that refuses new ones."""
         if not self.engine.idle() and not self.closed:
             self.wait(self.lifecycle.issue_sync())
 
     # Looking inside
 
     def story(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
-        """The events of the last turns, as ``(event, serial, detail)``; see `Story.events`."""
+        """Return the events of the engine's last turns, as ``(event, serial, detail)``; see `Story.events`."""
         return self.engine.story.events(about)
 
     def snapshot(self) -> Snapshot:
-        """The instructions, streams and memory at this moment; its repr is for people."""
-        from .snapshot import take_snapshot  # here, because importing attrs takes milliseconds
+        """Return the machine's instructions, streams and memory at this moment; the result's repr is for people."""
+        from .snapshot import take_snapshot  # imported here, because importing attrs takes milliseconds
 
         return take_snapshot(self)
 
     def others(self) -> list[VirtualMachine]:
-        """All machines but this one."""
+        """Return all living machines but this one."""
         return [machine for machine in live_machines() if machine is not self]
 
     def __repr__(self) -> str:
@@ -483,7 +487,7 @@ _default_lock = lock_held_while_forking()
 
 
 def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
-    """The instruction that a reader of `storage` must wait for, and its machine; None if the storage has its value."""
+    """Return the instruction that a reader of `storage` must wait for, and its machine; None if the value is there."""
     with HANDOVER_LOCK:
         writer = storage.writer
         if writer is None or storage.settled():
@@ -492,7 +496,7 @@ def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
 
 
 def default_machine() -> VirtualMachine:
-    """The machine of code that has not entered one: of scripts, threads, and loops without their own."""
+    """Return the machine for ops outside of all ``async with machine`` blocks, made at the first use."""
     if not DEFAULT:
         with _default_lock:
             if not DEFAULT:
@@ -501,7 +505,7 @@ def default_machine() -> VirtualMachine:
 
 
 def current_machine() -> VirtualMachine:
-    """The machine to which ops are issued here: that of the innermost ``async with machine``, else the default one.
+    """Return the machine to which ops are issued here: that of the innermost ``async with machine``, or the default.
 
     Example:
         >>> flow.vm.current_machine() is flow.vm.default_machine()
@@ -512,7 +516,7 @@ def current_machine() -> VirtualMachine:
 
 
 def synchronize() -> Synchronization:
-    """Wait for everything issued so far: ``await vmflow.synchronize()``; in plain code the call itself blocks.
+    """Wait for all ops issued so far: ``await vmflow.synchronize()``; without a running event loop the call blocks.
 
     Example:
         >>> x = flow.ones(3)
@@ -524,10 +528,10 @@ def synchronize() -> Synchronization:
 
 
 def checkpoint() -> Checkpoint:
-    """Lets the event loop run, in a coroutine that issues a lot without awaiting any of it.
+    """Let the event loop run, in a coroutine that issues many ops without awaiting them: ``await vmflow.checkpoint()``.
 
-    The result is to be awaited.  The coroutine goes on in the next turn of the loop; above the machine's high-water
-    marks, when half as much is outstanding.
+    The coroutine continues in the next turn of the loop; if the machine is above its high-water marks, when half as
+    many instructions are unfinished.
 
     Example:
         >>> import asyncio
@@ -544,5 +548,5 @@ def checkpoint() -> Checkpoint:
 
 
 def live_machines() -> list[VirtualMachine]:
-    """All machines that are not garbage."""
+    """Return all virtual machines that have not been garbage-collected."""
     return [machine for machine in [reference() for reference in list(_machines.values())] if machine is not None]

@@ -1,4 +1,4 @@
-"""Waiting for an instruction: a waiting thread drives, a waiting coroutine is suspended."""
+"""`Waiters`: lets threads wait for instructions, running the machine's turns meanwhile, and suspends coroutines."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class Waiters:
         self.watch = StallWatch(machine)
 
     def forget(self) -> None:
-        """Forget all waiters in a forked child, in which none of them exists."""
+        """Forget all waiters in a forked child, where their threads and coroutines do not run."""
         self._by_instruction.clear()
 
     def count(self) -> int:
-        """The number of instructions that somebody waits for."""
+        """Return the number of instructions that a thread or coroutine waits for."""
         return len(self._by_instruction)
 
     def settle(self, erased: Iterable[Instruction]) -> None:
-        """Wake the waiters of instructions that have ended."""
+        """Wake the threads and coroutines that wait for one of these instructions, which have ended."""
         waiters = self._by_instruction
         if not waiters:
             return
         for instruction in erased:
-            # A copy, since a waiter may remove itself meanwhile, and the loop must not skip the next one.
+            # The list is copied, since a waiter may remove itself meanwhile, and this loop would skip the next one.
             for waiter in list(waiters.pop(instruction, ())):
                 waiter.wake()
 
@@ -89,7 +89,10 @@ class Waiters:
             machine.driver.pass_on()
 
     def wait_until(self, instruction: Instruction, deadline: float) -> None:
-        """Block until `instruction` is erased, driving meanwhile, or until a moment of `time.perf_counter`."""
+        """Block until `instruction` has ended, or until `deadline`, a time of `time.perf_counter`.
+
+        This thread may run turns of the machine meanwhile.
+        """
         waker = ThreadWaker()
         self._by_instruction.setdefault(instruction, []).append(waker)
         try:
@@ -110,7 +113,7 @@ class Waiters:
             self._machine.driver.pass_on()
 
     def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
-        """Raise if waiting is useless: the scope of the instruction has ended, or the machine was aborted."""
+        """Raise an error if waiting is useless: the instruction's scope was cancelled, or the machine was aborted."""
         machine = self._machine
         if scope is not None and instruction.state < DONE:
             dropped = scope.dropped()
@@ -128,15 +131,15 @@ class Waiters:
         patience: float | None = None,
         deadline: float = 0.0,
     ) -> None:
-        """Drive if there is something to do, else sleep until there is; call it again until the work is done.
+        """Run turns if there is something to do, else sleep until there is; the caller repeats this until it is `done`.
 
         Args:
-            until: driving may stop after this instruction.
+            until: an instruction after whose end no further turns need be run; or None.
             waker: wakes this thread.
-            stream: where the awaited work runs.
-            done: whether the awaited work has ended; called before sleeping.
-            patience: the most seconds to sleep.
-            deadline: the moment of `time.perf_counter` up to which to drive, 0 for as long as it takes.
+            stream: the stream of the awaited instruction.
+            done: whether the wait is over; called before sleeping.
+            patience: the longest sleep in seconds.
+            deadline: the time of `time.perf_counter` up to which to run turns, 0 for as long as it takes.
         """
         machine = self._machine
         if machine.handover.sources():
@@ -144,7 +147,8 @@ class Waiters:
             return
         if not machine.driver.drive(until, deadline):
             machine.driver.add_waker(waker)
-            # The driver or its successor will wake this thread, unless it has just stopped.
+            # The thread that runs turns now, or its successor, will wake this thread, unless it has just released the
+            # lock.
             if machine.driver.turn_lock.locked() and not done():
                 self.watch.sleep(waker, patience)
             return
@@ -159,7 +163,7 @@ class Waiters:
             self.watch.sleep(waker, patience)
 
     def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
-        """Drive this machine and the machines that it waits for, or sleep, as `advance` does for one machine."""
+        """Do as `advance` for this machine and all that it waits for, whose turns no other thread may be running."""
         machines = _linked(self._machine)
         for machine in machines:
             machine.driver.drive()
@@ -172,14 +176,14 @@ class Waiters:
                 return
         for machine in machines:
             machine.driver.add_waker(waker)
-        # A thread that releases a turn lock wakes the wakers if something is left to do.
+        # If another thread has a turn lock, it wakes the wakers when it releases the lock and something is left to do.
         if not done() and not any(
             [machine.driver.can_go_on() and not machine.driver.turn_lock.locked() for machine in machines]
         ):
             self.watch.sleep(waker, patience)
 
     def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
-        """Forget a waiter, whether or not it was woken."""
+        """Forget one waker of an instruction, whether or not it was woken."""
         waiting = self._by_instruction.get(instruction)
         if waiting is not None and waker in waiting:
             waiting.remove(waker)
@@ -198,7 +202,7 @@ class Waiters:
         try:
             while instruction.state != ERASED:
                 self._raise_if_given_up(instruction, scope)
-                # Once the instruction has run, the end of its scope does not matter.
+                # Once the instruction has run, a cancelled scope cannot drop it, so that the wait goes on.
                 yield from self._suspend(loop, instruction, scope if instruction.state < DONE else None)
             if machine.back_pressure.above(1.0):
                 yield from machine.checkpoint().__await__()
@@ -209,11 +213,11 @@ class Waiters:
     def _suspend(
         self, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
     ) -> Generator[Any, None, None]:
-        """Suspend the coroutine until `instruction` is erased, or its scope is cancelled."""
+        """Suspend the coroutine until `instruction` has ended, or its scope was cancelled or has expired."""
         waker = FutureWaker(loop, loop.create_future())
         self._by_instruction.setdefault(instruction, []).append(waker)
         if instruction.state == ERASED:
-            # The instruction ended while the waiter was being added, so that nothing would wake the waiter any more.
+            # The instruction ended while the waker was being added, and nobody would wake it any more.
             self._by_instruction.pop(instruction, None)
             return
         timer = None
@@ -245,7 +249,7 @@ def _cannot_wait(instruction: Instruction) -> RuntimeError:
 
 
 def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
-    """This machine, and the machines from which it is taking over storages, directly or indirectly."""
+    """Return this machine, and all machines from which it is taking over storages, directly or indirectly."""
     linked: list[VirtualMachine] = []
     left = [machine]
     while left:
@@ -258,7 +262,7 @@ def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
 
 
 class Checkpoint:
-    """Awaitable that lets the loop run, and lasts while its machine is above the high-water marks."""
+    """An awaitable that lets the event loop run once, and waits while its machine is above the high-water marks."""
 
     __slots__ = ("_machine",)
 
@@ -266,12 +270,12 @@ class Checkpoint:
         self._machine = machine
 
     def __await__(self) -> Generator[Any, None, None]:
-        yield  # as asyncio.sleep(0): the task is put behind all tasks that are ready to run
+        yield  # as in asyncio.sleep(0): the task is put behind all tasks that are ready to run
         yield from self._machine.back_pressure.await_low_water()
 
 
 class Synchronization:
-    """Awaitable end of a `synchronize`."""
+    """The awaitable that `synchronize` returns: it waits for all instructions issued before the call."""
 
     __slots__ = ("_instruction", "_machine")
 

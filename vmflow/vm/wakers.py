@@ -1,6 +1,6 @@
-"""Ways to wake a waiting thread or coroutine, or a loop that wants to drive.
+"""Objects that wake a sleeping thread, a suspended coroutine, or an event loop that is to run a machine's turns.
 
-`wake` may be called from any thread.
+Any thread may call their `wake`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
 _modules: Final = sys.modules
-# asyncio's function, once asyncio has been imported.
+# Contains `asyncio.events._get_running_loop`, once the program has imported asyncio.
 _get_running_loop: Final[list[Callable[[], Any]]] = []
 
 
 def running_loop() -> AbstractEventLoop | None:
-    """The event loop that runs on this thread, if any.
+    """Return the event loop that runs on this thread, or None.
 
-    A program that never imported asyncio has none; importing it here would be a third of the import time.
+    A program that never imported asyncio has no loop; importing asyncio here would be a third of the import time.
     """
     if not _get_running_loop:
         events = _modules.get("asyncio.events")
         if events is None:
             return None
-        # A module that is being imported may lack the function.
+        # While another thread is importing asyncio, the module may still lack the function.
         function = getattr(events, "_get_running_loop", None)
         if function is None:
             return None
@@ -42,12 +42,12 @@ class ThreadWaker:
     __slots__ = ("_bell",)
 
     def __init__(self) -> None:
-        # No semaphore, which is Python code around a lock: Ctrl-C in the middle of it could leave the lock taken, and
-        # the waking thread would wait for ever.
+        # A queue and not a semaphore, which is Python code around a lock: Ctrl-C in the middle of it could leave the
+        # lock taken, and the waking thread would wait for ever.
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def sleep(self, seconds: float | None = None) -> bool:
-        """Sleep until woken, or for so many seconds; returns whether it was woken.
+        """Sleep until another thread calls `wake`, at most `seconds`; returns False if the time ran out.
 
         Returns immediately if `wake` was called since the last sleep.
         """
@@ -62,7 +62,7 @@ class ThreadWaker:
 
 
 class LoopWaker:
-    """Wakes a loop by calling `turn` on it."""
+    """Wakes an event loop, from any thread, by scheduling the callback ``turn(loop)`` on it."""
 
     __slots__ = ("loop", "turn")
 
@@ -75,7 +75,7 @@ class LoopWaker:
 
 
 class FutureWaker:
-    """Wakes the coroutine that awaits `future`."""
+    """Wakes the coroutine that awaits `future` on `loop`, from any thread."""
 
     __slots__ = ("future", "loop")
 
@@ -95,7 +95,7 @@ class FutureWaker:
 
 
 def call_soon(loop: AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> bool:
-    """Call `callback` on `loop`, from any thread; False if the loop is closed."""
+    """Schedule `callback` on an event loop, from any thread; returns False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *arguments)
     except RuntimeError:

@@ -1,1 +1,1 @@
-"""Elementwise ops as source text: one set of rules, from which C and CUDA C++ are written."""
+"""Writes elementwise ops as source text, from one set of rules for both C and CUDA C++."""

@@ -1,4 +1,4 @@
-"""Chains of elementwise ops as statements that compute one element of each result."""
+"""Writes chains of elementwise ops as C or CUDA C++ statements that compute one element of each op's result."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .rules import HALVES, INTEGERS, RULES, Rule, clamped, converted, held_in, r
 if TYPE_CHECKING:
     from vmflow.kernels.problems.fused import FusedStep
 
-# Powers that are ops of their own.
+# Exponents for which `pow` is written as another op.
 _POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 
 
 class Operation(NamedTuple):
-    """One op of a chain.
+    """One op of a chain of elementwise ops.
 
     Attributes:
-        name: in the op table.
-        operands: their numbers: arrays are numbered first, and then the operations before it, in order.
+        name: the op's name in the op table.
+        operands: the operands' numbers: first the chain's input arrays are numbered, then the operations, in order.
         scalars: Python numbers among the operands.
         reversed: whether the scalar is the first operand.
-        compute: the name of the dtype that it is computed in.
-        result: the dtype of its result.
+        compute: the name of the dtype that the op is computed in.
+        result: the name of the dtype of its result.
     """
 
     name: str
@@ -39,17 +39,17 @@ class Operation(NamedTuple):
 
 
 def operation_of(step: FusedStep) -> Operation:
-    """A step of a fused op."""
+    """Return the `Operation` for one step of a fused op."""
     reversed_ = step.attributes == REVERSED
     return Operation(step.name, step.operands, step.scalars, reversed_, step.compute.name, step.output.dtype.name)
 
 
 class Number(NamedTuple):
-    """A Python number among the operands; the text is the same for all its values.
+    """A Python number among the operands of a chain; a variable holds it, so the source is the same for all values.
 
     Attributes:
-        value: within the range of the dtype.
-        dtype: of the variable that holds it.
+        value: the number, within the range of the dtype.
+        dtype: the dtype of the variable that holds the number.
     """
 
     value: bool | int | float
@@ -57,14 +57,14 @@ class Number(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The statements of a chain.
+    """The statements that compute one element of each result of a chain of elementwise ops.
 
     Attributes:
-        lines: they read x0, x1, ... (an element of each input) and s0, s1, ... (the numbers), and declare t0, t1, ...:
-            the result of each operation.
-        numbers: see `Number`.
-        inexact: its ops whose results can differ from numpy's.
-        wrong: a condition under which an element is an error; "" if there is none.
+        lines: the statements.  They read x0, x1, ... (an element of each input) and s0, s1, ... (the numbers), and
+            declare t0, t1, ...: the result of each operation.
+        numbers: the Python numbers s0, s1, ....
+        inexact: the names of the chain's ops whose results can differ from numpy's.
+        wrong: a condition, in C, that an element's operands are an error; "" if there is none.
     """
 
     lines: tuple[str, ...]
@@ -76,13 +76,13 @@ class Body(NamedTuple):
 def write_body(
     inputs: Sequence[str], operations: Sequence[Operation], types: Mapping[str, str], rules: Mapping[str, Rule] = RULES
 ) -> Body | None:
-    """The statements of a chain; None if one of its ops or dtypes cannot be written.
+    """Write the statements of a chain of elementwise ops; None if one of its ops or dtypes cannot be written.
 
     Args:
-        inputs: dtypes.
-        operations: in order.
-        types: by dtype, the type of variables in the language; half precision, if it has any, is held in float32.
-        rules: of the language, by op.
+        inputs: the names of the input arrays' dtypes.
+        operations: the ops, in order.
+        types: by dtype, the language's type of variables; half precision, if the language has it, is held in float32.
+        rules: by op, how the language writes it.
     """
     if not all([operand in types for operand in inputs]):
         return None
@@ -95,14 +95,14 @@ def write_body(
 
 
 class _Writer:
-    """Writes statements.
+    """Writes the statements of a chain, one operation after the other.
 
     Args:
         inputs, types, rules: see `write_body`.
 
     Attributes:
         lines, numbers, inexact: see `Body`.
-        wrong: conditions, each of which is an error.
+        wrong: conditions, in C, under which an operation's operands are an error.
     """
 
     def __init__(self, inputs: Sequence[str], types: Mapping[str, str], rules: Mapping[str, Rule]) -> None:
@@ -115,7 +115,7 @@ class _Writer:
         self.wrong: list[str] = []
 
     def add(self, operation: Operation) -> bool:
-        """Write an operation; False if it cannot be written."""
+        """Append the statement of an operation to `lines`; return False if the language cannot express it."""
         result = operation.result
         written = self._written(operation)
         if written is None or result not in self._types:
@@ -143,7 +143,7 @@ class _Writer:
             return clamped(compute, *values_) if compute != "bool" else None
         if operation.name == "pow_scalar" and not operation.reversed:
             name = operation.name if operation.name in self._rules else _POWERS.get(operation.scalars[0], name)
-        # Few ops of half precision differ from those of float32.
+        # An op may have a rule of its own for half precision; most are written as for float32.
         rule = self._rules.get(f"{name}_{operation.compute}") or self._rules.get(name)
         if rule is None or compute not in rule.dtypes:
             return None
@@ -154,7 +154,7 @@ class _Writer:
         return rule.write(compute, *values_)
 
     def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
-        """The operands in the dtype to compute in."""
+        """Return expressions of an operation's operands, converted to the dtype it computes in; None if C cannot."""
         arrays = [converted(*self._known[operand], operation.compute) for operand in operands]
         numbers = [self._number(scalar, operation.compute) for scalar in operation.scalars]
         values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]

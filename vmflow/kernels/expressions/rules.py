@@ -1,11 +1,11 @@
-"""Ops as expressions of one element, in the part of C that CUDA C++ has as well: by op, the dtypes and the text."""
+"""`RULES`: how each elementwise op is written as an expression of one element, valid in both C and CUDA C++."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-# The type of an element of each dtype.  bools are numbers that are 0 or 1.
+# The C type of an element of each dtype.  bools are stored as numbers that are 0 or 1.
 C_TYPES: Final = {
     "float32": "float",
     "float64": "double",
@@ -20,10 +20,10 @@ C_TYPES: Final = {
     "bool": "uint8_t",
 }
 
-# Half precision, which variables hold in float32, rounded.  C has none.
+# The dtypes of half precision.  Variables hold them as float32 numbers, rounded; C code does not support them.
 HALVES: Final = frozenset({"float16", "bfloat16"})
 
-# C has none of these either: where the language has them, a conversion is ``converted<type>(value)``.
+# The complex dtypes.  C code does not support them; in CUDA C++ a conversion is ``converted<type>(value)``.
 COMPLEX: Final = frozenset({"complex64", "complex128"})
 
 FLOATS: Final = frozenset({"float32", "float64"})
@@ -35,14 +35,14 @@ _ALL: Final = _NUMBERS | _BOOL
 
 
 class Rule(NamedTuple):
-    """How an op is written.
+    """How an elementwise op is written as a C expression.
 
     Attributes:
-        dtypes: those that it can be computed in.
-        write: takes the dtype to compute in and the operands, as C of that type, and returns the result as C.
+        dtypes: the dtypes that the op can be computed in.
+        write: ``write(dtype, *operands)`` returns the C expression of the result, from expressions of that dtype.
         exact: whether the result agrees with numpy's to the bit.
-        wrong: takes the same, and returns a condition under which the operands are an error, or ""; None if they never
-            are.
+        wrong: ``wrong(dtype, *operands)`` returns a C condition that the operands are an error, or ""; None if they
+            never are.
     """
 
     dtypes: frozenset[str]
@@ -52,7 +52,7 @@ class Rule(NamedTuple):
 
 
 def _form(pattern: str) -> Callable[..., str]:
-    """A pattern with the operands {0}, {1}, ..., and with {f}, the suffix of names and numbers of float32."""
+    """Make a `Rule.write` from a pattern with the operands {0}, {1}, ..., and {f}, C's suffix for float32."""
 
     def write(dtype: str, *operands: str) -> str:
         return pattern.format(*operands, f="f" if dtype == "float32" else "")
@@ -61,10 +61,10 @@ def _form(pattern: str) -> Callable[..., str]:
 
 
 def _wrapping(pattern: str) -> Callable[..., str]:
-    """A pattern of arithmetic, which wraps around in integers.
+    """Make a `Rule.write` from a pattern of arithmetic that wraps around where integers overflow.
 
-    An overflow of a signed integer is undefined in C.  Narrow integers are computed in int, where nothing overflows but
-    products of uint16.
+    An overflow of a signed integer is undefined in C, so the pattern is computed in unsigned integers.  C computes
+    narrow integers in int, where nothing overflows but products of uint16.
     """
 
     def write(dtype: str, *operands: str) -> str:
@@ -77,11 +77,12 @@ def _wrapping(pattern: str) -> Callable[..., str]:
 
 
 def _by_kind(floats: str, others: str) -> Callable[..., str]:
-    """A pattern for floating-point numbers, and one for others."""
+    """Make a `Rule.write` from two patterns: one for floating-point dtypes, and one for all others."""
     return lambda dtype, *operands: _form(floats if dtype in FLOATS else others)(dtype, *operands)
 
 
-# Like numpy's vector instructions: the second of two zeros, and nan if either is.
+# The larger and the smaller number, as numpy's vector instructions choose: the second of two zeros, and nan if either
+# operand is nan.
 _larger: Final = _by_kind("(({0} > {1}) | ({0} != {0}) ? {0} : {1})", "({0} > {1} ? {0} : {1})")
 _smaller: Final = _by_kind("(({0} < {1}) | ({0} != {0}) ? {0} : {1})", "({0} < {1} ? {0} : {1})")
 
@@ -90,15 +91,14 @@ _LIMITS: Final = {"clamp_min": _larger, "clamp_max": _smaller}
 _COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
-# The rules of ops by their names, without `_scalar`.  `where`, `cast` and `clamp` treat their operands differently, see
-# `bodies`.
+# The rules of all elementwise ops but `where`, `cast` and `clamp` (see `bodies`), by the op's name without `_scalar`.
 RULES: Final[dict[str, Rule]] = {
     "add": Rule(_NUMBERS, _wrapping("{0} + {1}")),
     "sub": Rule(_NUMBERS, _wrapping("{0} - {1}")),
     "mul": Rule(_NUMBERS, _wrapping("{0} * {1}")),
     "div": Rule(FLOATS, _form("{0} / {1}")),
     "neg": Rule(_NUMBERS, _wrapping("-{0}")),
-    "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # 0 of nan, like the op
+    "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # sign(nan) is 0, as in PyTorch
     "square": Rule(_NUMBERS, _wrapping("{0} * {0}")),
     "abs": Rule(_NUMBERS, _by_kind("fabs{f}({0})", "({0} < 0 ? -{0} : {0})")),
     "reciprocal": Rule(FLOATS, _form("1 / {0}")),
@@ -141,22 +141,22 @@ RULES: Final[dict[str, Rule]] = {
 
 
 def clamped(dtype: str, x: str, low: str, high: str) -> str:
-    """A value limited to a range, as C; `x` is an expression without effects."""
+    """Write the C expression of min(max(x, low), high); `x` may be evaluated repeatedly."""
     return _smaller(dtype, _larger(dtype, x, low), high)
 
 
 def held_in(dtype: str) -> str:
-    """The dtype of variables for elements of a dtype."""
+    """Return the dtype of the variables that hold elements of a dtype: float32 for half precision, else the dtype."""
     return "float32" if dtype in HALVES else dtype
 
 
 def rounded_to(dtype: str, value: str) -> str:
-    """A number rounded to half precision, in float32."""
+    """Write the expression that rounds a float32 value to half precision; the result is float32 again."""
     return f"rounded_{dtype}({value})"
 
 
 def converted(value: str, given: str, wanted: str) -> str | None:
-    """A value of one dtype as another; None if C does not define numpy's result."""
+    """Write the conversion of a value from one dtype to another; None if C's conversion is not defined like numpy's."""
     if given == wanted:
         return value
     if wanted in COMPLEX:

@@ -1,4 +1,4 @@
-"""The functions of one element that rules call."""
+"""The source of the functions of one element, such as exp_f, that the expressions of `rules` call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from functools import cache
 
 @cache
 def elements() -> str:
-    """Their source; it lists the definitions that the text around it needs."""
+    """Return the text of elements.h: functions of one element, in C and CUDA C++.
+
+    Its comments list the definitions that source which includes it must have.
+    """
     from pathlib import Path
 
     return Path(__file__).with_name("elements.h").read_text()

@@ -3,10 +3,9 @@
 They are optional.  Where there is no compiler, or it fails, or VMFLOW_JIT is 0, everything runs on numpy alone.
 
 `compiling` runs the compiler, `cache` keeps its libraries on disk, and `loading` loads them, with a thread that
-compiles those that are missing.  `functions` finds a function that is written by hand in the ``.c`` files of this
-compiles the missing ones.  `functions` finds a function that is written by hand in the ``.c`` files of this
+compiles the missing ones.  `functions` finds a function that is written by hand in the ``.c`` files of this folder.
 
-`arrays` is shared by all callers: `InC`, a function as it is called from one place, and `NativeCall`, a function with
+`arrays` is shared by all callers: `InC`, a C function with its remembered calls, and `NativeCall`, a C function with
 its arguments.  `call_site` remembers calls, and `team` shares their work among threads.  Each of the other modules
-calls the functions of one family.  None of them knows tensors or graphs.
+calls the functions of one family.  No module here knows tensors or graphs.
 """

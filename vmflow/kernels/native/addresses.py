@@ -1,4 +1,4 @@
-"""The addresses of arrays, and whether C may read elements from there."""
+"""The addresses of numpy arrays' elements, and whether the arrays are aligned and contiguous enough for C."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 Array: TypeAlias = Any
 
-# Where an array object keeps the address of its memory: behind the header of every object.  numpy's public ways take as
-# long as computing a few thousand elements.
+# The offset, in an ndarray object, of the pointer to its data: it follows the header of every Python object.  numpy's
+# public ways to get this address take as long as computing a few thousand elements.
 _FIELD: Final = object.__basicsize__
 
 
@@ -27,17 +27,17 @@ def _field_address(array: Array) -> int:
 _Word: Final = ctypes.c_ssize_t
 _trial = np.arange(8)[3:]
 
-# The address of an array's first element; the array must be numpy's.
+# Returns the address of the first element of a numpy array.
 address: Final[Callable[[Array], int]] = (
     _field_address if _field_address(_trial) == _public_address(_trial) else _public_address
 )
 
-# The size of the largest type as which C reads elements.
+# The size, in bytes, of the largest type as which C functions read elements.
 _WIDEST: Final = 8
 
 
 def alignment(of: np.dtype[Any]) -> int:
-    """The alignment in bytes that C requires of elements of this dtype.
+    """Return the alignment in bytes that C functions require of elements of a dtype.
 
     numpy requires less of complex numbers, which C may move as integers of their size.
     """
@@ -45,28 +45,31 @@ def alignment(of: np.dtype[Any]) -> int:
 
 
 def is_aligned(array: Array) -> bool:
-    """Whether C may read all elements: numpy's arrays may begin at any byte, and be parts of records."""
+    """Whether all elements are aligned for C; numpy's arrays may begin at any byte, or be fields of records."""
     return bool(array.flags.aligned) and address(array) % alignment(array.dtype) == 0
 
 
 def is_plain(array: Array) -> bool:
-    """Whether an array is laid out as most C functions need it: aligned, and without gaps, row after row."""
+    """Whether an array is aligned and C-contiguous, as most C functions need it."""
     return bool(array.flags.c_contiguous) and is_aligned(array)
 
 
 def plain(array: Array) -> Array:
-    """The array if it is aligned and without gaps, else a copy that is."""
+    """Return the array if it is aligned and C-contiguous, else a copy that is."""
     return array if is_plain(array) else array.copy()
 
 
 def realigned(array: Array) -> Array:
-    """The array, copied if it is contiguous but not aligned, so that results do not depend on its address."""
+    """Return the array, or an aligned copy if it is contiguous but not aligned.
+
+    C cannot compute an unaligned array, and numpy's result may differ: so results do not depend on the address.
+    """
     wrong = isinstance(array, np.ndarray) and array.flags.c_contiguous and not is_aligned(array)
     return array.copy() if wrong else array
 
 
 def places_of(array: Array, leading: Sequence[int]) -> Array:
-    """The addresses of the arrays that lie along an array's leading dimensions."""
+    """Return the address of ``array[i, j, ...]`` for all indices into its leading dimensions of sizes `leading`."""
     found = np.full(1, address(array), np.int64)
     for count, stride in zip(leading, array.strides, strict=False):
         found = (found[:, np.newaxis] + np.arange(count) * stride).reshape(-1)

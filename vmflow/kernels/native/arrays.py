@@ -1,6 +1,7 @@
-"""Calls of C functions with numpy arrays.  Each class computes a result, or returns that C cannot compute it.
+"""Calls of C functions with numpy arrays: `InC` and `NativeCall`.
 
-C can where the function is loaded, and the arrays are contiguous and of the dtypes that the function is written for.
+Each caller computes a result, or returns that C cannot compute it.  C can compute it if the function's library is
+loaded, and the arrays are contiguous and of the dtypes that the function is written for.
 """
 
 from __future__ import annotations
@@ -20,41 +21,41 @@ from .functions import CFunction, function
 SINGLE: Final = np.dtype(np.float32)
 INDEX: Final = np.dtype(np.int64)
 
-# The work of one element of an op of one operand, in additions; see `intra_op.LEAST`.
+# The work of a hand-written elementwise function for an element, in additions; see `intra_op.LEAST`.
 _ADDITIONS: Final = 2
 
 
 def fits(array: Array, dtype: np.dtype[Any] = SINGLE) -> bool:
-    """Whether C takes an array: a plain numpy array of exactly this dtype."""
+    """Whether a C function can take `array`: an aligned, C-contiguous numpy array of exactly this dtype."""
     return type(array) is np.ndarray and array.dtype is dtype and is_plain(array)
 
 
 def takes(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> bool:
-    """Whether C can write a result of this shape and dtype to `out`."""
+    """Whether a C function can write a result of this shape and dtype into `out`."""
     return fits(out, dtype) and out.shape == shape and bool(out.flags.writeable)
 
 
 def clear_of(out: Array, array: Array) -> bool:
-    """Whether two arrays share no memory, or are the same memory."""
+    """Whether two contiguous arrays have no memory in common, or begin at the same address."""
     start, other = address(out), address(array)
     return start == other or start + out.nbytes <= other or other + array.nbytes <= start
 
 
 def cut_by_row(arrays: Sequence[Array]) -> team.Cut:
-    """The cut of a kernel whose first arguments are the addresses of arrays with rows, followed by their number."""
+    """Return the `team.Cut` by rows of a C function that takes the arrays' addresses, then the number of rows."""
     return team.Cut(len(arrays), tuple([(place, array.nbytes // len(array)) for place, array in enumerate(arrays)]))
 
 
 class NativeCall(NamedTuple):
-    """A C kernel and the arguments of one call.
+    """A C kernel with the arguments of one call.
 
     Attributes:
-        kernel: the function.
-        arguments: those of the whole call.
-        cut: returns the `team.Cut` of the pieces; only called if threads can help.
-        work: see `intra_op.LEAST`.
+        kernel: the C function.
+        arguments: the function's arguments, if one thread computes all.
+        cut: returns the `team.Cut` for sharing the call among threads; only called if threads can help.
+        work: the call's work; see `intra_op.LEAST`.
         arrays, written, in_place: see `CallSite.note`.
-        places: the positions of the arrays' addresses among the arguments; None for the first ones.
+        places: the positions of the arrays' addresses among the arguments; None if they come first.
     """
 
     kernel: CFunction
@@ -67,13 +68,13 @@ class NativeCall(NamedTuple):
     in_place: bool = False
 
     def placed(self) -> Call:
-        """Return a call to repeat while the arrays stay at their addresses; threads share it where that pays."""
+        """Return the call as a `Call`, valid while the arrays keep their addresses; threads share a large one."""
         job = self._job()
         shared = None if job is None else team.call_of(job, self.work)
         return shared or self.kernel.alone(self.arguments)
 
     def make(self, site: CallSite | None) -> None:
-        """Make the call, by several threads where that pays; the site remembers the call unless it is None."""
+        """Make the call, on several threads if it is large; `site`, unless None, remembers it for repetition."""
         job = self._job()
         if job is None or not team.run(job, self.work):
             job = None
@@ -92,15 +93,15 @@ class NativeCall(NamedTuple):
 
 
 class InC:
-    """A C function, as it is called from one place.
+    """A C function for one op, with a `CallSite` that remembers its latest calls.
 
     Args:
-        kernel: the function.
-        dtype: of the arrays.
+        kernel: the C function.
+        dtype: the dtype of the arrays.
 
     Attributes:
         kernel, dtype: see above.
-        site: remembers the calls.
+        site: remembers the latest calls.
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any]) -> None:
@@ -110,11 +111,12 @@ class InC:
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int, *settings: Any) -> Self | None:
-        """An instance for so many elements of this dtype; None if C has no function for them now.
+        """Make an instance for arrays of a dtype and size; None if no C function for them is loaded now.
 
         Args:
-            name: of the computation.
-            dtype, elements: of the arrays.
+            name: the computation's name, such as "softmax".
+            dtype: the dtype of the arrays.
+            elements: the number of their elements.
             settings: the further arguments of the class.
         """
         in_c = cls._name_in_c(name, dtype)
@@ -123,20 +125,20 @@ class InC:
 
     @staticmethod
     def _name_in_c(name: str, dtype: np.dtype[Any]) -> str | None:
-        """The name of the C function for this dtype; None if there is none."""
+        """Return the name of the C function that does the computation `name` for `dtype`; None if there is none."""
         return name if dtype == SINGLE else None
 
     def makes(self, call: NativeCall | None) -> bool:
-        """Make the call, unless it is None, and remember it; return whether there was a call."""
+        """Make a call, unless it is None, and remember it in `site`; returns whether it was made."""
         if call is not None:
             call.make(self.site)
         return call is not None
 
 
 class Single(InC):
-    """An op of one or two operands of float32, element by element.
+    """A hand-written elementwise C function of one or two float32 operands, such as `exp`.
 
-    Arrays with gaps are copied and not left to numpy: an op computes the same bits for any layout of its operands.
+    Strided arrays are copied and not left to numpy: an op computes the same bits for any layout of its operands.
     """
 
     @staticmethod
@@ -168,7 +170,7 @@ class Single(InC):
         return out
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        """Return `call` as one call for arrays that stay at their addresses; None if C cannot compute it.
+        """Prepare the op as one call for arrays that keep their addresses; None if C cannot compute it.
 
         The call keeps the present number of threads.
         """
@@ -178,7 +180,7 @@ class Single(InC):
         return [self._call(together).placed()] if all([clear_of(outs[0], array) for array in arrays]) else None
 
     def _call(self, arrays: tuple[Array, ...]) -> NativeCall:
-        """The call for arrays of one shape; the last of them is the result's."""
+        """Return the C function's call for arrays of one shape, the last of which is the result."""
         arguments = (*[address(array) for array in arrays], arrays[0].size)
         moves = tuple([(place, SINGLE.itemsize) for place in range(len(arrays))])
         work = _ADDITIONS * arrays[0].size

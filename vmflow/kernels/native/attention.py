@@ -1,4 +1,4 @@
-"""Calls of the functions in attention.c."""
+"""Calls of the C functions in attention.c: scaled dot-product attention, and its gradients."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from .addresses import Array, address, is_aligned, places_of
 from .arrays import INDEX, SINGLE, InC, NativeCall, fits
 from .functions import CFunction
 
-# The width, in elements, of a panel in attention.c with the widest vectors.
+# The width of a panel of packed columns in attention.c, in floats, on processors with the widest vectors.
 _PANEL: Final = 32
 
-# Numbers of one head's keys or values that stay in the cache; attention with more is left to BLAS.
+# The most numbers of one head's keys or values that stay in the cache; attention with larger heads is left to BLAS.
 _LARGEST: Final = 1 << 18
 
-# The number of products that take as long as one addition from memory, if a head is in the cache.
+# The number of multiplications that take as long as an addition of arrays in memory, if a head is in the cache; for
+# `intra_op.LEAST`.
 _AS_AN_ADDITION: Final = 7
 
 
@@ -28,10 +29,10 @@ class Attention(InC):
 
     Args:
         kernel, dtype: see `InC`.
-        factor: by which scores are multiplied.
+        factor: the number by which scores are multiplied.
         causal: whether query l attends to keys up to l only.
-        keeps: whether the weights are kept, (..., length, others); otherwise their logarithmic divisors are, (...,
-            length).
+        keeps: whether the attention weights are kept for the gradient, (..., length, others); otherwise the logarithms
+            of the softmax's divisors are, (..., length).
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], factor: float, causal: bool, keeps: bool) -> None:
@@ -46,7 +47,7 @@ class Attention(InC):
         Args:
             operands: query, key and value, with the same leading dimensions; see `scaled_dot_product_attention`.
             result: C-contiguous memory for the attention.
-            kept: C-contiguous memory for the weights or their logarithms; see `keeps`.
+            kept: C-contiguous memory for the weights, or for the divisors' logarithms; see `keeps`.
         """
         given = _of_heads(*operands)
         if given is None or not fits(result) or not fits(kept):
@@ -54,12 +55,12 @@ class Attention(InC):
         return self._compute([*given, result, kept], operands, 1.0)
 
     def gradient(self, operands: Sequence[Array], by_result: Array, kept: Array, found: Sequence[Array | None]) -> bool:
-        """Write the gradients by query, key and value to the arrays in `found` that are not None; whether C could.
+        """Compute the gradients by query, key and value; returns whether C could.
 
         Args:
             operands, kept: see `forward`.
             by_result: the gradient by the result.
-            found: C-contiguous.
+            found: C-contiguous memory for the three gradients; None for a gradient that is not wanted.
         """
         given = _of_heads(*operands, by_result)
         if given is None or not fits(kept) or not all([array is None or fits(array) for array in found]):
@@ -67,12 +68,12 @@ class Attention(InC):
         return self._compute([*given, kept, *found], operands, 2.5)
 
     def _compute(self, arrays: Sequence[Array | None], operands: Sequence[Array], products: float) -> bool:
-        """Call the kernel for all heads; returns whether there was scratch memory.
+        """Call the kernel for all heads; returns False if it could not allocate its scratch memory.
 
         Args:
-            arrays: the kernel's operands of each head, in order.
+            arrays: the arrays of whose heads the kernel takes the addresses, in order.
             operands: query, key and value, for their shapes.
-            products: the number of products for a query, a key and a value of one element each.
+            products: the multiplications for a query, a key and a value of one element each, to estimate the work.
         """
         query, _, value = operands
         leading, (length, size) = query.shape[:-2], query.shape[-2:]
@@ -91,7 +92,10 @@ class Attention(InC):
 
 
 def _of_heads(*arrays: Array) -> list[Array] | None:
-    """The addresses of the heads, head by head; None if leading dimensions differ, or rows have gaps."""
+    """Return the arrays, copied if their rows are strided or not aligned, for a kernel that takes single heads.
+
+    None if their leading dimensions differ, or one is empty or not of float32.
+    """
     if len({array.shape[:-2] for array in arrays}) != 1 or not all(
         [array.dtype is SINGLE and array.size for array in arrays]
     ):
@@ -100,7 +104,7 @@ def _of_heads(*arrays: Array) -> list[Array] | None:
 
 
 def _in_rows(array: Array) -> bool:
-    """Whether C may read the array, rows have no gaps, and are a whole number of elements apart."""
+    """Whether an array is aligned, its rows are contiguous, and these lie a whole number of elements apart."""
     to_next_row, to_next = array.strides[-2:]
     return bool(
         is_aligned(array) and to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0
@@ -108,6 +112,6 @@ def _in_rows(array: Array) -> bool:
 
 
 def pays(others: int, size: int) -> bool:
-    """Whether C is faster than BLAS for so many keys, and queries or values of this size."""
-    padded = -(-size // _PANEL) * _PANEL  # the largest width of a padded row
+    """Whether attention in C is faster than by BLAS, for `others` keys and vectors of `size` elements."""
+    padded = -(-size // _PANEL) * _PANEL  # the largest width of a row of keys, padded to whole panels
     return others * padded <= _LARGEST

@@ -1,4 +1,4 @@
-"""Loops in C that run block by block, and may prefetch the memory of the next blocks."""
+"""Writes elementwise C loops that run block by block, and may prefetch the memory of the next blocks."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from collections.abc import Sequence
 
 
 def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """The loop over elements `done` to `n`, except those behind the last whole block.
+    """Write the C loop over elements `done` to `n` in whole blocks; the caller writes a loop over the last elements.
 
     The loop prefetches if it computes much for each element.  Otherwise the processor prefetches early enough by
     itself, and explicit prefetching makes an addition in the second cache take 1.3 times as long (Zen 4).
 
     Args:
-        read, written: pointers.
-        lines: the statements for element `i`.
+        read, written: the names of the pointers that are read and written.
+        lines: the C statements for element `i`.
     """
     asking = [*_asking("read", read), *_asking("write", written)] if any(["_f(" in line for line in lines]) else []
     return _block_by_block(asking, lines, [])
 
 
 def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
-    """The loop of `in_blocks` with results written past the cache; it prefetches, since operands are not cached.
+    """Write the C loop of `in_blocks` with streaming stores, which write results past the cache.
+
+    The loop is skipped if the results are not aligned to cache lines.  It always prefetches, since its operands are
+    too large to be in the cache.
 
     Args:
-        read: pointers.
-        lines: of the inner loop.
-        made: the pointers to the results, the numbers of their operations, and their types.
+        read: the names of the pointers that are read.
+        lines: the C statements for element `i`.
+        made: for each result, the name of its pointer, the number of its operation, and its C type.
     """
     aligned = " | ".join([f"(uintptr_t){to}" for to, _, _ in made])
     blocks = [f"{kind} b{place}[BLOCK] __attribute__((aligned(CACHE_LINE)));" for _, place, kind in made]

@@ -1,11 +1,12 @@
-"""Compiled libraries on disk, from one process to the next.
+"""A cache on disk of compiled libraries, shared by processes.
 
-Each is one file, named after everything that went into it, and renamed into place when it is complete.  The digest of
-its bytes follows the library, so that a truncated file, which would crash the loader, is never loaded.
+Each library is one file, named after a digest of all that went into it, and renamed into place when it is complete.  A
+digest of the library's bytes follows them in the file, so that a truncated file, which would crash the loader, is never
+loaded.
 
-Libraries are code: a user who can write to the folder, or can replace it, runs code as this user.  So the folder is
-used only if no other user can, and it is reached from the root by descriptors, each of which is checked once it is
-open.  If the folder is not safe, a folder of this process's own is used.
+Libraries are code: any user that can write to the folder, or can replace it, runs code as this user.  So the folder is
+used only if no other user can, and it is opened step by step from the root, checking each folder on the path once it is
+open.  If the folder is not safe, a temporary folder of this process is used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-# The most bytes of all libraries together; the least recently used libraries are removed first.
+# The bytes that all libraries in the cache together may take; beyond it, the least recently used are removed.
 LIMIT: Final = 64 << 20
 
 _SUFFIX: Final = ".so"
@@ -25,20 +26,20 @@ _DIGEST: Final = hashlib.sha256().digest_size
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _AS_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Paths through the descriptor of an open folder, on systems that have them.
+# The folder with a path for each open descriptor of this process, on systems that have it.
 _BY_DESCRIPTOR: Final = "/proc/self/fd"
 
 
 class Untrusted(Exception):
-    """Other users could put libraries into the folder; the message says where, and why."""
+    """Raised if other users could put libraries into the cache folder; the message says where, and why."""
 
 
 class Folder(NamedTuple):
-    """An open folder of libraries, to be used as a context manager.
+    """An open folder of libraries; a context manager that closes it.
 
     Attributes:
-        path: absolute, without symbolic links.
-        descriptor: of the open folder; closed at the end.
+        path: the folder's absolute path, without symbolic links.
+        descriptor: the file descriptor of the open folder.
     """
 
     path: str
@@ -51,13 +52,13 @@ class Folder(NamedTuple):
         os.close(self.descriptor)
 
     def place(self, name: str) -> str:
-        """The path of a file in the folder; through the descriptor, where the system has such paths."""
+        """Return the path of file `name` in the folder; below /proc/self/fd, if the system has that."""
         by_descriptor = f"{_BY_DESCRIPTOR}/{self.descriptor}"
         return os.path.join(by_descriptor if os.path.isdir(by_descriptor) else self.path, name)
 
 
 def chosen_path() -> str:
-    """The folder in which the user wants libraries; it need not exist, and may not be safe."""
+    """Return the path of the cache folder that the user's environment asks for; it may be missing or not safe."""
     chosen = os.environ.get("VMFLOW_CACHE_DIR")
     if not chosen:
         chosen = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vmflow")
@@ -68,10 +69,10 @@ def open_folder(path: str) -> Folder:
     """Open a folder that only this user can write to or replace; create it if it does not exist.
 
     Args:
-        path: absolute, without symbolic links.
+        path: the folder's absolute path, without symbolic links.
 
     Raises:
-        Untrusted: if other users can.
+        Untrusted: if other users can write to the folder or replace it.
         OSError: if it cannot be opened, created or written to.
     """
     above, sticky = os.open("/", _AS_FOLDER), False
@@ -105,16 +106,16 @@ def _is_there(name: str, above: int) -> bool:
 
 
 def _check(descriptor: int, path: str, ours: bool) -> bool:
-    """Return whether others can write to an open folder, but not replace this user's files in it, as in /tmp.
+    """Check that other users cannot replace an open folder's files; return whether they can add files, as in /tmp.
 
     Args:
-        descriptor: of the folder.
-        path: for messages.
-            ours: whether it must be this user's, and writable by no other: below a folder that all can write to, and
-                for the last folder.
+        descriptor: the folder's file descriptor.
+        path: the folder's path, for messages.
+        ours: whether the folder must belong to this user, and be writable by no other: so for the cache folder itself,
+            and for folders in one that others can write to.
 
     Raises:
-        Untrusted: if others can replace its files.
+        Untrusted: if other users can replace the folder's files.
     """
     status = os.fstat(descriptor)
     me = os.getuid()
@@ -127,17 +128,17 @@ def _check(descriptor: int, path: str, ours: bool) -> bool:
 
 
 def cache_key(*parts: str) -> str:
-    """A name that depends on all the parts."""
+    """Return a name for a file that depends on all the given strings: a digest of them."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
 def find(folder: Folder, key: str) -> str | None:
-    """The name of this key's library; None if there is none.  A damaged file is removed."""
+    """Return the file name of the library stored under `key`; None if there is none.  A damaged file is removed."""
     return None if read(folder, key) is None else key + _SUFFIX
 
 
 def read(folder: Folder, key: str) -> bytes | None:
-    """The bytes that were stored under this key; None if there are none.  A damaged file is removed."""
+    """Return the bytes that were stored under `key`; None if there are none.  A damaged file is removed."""
     name = key + _SUFFIX
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)
@@ -154,16 +155,16 @@ def read(folder: Folder, key: str) -> bytes | None:
 
 
 def store(folder: Folder, key: str, library: bytes) -> str:
-    """Store a library, and remove old ones if there are too many; returns its name.
+    """Store a library under `key`, and remove old ones if all take too many bytes; returns the file's name.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if the file cannot be written.
     """
     import secrets
 
     name = key + _SUFFIX
     temporary = f"{key}.{secrets.token_hex(8)}.part"
-    # Some systems' loaders require the execute permission.
+    # The file gets the execute permission, which some systems require to load a shared library.
     made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(temporary, made, 0o700, dir_fd=folder.descriptor)
     try:
@@ -178,15 +179,15 @@ def store(folder: Folder, key: str, library: bytes) -> str:
 
 
 def remove(folder: Folder, name: str) -> None:
-    """Remove a file; another process may have done so."""
+    """Remove a file from the folder, if it is still there: another process may have removed it."""
     with suppress(OSError):
         os.unlink(name, dir_fd=folder.descriptor)
 
 
 def trim(folder: Folder, limit: int, keep: str | None = None) -> None:
-    """Remove the least recently used files until the rest takes at most so many bytes.
+    """Remove the least recently used files, except `keep`, until all files take at most `limit` bytes.
 
-    Processes that have loaded a library keep it.  Incomplete files are removed the same way.
+    Processes that have loaded a removed library keep using it.  Incomplete files are removed the same way.
     """
     found: list[tuple[float, int, str]] = []
     for name in os.listdir(folder.descriptor):
@@ -204,18 +205,18 @@ def trim(folder: Folder, limit: int, keep: str | None = None) -> None:
 
 # Which folder
 
-# A folder for each process id, since a forked child must not remove its parent's folder.
+# The temporary cache folder of each process, by process id, since a forked child must not remove its parent's.
 _private: dict[int, str] = {}
 
-# The unsafe folders that have been logged.
+# The paths of unsafe cache folders about which a warning was logged.
 _warned: set[str] = set()
 
 
 def cache_folder() -> Folder:
-    """Open the folder for libraries: the user's if only this user can write to it, else a private one.
+    """Open the cache folder: the one from the environment if it is safe and usable, else a temporary one.
 
     Raises:
-        OSError: if no private folder can be created either.
+        OSError: if no temporary folder can be created either.
     """
     path = chosen_path()
     try:
@@ -223,12 +224,12 @@ def cache_folder() -> Folder:
     except Untrusted as error:
         _warn_once(path, str(error))
     except OSError:
-        pass  # as with a read-only home; nothing is wrong with that
+        pass  # the folder cannot be written to, such as in a read-only home, which is worth no warning
     return _private_folder()
 
 
 def usable_path() -> str | None:
-    """The path of the user's folder; None if it is not used."""
+    """Return the path of the user's cache folder; None if it is not safe or cannot be used."""
     try:
         with open_folder(chosen_path()) as folder:
             return folder.path
@@ -248,7 +249,7 @@ def _warn_once(path: str, problem: str) -> None:
 
 
 def _private_folder() -> Folder:
-    """This process's own folder, which is removed at exit."""
+    """Open this process's temporary cache folder, which is made at the first call and removed at exit."""
     process = os.getpid()
     if process not in _private:
         import atexit

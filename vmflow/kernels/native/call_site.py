@@ -1,10 +1,10 @@
-"""`CallSite`: a place from which C functions are called, which remembers the calls.
+"""`CallSite`: remembers the latest calls of a C function, and repeats them for other arrays.
 
 Finding the function of an op, checking its arrays and finding their addresses takes longer than computing some thousand
 numbers; after a kernel that has filled the caches it takes twice as long.  But most calls differ from the one before
-only in the addresses of the arrays.  So each place keeps its latest calls.  A C function checks that new arrays have
-the same kinds and layouts, finds their addresses, and repeats the call.  Compilers call this an inline cache (Deutsch
-and Schiffman, 1984).
+only in the addresses of the arrays.  So each call site keeps its latest calls.  A C function checks that new arrays
+have the same dtypes, shapes and strides, finds their addresses, and repeats the call.  Compilers call this an inline
+cache (Deutsch and Schiffman, 1984).
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from . import team
 from .addresses import Array, alignment
 from .loading import LOADER
 
-# An extension module, built with the package if there is a C compiler.  Without it no call is remembered.
+# The extension module that repeats calls, built with the package if there is a C compiler; without it no call is
+# remembered.
 _extension: Any
 try:
     from . import _call_site as _extension
 except ImportError:
     _extension = None
 
-# The most calls that a call site keeps, and the most that it ever notes: if each call is new, noting does not pay.
+# The number of calls that a call site keeps, and the number that it notes before it stops noting: if each call is new,
+# noting them does not pay.
 _KEPT: Final = 4
 _NOTED: Final = 64
 
 
 class CallSite:
-    """The latest calls from one place."""
+    """The latest calls of a C function from one place, to be repeated for other arrays of the same layouts."""
 
     __slots__ = ("_calls", "_noted")
 
@@ -43,10 +45,10 @@ class CallSite:
         self._noted = 0
 
     def again(self, arrays: tuple[Array, ...]) -> bool:
-        """Repeat an earlier call for other arrays; returns whether there was one for such arrays.
+        """Repeat a remembered call for other arrays; returns False if no call for such arrays is remembered.
 
         Args:
-            arrays: of any kinds; the written ones come last.
+            arrays: the arrays, of any types and dtypes; the written ones come last.
         """
         for call in self._calls:  # noqa: SIM110 (a generator takes as long again)
             if call.generation == GENERATION.number and call.again(arrays):
@@ -54,7 +56,7 @@ class CallSite:
         return False
 
     def result(self, read: Sequence[Array], out: Array | None) -> Array | None:
-        """Repeat an earlier call that has one result, and return the result; None if there was no such call.
+        """Repeat a remembered call that has one result, and return the result; None if no such call is remembered.
 
         Args:
             read: all arrays except the result.
@@ -77,25 +79,26 @@ class CallSite:
         written: int = 1,
         in_place: bool = False,
     ) -> None:
-        """Remember a call.
+        """Remember a call that was made.
 
         Args:
-            function: the address of a C function of an array of words; 0 for a job of the team's.
-            words: the function's argument, or the job.
+            function: the address of a C function that takes an array of words; 0 for a job that threads share.
+            words: the function's array of words, or the job; see `team.job`.
             places: the positions of the arrays' addresses among the words.
-            arrays: those of the call, none of them empty; the written ones come last.
+            arrays: the arrays of the call, none of them empty; the written ones come last.
             work: see `team.run`.
             written: the number of written arrays.
             in_place: whether a written array may be the same memory as a read one.
         """
         run = 0 if function else team.address_of_run()
-        # The generation is read first: if C is switched off in the meantime, the call is not used.
+        # The generation is read before the mode: if another thread switches C off in between, the remembered call has
+        # an old generation, and is not used.
         generation = GENERATION.number
         if LOADER.mode == "off" or _extension is None or not (function or run):
             return
         kept = [call for call in self._calls if call.generation == generation]
         if not kept:
-            self._noted = 0  # the earlier notes were for other libraries
+            self._noted = 0  # calls noted under an earlier generation do not count
         if self._noted >= _NOTED:
             return
         self._noted += 1
@@ -104,17 +107,17 @@ class CallSite:
 
 
 class _Call:
-    """One call without its addresses.
+    """A remembered call of a C function, without its arrays' addresses.
 
     Args:
-        generation: read before the call was made: in a later one, another function may be better, or none wanted.
+        generation: `GENERATION.number` at the call: later, another function may be better, or C switched off.
         words: the fields before the arrays, see `struct call` in call_site.c.
         places, arrays: see `CallSite.note`.
 
     Attributes:
-        again: repeats the call for a tuple of arrays of the same layout; returns whether they have that layout.
+        again: repeats the call for a tuple of arrays of the same layouts; returns whether they have these layouts.
         generation: see above.
-        shape, dtype: of the last array.
+        shape, dtype: the shape and dtype of the last array, which is the result of a call with one result.
     """
 
     __slots__ = ("_dtypes", "again", "dtype", "generation", "shape")
@@ -123,7 +126,7 @@ class _Call:
         self.generation = generation
         self.shape = arrays[-1].shape
         self.dtype = arrays[-1].dtype
-        # C compares the addresses of the dtypes; kept alive here.
+        # C compares dtypes by the addresses of their objects, so these are kept alive here.
         self._dtypes = [array.dtype for array in arrays]
         for place, value in zip(places, arrays, strict=True):
             low, high = _extent(value)
@@ -141,6 +144,6 @@ class _Call:
 
 
 def _extent(of: Array) -> tuple[int, int]:
-    """The offsets of an array's first byte and of the one behind its last, counted from its first element."""
+    """Return the range of an array's memory: the offsets of its lowest byte and its end from its first element."""
     reaches = [(size - 1) * stride for size, stride in zip(of.shape, of.strides, strict=True)]
     return sum([min(reach, 0) for reach in reaches]), sum([max(reach, 0) for reach in reaches]) + of.itemsize

@@ -16,12 +16,12 @@ from .functions import CFunction
 
 
 class CrossEntropy:
-    """The loss of rows of scores of float32, as it is called from one place.
+    """The cross entropy of rows of float32 scores and class indices, computed by two C functions.
 
     Args:
-        by_row: computes each row's loss.
-        whole: reduces the losses.
-        averages: whether to take the mean instead of the sum.
+        by_row: the C function that computes each row's loss.
+        whole: the C function that reduces the rows' losses to one number.
+        averages: whether to take the mean of the rows' losses instead of the sum.
     """
 
     def __init__(self, by_row: InC, whole: InC, averages: bool) -> None:
@@ -31,16 +31,16 @@ class CrossEntropy:
 
     @classmethod
     def of(cls, averages: bool, elements: int) -> Self | None:
-        """Return an instance for so many scores; None if C has no function for them now."""
+        """Make an instance for `elements` scores; None if the C functions are not loaded now."""
         by_row, whole = [InC.of(name, SINGLE, elements) for name in ("class_losses", "class_loss")]
         return None if by_row is None or whole is None else cls(by_row, whole, averages)
 
     def call(self, scores: Array, classes: Array) -> tuple[Array, Array, Array] | None:
-        """Compute the loss.
+        """Compute the cross entropy of scores.
 
         Args:
             scores: (rows, classes).
-            classes: the right classes.
+            classes: each row's right class, int64 of shape (rows,).
 
         Returns:
             The loss, the number of rows, and their `log_softmax`; None if C cannot compute them, as for arrays of other
@@ -61,10 +61,10 @@ class CrossEntropy:
     def placed(
         self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
     ) -> list[Call] | None:
-        """Return calls that compute the loss of arrays that stay at their addresses.
+        """Prepare the loss as calls for arrays that keep their addresses; None if C cannot compute it.
 
         Args:
-            arrays: scores, classes, loss, number of rows, and logarithms.
+            arrays: the operands and results of `call`: scores, classes, loss, number of rows, and `log_softmax`.
             otherwise: called instead where a class does not exist.
         """
         scores, classes, loss, total, logs = arrays
@@ -73,7 +73,7 @@ class CrossEntropy:
         return None if by_row is None or whole is None else _unless_wrong(wrong, (by_row, whole), otherwise)
 
     def _losses(self, scores: Array, classes: Array, logs: Array, losses: Array, wrong: Array) -> NativeCall | None:
-        """Each row's log_softmax and loss."""
+        """Return the C call that computes each row's log_softmax and loss; None if the arrays do not fit."""
         if not scores.size or not fits(classes, INDEX) or classes.shape != losses.shape:
             return None
         if not fits(scores) or not fits(logs) or not clear_of(logs, scores) or address(logs) == address(scores):
@@ -90,17 +90,17 @@ class CrossEntropy:
         )
 
     def _loss(self, losses: Array, loss: Array, total: Array) -> NativeCall | None:
-        """The mean, or the sum, of the losses, and their number."""
+        """Return the C call that computes the mean or sum of the rows' losses, and the number of rows."""
         if not fits(loss) or not fits(total):
             return None
         arrays = losses, loss, total
         arguments = (*[address(array) for array in arrays], losses.size, self._averages)
-        # The call is not cut into pieces, since there is too little work to share.
+        # The call has no cut, since summing the losses is too little work for threads to share.
         return NativeCall(self._whole.kernel, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
 
 
 class CrossEntropyGradient(InC):
-    """The gradient of `CrossEntropy` by the scores.
+    """The gradient of `CrossEntropy` by the scores, computed by a C function.
 
     Args:
         kernel, dtype: see `InC`.
@@ -112,7 +112,7 @@ class CrossEntropyGradient(InC):
         self._averages = averages
 
     def call(self, gradient: Array, classes: Array, total: Array, logs: Array) -> Array | None:
-        """Compute the gradient from that of the loss; None if C cannot, as where a class does not exist."""
+        """Compute the gradient by the scores from that of the loss; None if C cannot, or a class does not exist."""
         result, wrong = np.empty(logs.shape, SINGLE), np.zeros((), INDEX)
         done = self.site.again((logs, classes, gradient, total, result, wrong)) or self.makes(
             self._found(gradient, classes, total, logs, result, wrong)
@@ -122,7 +122,12 @@ class CrossEntropyGradient(InC):
     def placed(
         self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
     ) -> list[Call] | None:
-        """Return the calls of `call` for arrays that stay at their addresses, its arguments and the result."""
+        """Prepare the gradient as a call for arrays that keep their addresses; None if C cannot compute it.
+
+        Args:
+            arrays: the arguments of `call`, and the result.
+            otherwise: called instead where a class does not exist.
+        """
         wrong = np.zeros((), INDEX)
         found = self._found(*arrays, wrong)
         return None if found is None else _unless_wrong(wrong, (found,), otherwise)
@@ -147,7 +152,7 @@ class CrossEntropyGradient(InC):
 
 
 def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable[[], None]) -> list[Call]:
-    """Return a call that makes `calls` in order, and calls `otherwise` as soon as one of them has set `wrong`."""
+    """Return one call that makes `calls` in order; as soon as one has set `wrong`, it calls `otherwise` and ends."""
     placed = [call.placed() for call in calls]
 
     def compute(*kept: Any) -> None:
@@ -158,5 +163,5 @@ def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable
                 otherwise()
                 return
 
-    # The calls have only the addresses of their arrays, which are kept alive here.
+    # The C calls know only the addresses of their arrays, so the arrays are kept alive as arguments.
     return [(compute, tuple([call.arrays for call in calls]), None)]

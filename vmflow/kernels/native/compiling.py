@@ -16,8 +16,9 @@ from .processor import first_processor, has_quick_wide_vectors
 if TYPE_CHECKING:
     import subprocess
 
-# Never -ffast-math, which has no infinities.  These flags vectorise loops that agree with numpy to the bit: errno and
-# the exception flags are not kept, and a product and a sum are not contracted (-ffp-contract=off).
+# The flags of the C compiler.  -ffast-math is not among them, since it assumes that no number is infinite.  These flags
+# let loops be vectorised and agree with numpy to the bit: errno and the floating-point exception flags are not kept,
+# and products and sums are not contracted to fused multiply-adds (-ffp-contract=off).
 FLAGS: Final = (
     "-O3",
     "-march=native",
@@ -32,46 +33,48 @@ FLAGS: Final = (
     "-pthread",
 )
 
-# Known to gcc since 8 and to clang since 6, which are older than the processors that it is used for.
+# The flag for vectors of 512 bits.  gcc has it since version 8 and clang since 6, which are older than the processors
+# that it is used for.
 _WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 
-# With it, C functions check their arguments, and end the process if they are invalid; see functions.h.
+# The macro with which C functions check their arguments, and end the process if they are invalid; see functions.h.
 _CHECKS: Final = "-DVMFLOW_CHECKS"
 
-# In the order of preference, if CC is not set.
+# The names of compilers, in the order of preference, that are tried if the variable CC is not set.
 _NAMES: Final = ("cc", "gcc", "clang")
 
-# Seconds.  A library takes a few at the usual priority; a compiler that takes longer than this hangs.
+# Seconds after which a compiler at the usual priority is killed, since it hangs: a library takes a few seconds.
 PATIENCE: Final = 60.0
 
-# The lowest priority that there is.
+# The nice value of the lowest priority.
 _NICE: Final = 19
 
-# A shell that waits for a line, and then becomes the command behind it.  Its children inherit its priority, which must
-# be set before the command starts; and Python may wait for the interpreter's lock before it can do so.
+# A shell command in front of the compiler's, which waits for a line on stdin before it starts the compiler.  Meanwhile
+# Python lowers its priority, which the compiler's processes inherit when they start; Python may need a while for that,
+# if it has to wait for the GIL.
 _GATE: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 
-# Characters of the compiler's message that ours repeats.
+# The number of characters of the compiler's error message that a `CompileError` repeats.
 _SHOWN: Final = 400
 
 
 class CompileError(Exception):
-    """The compiler cannot be run, or has failed; the message says why."""
+    """Raised if the C compiler cannot be run, or has failed; the message says why."""
 
 
 class NoCompiler(CompileError):
-    """There is no compiler."""
+    """Raised if no C compiler is found."""
 
 
 class Stopped(CompileError):
-    """The compiler was stopped, or did not finish in time; another attempt may succeed."""
+    """Raised if the C compiler was stopped, or did not finish in time; another attempt may succeed."""
 
 
 def compiler_command() -> tuple[str, ...]:
-    """The command of the compiler: CC if that is set, else the first that is found by name.
+    """Return the C compiler's command: the variable CC if it is set, else the first of cc, gcc and clang found.
 
     Raises:
-        NoCompiler: if there is none.
+        NoCompiler: if no compiler is found.
     """
     import shlex
     import shutil
@@ -88,7 +91,7 @@ def compiler_command() -> tuple[str, ...]:
 
 
 def compiler_identity(command: tuple[str, ...]) -> str:
-    """A text that differs between versions of the compiler, read without running it."""
+    """Return a text that differs between versions of the compiler, without running it: its path, size and time."""
     path = os.path.realpath(command[0])
     status = os.stat(path)
     return " ".join([*command, path, str(status.st_size), str(status.st_mtime_ns)])
@@ -96,7 +99,7 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 @cache
 def flags() -> tuple[str, ...]:
-    """The compiler's flags for this processor, and those of VMFLOW_C_FLAGS, such as -fsanitize=undefined."""
+    """Return the C compiler's flags for this processor, and those of VMFLOW_C_FLAGS, such as -fsanitize=undefined."""
     import shlex
 
     found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
@@ -106,7 +109,7 @@ def flags() -> tuple[str, ...]:
 
 @cache
 def processor_identity() -> str:
-    """A text that differs between processors for which the compiler chooses other instructions."""
+    """Return a text that differs between processors for which the compiler (-march=native) uses other instructions."""
     lines = first_processor()
     if lines is None:
         return f"{platform.machine()} {platform.processor()}"
@@ -115,14 +118,14 @@ def processor_identity() -> str:
 
 
 class Compilation:
-    """One run of the compiler, from C source to a shared library.
+    """One run of the C compiler, from source to the bytes of a shared library.
 
     Attributes:
-        low: whether it has the lowest priority, so that all other work has the cores first.
+        low: whether the compiler has the lowest priority, so that all other work has the cores first.
 
     Args:
-        command: see `compiler_command`.
-        source: one translation unit.
+        command: the compiler's command; see `compiler_command`.
+        source: the C source, one translation unit.
         low: see above.
     """
 
@@ -138,7 +141,7 @@ class Compilation:
         """Compile; returns the bytes of the library.
 
         Args:
-            patience: the seconds after which it is stopped.
+            patience: the seconds after which the compiler is stopped.
 
         Raises:
             Stopped: if `stop` was called, before or meanwhile, or the compiler has not finished in time.
@@ -147,7 +150,7 @@ class Compilation:
         import shutil
         import tempfile
 
-        # TemporaryDirectory is not used, since it warns if the process ends meanwhile.
+        # mkdtemp, because a TemporaryDirectory warns if the process ends before the folder is removed.
         folder = tempfile.mkdtemp(prefix="vmflow-")
         try:
             given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
@@ -164,7 +167,7 @@ class Compilation:
         with self._lock:
             self._stopped = True
             if self._process is not None:
-                # The process group may have ended just now; macOS then reports a missing permission.
+                # The compiler may have ended just now; macOS then reports a missing permission.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -173,7 +176,7 @@ class Compilation:
 
         with self._start(call) as process:
             try:
-                # This line opens the gate.
+                # At the lowest priority, the shell waits for this line before it starts the compiler.
                 _, complaint = process.communicate("\n" if self.low else None, timeout=patience)
             except subprocess.TimeoutExpired:
                 self.stop()
@@ -182,7 +185,7 @@ class Compilation:
                 self.stop()
                 raise
             finally:
-                # From now on another group may have this number; it must not be stopped.
+                # Once the compiler has ended, another process group may get its number, and `stop` must not kill that.
                 with self._lock:
                     self._process = None
         if self._stopped:
@@ -197,8 +200,9 @@ class Compilation:
             if self._stopped:
                 raise Stopped(f"{call[0]} was stopped")
             try:
-                # In a group of its own, since `cc` only starts other programs.  Not in a session of its own: Linux may
-                # share the cores out among sessions first, and priorities count only within one.
+                # The compiler gets a process group of its own, so that `stop` kills the programs that `cc` starts, too.
+                # It gets no session of its own: Linux may divide the cores among sessions first, and then priorities
+                # count only within a session.
                 self._process = subprocess.Popen(
                     [*_GATE, *call] if self.low else call,
                     stdin=subprocess.PIPE if self.low else subprocess.DEVNULL,
@@ -217,9 +221,10 @@ class Compilation:
 
 def _lower(process: int) -> None:
     """Give a process, and its future children, the lowest priority."""
-    # If the system refuses, it compiles at the usual priority.
+    # If the system refuses the priority, the compiler runs at the usual one.
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process, _NICE)
-        # On Linux, a merely nice process still gets turns, which delays BLAS's threads, since they wait for each other.
+        # On Linux, a merely nice process still gets time slices, which delays BLAS's threads, since these wait for each
+        # other.
         if hasattr(os, "SCHED_IDLE"):
             os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))

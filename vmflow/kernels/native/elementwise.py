@@ -1,11 +1,11 @@
-"""Chains of elementwise ops as one C function: its source, and the block of numbers that is its argument.
+"""Writes a chain of elementwise ops as one C function, and the block of numbers that is the function's argument.
 
 The function is the same for all sizes and for all Python numbers among the operands.  It has one inner loop, in which
-each array either stays or advances by one element, and up to four loops around it, in which arrays advance by any
-number: so broadcasting needs no copies.
+each array either stays at one element or advances by one, and up to four loops around it, in which arrays advance by
+any number of bytes: so broadcasting needs no copies.
 
-The block holds, in this order: the length of the inner loop; the lengths of the four around it; for each array, its
-address and its step in each of the four, in bytes; and the Python numbers, in eight bytes each.
+The block holds, in this order: the length of the inner loop; the lengths of the four outer loops; for each array, its
+address and its step in each of the outer loops, in bytes; and the Python numbers, in eight bytes each.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from vmflow.kernels.expressions.rules import C_TYPES
 from .blocks import in_blocks, in_streamed_blocks
 from .team import TOGETHER, Cut
 
-# Loops around the inner one.
+# The number of loops around the inner loop of a chain's C function.
 OUTER: Final = 4
 
 _ARRAYS_AT: Final = 1 + OUTER
 
-# A loop must have so many iterations to be shared evenly enough.
+# The least iterations of the outermost loop with which threads share it; with fewer, their shares would be too unequal.
 _SHAREABLE: Final = 16
 
 
@@ -34,11 +34,11 @@ class Loop(NamedTuple):
     """The C function of a chain of elementwise ops.
 
     Attributes:
-        name: of the function.
-        source: of the function, without the source that all share.
-        steady: for each array, inputs before outputs, whether it stays in the inner loop.
-        scalars: the Python numbers, in the block's form.
-        inexact: its ops whose results can differ from numpy's.
+        name: the function's name.
+        source: the function's source, without the source that all functions share.
+        steady: for each array, inputs before outputs, whether it stays at one element in the inner loop.
+        scalars: the bits of each Python number among the operands, as an int64, for the function's argument.
+        inexact: the names of the chain's ops whose results can differ from numpy's.
     """
 
     name: str
@@ -55,14 +55,14 @@ def write_loop(
     steady: Sequence[bool],
     streams: bool = False,
 ) -> Loop | None:
-    """The C function of a chain; None if one of its ops or dtypes cannot be written.
+    """Write the C function of a chain of elementwise ops; None if one of its ops or dtypes cannot be written.
 
     Args:
-        inputs: dtypes.
-        operations: in order.
-        outputs: the operations whose results are wanted.
-        steady: for each input, whether it stays in the inner loop; outputs never do.
-        streams: whether results are written past the cache, where they begin with a line of it.
+        inputs: the names of the input arrays' dtypes.
+        operations: the ops, in order.
+        outputs: the numbers of the operations whose results are wanted.
+        steady: for each input, whether it stays at one element in the inner loop; outputs never do.
+        streams: whether to write results past the cache, where they are aligned to cache lines.
     """
     written = write_body(inputs, operations, C_TYPES)
     if written is None:
@@ -99,7 +99,7 @@ def write_loop(
         [*moving, *written.lines, *stores],
         "#ifdef STREAMS\n    streamed();\n#endif\n" if streams else "",
     )
-    import hashlib  # imported here because it imports a library for cryptography
+    import hashlib  # imported here, since it loads a library for cryptography
 
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
     source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
@@ -108,7 +108,7 @@ def write_loop(
 
 
 def _word(number: Number) -> int:
-    """The bits of a number, in the block's form."""
+    """Return the bits of a Python number in its dtype as an int64, for the C function's block of numbers."""
     word = np.zeros(1, np.int64)
     word.view(number.dtype)[0] = number.value
     return int(word[0])
@@ -128,13 +128,13 @@ def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str],
 
 
 class Layout(NamedTuple):
-    """How a function's loops run over arrays of certain shapes and strides.
+    """The lengths and steps of a chain's loops, for arrays of certain shapes and strides.
 
     Attributes:
-        steady: see `Loop`.
+        steady: for each array, whether it stays at one element in the inner loop.
         inner: the length of the inner loop.
-        outer: the lengths of those around it, the innermost first.
-        steps: for each array, its step in each of them, in bytes.
+        outer: the lengths of the outer loops, the innermost first.
+        steps: for each array, its step in each of the outer loops, in bytes.
     """
 
     steady: tuple[bool, ...]
@@ -144,7 +144,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
-    """The loops over arrays that broadcast to a shape.
+    """Find the loops over arrays that broadcast to `shape`.
 
     None if the result is empty, too many loops are needed, or an inner step is neither 0 nor one element.
     """
@@ -176,14 +176,14 @@ def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
 
 
 class Block:
-    """The arguments of a function without the addresses of its arrays.
+    """The block of numbers that is the argument of a chain's C function, except for the addresses of its arrays.
 
     Args:
         loop: the function.
-        layout: of its arrays.
+        layout: the lengths and steps of its loops over the arrays.
 
     Attributes:
-        places: the positions of the addresses among the numbers.
+        places: the positions of the arrays' addresses in the block.
     """
 
     def __init__(self, loop: Loop, layout: Layout) -> None:
@@ -196,19 +196,19 @@ class Block:
         self._steady = loop.steady
 
     def words(self, addresses: Sequence[int]) -> list[int]:
-        """The numbers for arrays at these addresses, whose shapes and strides are those of the layout."""
+        """Return the block for arrays at these addresses, whose shapes and strides are those of the layout."""
         words = self._numbers.copy()
         for place, found in zip(self.places, addresses, strict=True):
             words[place] = found
         return words
 
     def cut(self, itemsizes: Sequence[int]) -> Cut:
-        """The loop that threads can share.
+        """Return the `Cut` that shares one of the function's loops among threads.
 
         Args:
-            itemsizes: of the arrays.
+            itemsizes: the bytes of an element of each array.
         """
-        # The outermost loop, if it is long enough, else the longest.
+        # Threads share the outermost loop of more than one iteration if it is long enough, else the longest.
         axis = max([number for number in range(_ARRAYS_AT) if self._numbers[number] > 1], default=0)
         if self._numbers[axis] < _SHAREABLE:
             axis = max(range(_ARRAYS_AT), key=self._numbers.__getitem__)

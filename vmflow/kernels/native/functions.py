@@ -1,4 +1,4 @@
-"""The C functions that are called by name: they are written by hand in the C files of this folder."""
+"""Finds C functions by name that are written by hand in the C files of this folder, and composes their libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .loading import LOADER, Library
 
 @cache
 def text_of(name: str) -> str:
-    """Return the text of a C file of this folder."""
+    """Return the text of the C file `name` of this folder."""
     from pathlib import Path
 
     return Path(__file__).with_name(name).read_text()
@@ -25,7 +25,7 @@ def text_of(name: str) -> str:
 
 @cache
 def common_source() -> str:
-    """The beginning of every source."""
+    """Return the C definitions with which the source of every library begins."""
     return text_of("functions.h") + elements()
 
 
@@ -34,12 +34,12 @@ _COUNT: Final = ctypes.c_int64
 
 
 class CFunction(NamedTuple):
-    """A C function that is loaded and may be used.
+    """A C function whose library is loaded and may be used.
 
     Attributes:
-        call: the function itself.
-        by_words: the address of its form that takes an array of words; 0 if it has none.
-        arguments: the types of its arguments; None if it takes an array of words.
+        call: the function, called through ctypes.
+        by_words: the address of a C function that takes all arguments as an array of int64 words; 0 if there is none.
+        arguments: the ctypes types of the arguments; None if `call` itself takes an array of words.
     """
 
     call: Callable[..., Any]
@@ -47,7 +47,7 @@ class CFunction(NamedTuple):
     arguments: tuple[Any, ...] | None = None
 
     def words(self, arguments: Sequence[Any]) -> list[int]:
-        """Arguments as words; a number with a fraction becomes the bits of a double."""
+        """Convert the arguments to int64 words; a floating-point number becomes the bits of a double."""
         if self.arguments is None:
             return list(arguments)
         return [
@@ -58,26 +58,26 @@ class CFunction(NamedTuple):
         ]
 
     def alone(self, arguments: tuple[Any, ...]) -> Call:
-        """A call with these arguments, in the thread that makes it."""
+        """Return a `Call` of the function with these arguments, which computes in the calling thread alone."""
         if self.arguments is None:
             arguments = ((_COUNT * len(arguments))(*arguments),)
         return self.call, arguments, None
 
 
 def address_of(function: Callable[..., Any]) -> int:
-    """The address of a C function."""
+    """Return the address of a C function that ctypes has found."""
     found = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
     assert found is not None
     return found
 
 
 class _Declared(NamedTuple):
-    """A function written by hand.
+    """The declaration of a C function that is written by hand.
 
     Attributes:
-        library: in which it is; see `source`.
+        library: the name of its library; see `source`.
         exact: whether its results are numpy's to the bit.
-        arguments: their types.
+        arguments: the ctypes types of its arguments.
     """
 
     library: str
@@ -85,7 +85,7 @@ class _Declared(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-# Functions of whole float32 arrays, element by element: name in the op table -> number of operands.
+# The elementwise ops on float32 arrays that have a C function: name in the op table -> number of operands.
 SINGLE: Final = {
     "erf": 1,
     "exp": 1,
@@ -101,19 +101,19 @@ SINGLE: Final = {
     "tanh": 1,
 }
 
-# Elements that are only moved are treated as integers of their size.
+# The types of elements in C.  Functions that only move elements treat these as integers of their size.
 _INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
 _NUMBERS: Final = (*_INTEGERS, "float", "double")
 
-# Kinds of random numbers that need no parameters.
+# The kinds of random numbers, such as uniform ones, whose C functions need no parameters.
 _RANDOM: Final = ("words", "uniform_floats", "uniform_doubles", "normal_floats", "normal_doubles")
 
-# Types of elements, and the types that their running sums are accumulated in.
+# The types of elements for cumsum and cumprod, and the types that these accumulate in.
 _ACCUMULATED: Final = {"float": "double", "double": "double", "int64_t": "int64_t"}
 
 
 def _declared() -> dict[str, _Declared]:
-    """All functions written by hand."""
+    """Return the declarations of all C functions that are written by hand, by name."""
     pointers, counts = [(kind,) * 11 for kind in (_POINTER, _COUNT)]
     rows = (*pointers[:2], *counts[:2])
     reduction = (*rows, _POINTER, _COUNT)
@@ -181,20 +181,21 @@ def _declared() -> dict[str, _Declared]:
 
 _DECLARED: Final = _declared()
 
-# The functions whose only argument is an array of words.
+# The C functions that take their arguments as an array of int64 words, so that threads can share them directly.
 _OF_WORDS: Final = ("matrix_product",)
 
-# The functions that return a number.
+# The C functions that return a number; all others return nothing.
 _COUNTING: Final = ("convolution_scratch", "batch_norm_scratch", "plane_scatter")
 
-# The rows whose share of the gradients by weight and bias is summed separately.  Smaller parts would mean more writing,
-# larger ones fewer parts for the threads.
+# Layer norm sums the gradients by weight and bias for this many rows at a time, and then adds up these sums.  Fewer
+# rows would mean more sums to write, more rows fewer parts for threads to share.
 LAYER_NORM_PART: Final = 64
 
-# Fewer elements are not worth compiling for; but once a function is compiled, it computes these as well, from 1 on.
+# The least elements of a call for which a C library is compiled.  Once it is loaded, it computes smaller arrays, too.
 WORTHWHILE: Final = 1 << 12
 
-# Libraries and their files; separate, so that a program without images, say, need not wait for those.
+# The libraries and their C files.  There are several, so that a program without images, say, need not wait until the
+# functions for images are compiled.
 _FILES: Final = {
     "rows": ("vectors.h", "columns.h"),
     "images": ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c"),
@@ -207,7 +208,7 @@ _FILES: Final = {
 
 @cache
 def source(library: str) -> str:
-    """The source of a library, one of `_FILES`."""
+    """Compose the C source of a library, one of `_FILES`."""
     parts = [common_source(), *[text_of(file) for file in _FILES[library]]]
     if library == "rows":
         updates = text_of("updates.c")
@@ -228,7 +229,7 @@ def source(library: str) -> str:
 
 
 def _single(name: str) -> str:
-    """The source of a function of whole arrays."""
+    """Write the C function of an elementwise op of `SINGLE`, which computes a whole float32 array."""
     given = [f"x{number}" for number in range(SINGLE[name])]
     pointers = "".join([f"const float *{operand}, " for operand in given])
     line = f"y[i] = {RULES[name].write('float32', *[f'{operand}[i]' for operand in given])};"
@@ -247,28 +248,28 @@ def _can_be_cut(name: str) -> bool:
 
 
 def _by_words(name: str) -> str:
-    """The source of a function that takes its arguments as an array of words; see `vmflow.kernels.native.team`."""
+    """Write a C function that calls function `name` with arguments from an array of words, for `native.team`."""
     forms = {_POINTER: "(void *)w[%d]", _COUNT: "w[%d]"}
     kinds = _DECLARED[name].arguments
     given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(kinds)]
     return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
 
 
-# Functions that are loaded and may be used.  For others: `LOADER.arrived` at the last lookup, and whether that lookup
-# requested the library.
+# Caches of `function`: the functions that are loaded and may be used; and for each other name looked up,
+# `LOADER.arrived` at the last lookup, and whether that lookup requested the library.
 _functions: dict[str, CFunction] = {}
 _missing: dict[str, tuple[int, bool]] = {}
 LOADER.watchers += [_functions.clear, _missing.clear]
 
 
 def function(name: str, elements: int) -> CFunction | None:
-    """A function written by hand, if it is loaded and may be used; otherwise it may be later.
+    """Return a hand-written C function, if it is loaded and may be used, or else None and request its library.
 
-    Call this when a kernel is chosen: when a library arrives later, kernels are chosen anew.
+    Call this when a kernel is chosen: when a library is loaded later, kernels are chosen again.
 
     Args:
-        name: see `_declared`.
-        elements: the number of elements to compute.
+        name: the function's name; see `_declared`.
+        elements: the number of elements to compute; if they are few, the library is not compiled.
     """
     found = _functions.get(name)
     if found is None and LOADER.mode != "off":
@@ -300,7 +301,7 @@ def _look_for(name: str, looked: tuple[int, bool]) -> CFunction | None:
 
 
 def panels_pay(library: Library) -> bool:
-    """Whether a library of products, or of attention, is faster than BLAS on this processor; see panels.h."""
+    """Whether the C functions of the library "products" or "attention" beat BLAS on this processor; see panels.h."""
     pays: Any = library.function("panels_pay")
     pays.restype = _COUNT
     return bool(pays())

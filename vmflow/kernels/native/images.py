@@ -1,6 +1,6 @@
 """Calls of the C functions for images: convolutions, pooling and batch norm.
 
-Each of them computes a result, or returns that C cannot compute it, as in `arrays`.
+Each caller computes a result, or returns that C cannot compute it, as in `arrays`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .functions import function
 
 
 def _result(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> Array:
-    """`out` if it is memory for a result of this shape, else new memory."""
+    """Return `out` if C can write a result of this dtype there, else a new array of `shape`."""
     return out if out is not None and fits(out, dtype) else np.empty(shape, dtype)
 
 
 class _OfSizes:
-    """A C function of images of certain sizes, with scratch memory.
+    """A C function of images of certain sizes, called as ``kernel(sizes, *arrays, scratch, *further)``.
 
     Args:
-        kernel: the function.
-        sizes: the fields of its C struct.
-        scratch: the bytes of scratch memory.
-        further: the arguments behind that.
+        kernel: the C function.
+        sizes: the fields of the C struct of sizes.
+        scratch: the bytes of scratch memory that each call gets.
+        further: the arguments behind the scratch memory.
     """
 
     def __init__(self, kernel: Callable[..., Any], sizes: Sequence[int], scratch: int, *further: Any) -> None:
@@ -41,17 +41,17 @@ class _OfSizes:
         self._further = further
 
     def compute(self, arrays: Sequence[Array | None]) -> None:
-        """Compute the result from arrays that fit, in the order of the function's arguments."""
+        """Call the C function with arrays that it can take, in the order of its arguments; None for a missing one."""
         self._compute([None if array is None else address(array) for array in arrays])
 
     def placed(
         self, arrays: Sequence[Array | None], dtypes: Sequence[np.dtype[Any]] | None = None
     ) -> list[Call] | None:
-        """Return `compute` as one call for arrays that stay at their addresses; None if the arrays do not fit.
+        """Prepare one call of the C function for arrays that keep their addresses; None if C cannot take them.
 
         Args:
             arrays: see `compute`.
-            dtypes: of each; None if all are of float32.
+            dtypes: the dtype of each array; None if all are of float32.
         """
         for array, dtype in zip(arrays, dtypes or [SINGLE] * len(arrays), strict=True):
             if array is not None and not fits(array, dtype):
@@ -59,34 +59,35 @@ class _OfSizes:
         return [(self._compute, ([None if array is None else address(array) for array in arrays],), None)]
 
     def _compute(self, places: list[int | None]) -> None:
-        # The scratch memory is not kept: most of the time it would be unused.
+        # Scratch memory is allocated for each call and not kept, since it would be unused most of the time.
         scratch = np.empty(self._scratch, np.uint8)
         self._kernel(ctypes.addressof(self._sizes), *places, address(scratch), *self._further)
 
 
 def _made(calls: list[Call] | None) -> bool:
-    """Make all calls; return whether there were any: False for None."""
+    """Make prepared calls, unless they are None; returns whether they were made."""
     for call, arguments, _ in calls or ():
         call(*arguments)
     return calls is not None
 
 
 def _scratch_bytes(counting: Callable[..., int], sizes: Sequence[int]) -> int:
-    """The bytes of scratch memory of a function, which C counts in float32 numbers."""
+    """Return the bytes of scratch memory for `sizes`, from a C function that counts it in float32 numbers."""
     kept = (ctypes.c_int64 * len(sizes))(*sizes)
     return counting(ctypes.addressof(kept)) * SINGLE.itemsize
 
 
 class Convolution:
-    """The convolutions of float32 of certain sizes, and their gradients.
+    """The float32 convolution of certain sizes, and its gradients.
 
-    The arrays are (samples, channels, height, width), (filters, channels of a group, kernel height, kernel width),
-    (filters,) and (samples, filters, rows, columns); for lines, heights and rows are left out.
+    Shapes: input (samples, channels, height, width), weight (filters, channels of a group, kernel height, kernel
+    width), bias (filters,), result (samples, filters, rows, columns); for 1-D, without height, kernel height and rows.
 
     Args:
-        sizes: as the fields of the C struct of this name; all but the padding are at least 1.
-        rank: 2, or 1 for lines, which are images of one row.
-        forward, by_input, by_weight: the C functions.
+        sizes: the fields of the C struct `convolution`; all but the padding are at least 1.
+        rank: 2 for images, 1 for 1-D convolutions, which C computes as images of one row.
+        forward: the C function of the result.
+        by_input, by_weight: the C functions of the gradients by input and by weight and bias.
 
     Attributes:
         forward, by_input, by_weight: see above.
@@ -105,7 +106,7 @@ class Convolution:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], rank: int) -> Self | None:
-        """The convolutions of arrays of this dtype and these sizes, see the class; None if C has no functions now."""
+        """Make an instance for a dtype and sizes, see the class; None if the C functions are not loaded now."""
         if dtype != SINGLE:
             return None
         products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
@@ -117,19 +118,19 @@ class Convolution:
         return cls(sizes, rank, *[_OfSizes(kernel, sizes, scratch) for kernel in found])
 
     def convolved(self, array: Array, weight: Array, bias: Array | None, out: Array | None) -> Array:
-        """The convolution, with `bias` unless it is None; into `out` if that is memory for the result."""
+        """Compute the convolution, plus `bias` unless it is None; into `out` if that is suitable memory."""
         result = _result(out, self._made)
         self.forward.compute([*map(_whole, (array, weight, bias)), result])
         return result
 
     def input_gradient(self, gradient: Array, weight: Array, out: Array | None) -> Array:
-        """The gradient by the input, into `out` if that is memory for the result."""
+        """Compute the gradient by the input from that of the result; into `out` if that is suitable memory."""
         result = _result(out, self._given)
         self.by_input.compute([_whole(gradient), _whole(weight), result])
         return result
 
     def weight_gradient(self, array: Array, gradient: Array, with_bias: bool) -> tuple[Array, ...]:
-        """The gradient by the weight and, with `with_bias`, by the bias."""
+        """Compute the gradient by the weight and, with `with_bias`, by the bias, from input and result's gradient."""
         by_weight = np.empty(self._weights, SINGLE)
         by_bias = np.empty(self._weights[0], SINGLE) if with_bias else None
         self.by_weight.compute([_whole(array), _whole(gradient), by_weight, by_bias])
@@ -137,16 +138,16 @@ class Convolution:
 
 
 def _whole(array: Array | None) -> Array | None:
-    """Return the array aligned and without gaps, a copy if necessary; None for None."""
+    """Return the array as C needs it: float32, aligned and C-contiguous, copied if necessary; None stays None."""
     return array if array is None or fits(array) else np.array(array, SINGLE, order="C")
 
 
 class MaxPool:
-    """The largest elements of windows of images of float32.
+    """Max pooling of float32 images.
 
     Args:
         kernel: the C function.
-        shape: of the result.
+        shape: the shape of the result.
     """
 
     def __init__(self, kernel: _OfSizes, shape: tuple[int, ...]) -> None:
@@ -155,15 +156,15 @@ class MaxPool:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], shape: tuple[int, ...]) -> Self | None:
-        """The op for images of this dtype; None if C has no function now.
+        """Make an instance for images of `dtype`; None if the C function is not loaded now.
 
         Args:
-            dtype: of the images.
-            sizes: as the fields of the C struct `pooling`.
-            shape: of the result.
+            dtype: the dtype of the images.
+            sizes: the fields of the C struct `pooling`.
+            shape: the shape of the result.
         """
         planes, height, width = sizes[:3]
-        # Indices within an image are counted in 32 bits.
+        # The C function counts positions within a plane in 32 bits.
         if dtype != SINGLE or not 0 < height * width < 1 << 31:
             return None
         kernel = function("max_pool", planes * height * width)
@@ -174,11 +175,11 @@ class MaxPool:
     def largest(
         self, array: Array, out: Array | None, indices: Array | None = None, wanted: bool = False
     ) -> tuple[Array, ...] | None:
-        """The largest elements, and their indices in their planes; None if C cannot compute them.
+        """Compute each window's largest element and, if wanted, its index in its plane; None if C cannot.
 
         Args:
             array: the images.
-            out, indices: memory for both, or None.
+            out, indices: memory for the elements and for their indices, or None.
             wanted: whether to return indices.
         """
         result = _result(out, self._made)
@@ -188,16 +189,16 @@ class MaxPool:
         return (result,) if places is None else (result, places)
 
     def placed(self, array: Array, out: Array, indices: Array | None) -> list[Call] | None:
-        """Return the calls of `largest` for arrays that stay at their addresses."""
+        """Prepare max pooling as a call for arrays that keep their addresses; None if C cannot take them."""
         return self._kernel.placed((array, out, indices), (SINGLE, SINGLE, INDEX))
 
 
 class PlaneScatter:
-    """Values added up at their indices in planes of zeros.
+    """The op "plane_scatter", which max pooling's gradient needs: adds values up at their indices in planes of zeros.
 
     Args:
         kernel: the C function.
-        shape: of the result: samples, channels, and the size of a plane.
+        shape: the shape of the result: samples, channels, and the sizes of a plane.
     """
 
     def __init__(self, kernel: Callable[..., Any], shape: tuple[int, ...]) -> None:
@@ -206,16 +207,17 @@ class PlaneScatter:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Self | None:
-        """The op for values of this dtype and a result of this shape; None if C has no function now."""
+        """Make an instance for values of a dtype and a result's shape; None if the C function is not loaded now."""
         elements = math.prod(shape)
         kernel = function("plane_scatter", elements) if dtype == SINGLE and elements else None
         return None if kernel is None else cls(kernel.call, shape)
 
     def call(self, values: Array, indices: Array, out: Array | None) -> Array | None:
-        """Compute the result; None if C cannot.
+        """Add each value to a plane of zeros at its index; None if C cannot compute it.
 
         Args:
-            values, indices: of images whose planes are separate; indices count within a plane.
+            values: the values, plane by plane.
+            indices: the position of each value in its plane.
             out: memory for the result, or None.
         """
         if not fits(values) or not fits(indices, INDEX):
@@ -227,17 +229,17 @@ class PlaneScatter:
 
 
 class BatchNorm(_OfSizes):
-    """Batch norm of float32, and its gradient: of each channel over samples and values."""
+    """Batch norm of float32 arrays (samples, channels, values), or its gradient: normalizes each channel."""
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], sizes: tuple[int, int, int], eps: float) -> Self | None:
-        """The op for arrays of this dtype; None if C has no function now.
+        """Make an instance for arrays of `dtype`; None if the C function is not loaded now.
 
         Args:
             name: "batch_norm" or "batch_norm_gradient".
-            dtype: of the array.
-            sizes: the numbers of samples, channels and values.
-            eps: added to the variance.
+            dtype: the dtype of the arrays.
+            sizes: the numbers of samples, channels and values per channel.
+            eps: the number that is added to the variance.
         """
         elements = math.prod(sizes)
         if dtype != SINGLE or not elements:
@@ -248,12 +250,14 @@ class BatchNorm(_OfSizes):
         return cls(kernel.call, sizes, _scratch_bytes(counting.call, sizes), eps)
 
     def call(self, out: Array | None, first: Array, *others: Array | None) -> tuple[Array, Array, Array] | None:
-        """The results: an array like the first one, and two numbers for each channel; None if C cannot compute them.
+        """Compute batch norm, with each channel's mean and variance; or its gradients by input, weight and bias.
+
+        None if C cannot compute them.
 
         Args:
-            out: memory for the array, or None.
-            first, others: contiguous arrays, or None for missing ones: the array, weight and bias; or the gradient, the
-                array, the mean, the variance and the weight.
+            out: memory for the first result, which has the shape of `first`, or None.
+            first, others: contiguous arrays, or None for missing ones: the input, weight and bias; or the result's
+                gradient, the input, the mean, the variance and the weight.
         """
         channels = self._sizes[1]
         made = _result(out, first.shape), np.empty(channels, SINGLE), np.empty(channels, SINGLE)

@@ -1,4 +1,4 @@
-"""Calls of the functions in indexing.c: elements by index, and rows added to the rows that an index names."""
+"""Calls of the C functions in indexing.c: gather, scatter, scatter_add, and adding rows at an index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .addresses import Array, address, is_plain, plain
 from .arrays import INDEX, InC, NativeCall
 from .functions import CFunction
 
-# Elements that are only moved are treated as integers of their size.
+# The C type by the size of an element, for functions that only move elements, as integers of their size; and by dtype,
+# for functions that add elements.
 _BY_SIZE: Final = {1: "int8_t", 2: "int16_t", 4: "int32_t", 8: "int64_t"}
 _ADDED: Final = {
     np.dtype(np.float32): "float",
@@ -23,25 +24,26 @@ _ADDED: Final = {
     np.dtype(np.int64): "int64_t",
 }
 
-# Work for an element, whose cache line is likely to be missing.
+# The work of an element that is read or written by index, since its cache line is likely to be missing; see
+# `intra_op.LEAST`.
 _WORK: Final = 8
 
-# Columns of a piece: whole cache lines, even for elements of one byte.
+# Pieces for threads begin at multiples of this many columns: at whole cache lines, even for elements of one byte.
 _COLUMNS: Final = 64
 
-# An array with gaps has to be copied, which pays if at least one of so many elements is read.
+# A strided array has to be copied before C gathers from it, which pays if at least one in this many elements is read.
 _COPIED: Final = 8
 
 
 class _ByIndex(InC):
-    """A function that reads or writes an array by an index.
+    """A C function that reads or writes the elements of an array at indices along one dimension.
 
     Args:
         kernel, dtype: see `InC`.
         dim: the dimension along which the index counts.
     """
 
-    # Whether the function reads the indexed array instead of writing to it.
+    # Whether the C function reads the indexed array, as gather does, instead of writing to it.
     gathers = False
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], dim: int) -> None:
@@ -54,10 +56,10 @@ class _ByIndex(InC):
         return None if kind is None else f"{name}_{kind}"
 
     def _by_element(self, array: Array, places: Array, values: Array, wrong: Array) -> NativeCall | None:
-        """Return the kernel's call for an index array that has an index for each element of `values`."""
+        """Return the call of a C function that takes an index for each element; None if C cannot make it."""
         dim = self._dim
         if array.shape[1:dim] != places.shape[1:dim] or array.shape[dim + 1 :] != places.shape[dim + 1 :]:
-            return None  # the index has gaps between its rows, as seen from the array
+            return None  # the index is smaller than the array in a dimension that the C function takes as equal
         sizes = prod(places.shape[:dim]), places.shape[dim], array.shape[dim], prod(places.shape[dim + 1 :])
         steps = places.itemsize, sizes[1] * sizes[3] * places.itemsize
         return self._call((array, places, values), sizes, wrong, steps)
@@ -65,12 +67,12 @@ class _ByIndex(InC):
     def _call(
         self, arrays: tuple[Array, Array, Array], sizes: tuple[int, int, int, int], wrong: Array, steps: tuple[int, int]
     ) -> NativeCall | None:
-        """The kernel's call.
+        """Return the call of the C function; None if it cannot take the arrays.
 
         Args:
             arrays: the indexed array, the index and the values.
-            sizes: see indexing.c.
-            wrong: becomes 1 if an index is out of range.
+            sizes: the arguments outer, count, size and inner; see indexing.c.
+            wrong: an array without dimensions that becomes 1 if an index is out of range.
             steps: the index's step in bytes from column to column, and from one outer element to the next.
         """
         array, places, values = arrays
@@ -90,7 +92,7 @@ class _ByIndex(InC):
                 return team.Cut(3, ((0, size * inner * itemsize), (1, by_outer), (2, count * inner * itemsize)))
             return team.Cut(6, ((0, itemsize), (1, by_column), (2, itemsize)), _COLUMNS)
 
-        # The written arrays come last.
+        # The call site expects the written arrays last.
         order = (0, 1, 2) if self.gathers else (1, 2, 0)
         return NativeCall(
             self.kernel,
@@ -104,16 +106,16 @@ class _ByIndex(InC):
 
 
 class Gather(_ByIndex):
-    """Elements by index along a dimension, with an index for each element: "gather"."""
+    """The op "gather": read elements along a dimension, with an index for each element of the result."""
 
     gathers = True
 
     def call(self, array: Array, places: Array) -> Array | None:
-        """The elements; None if C cannot gather them, as where an index is out of range.
+        """Gather the elements of `array`; None if C cannot, for instance if an index is out of range.
 
         Args:
-            array: of any shape.
-            places: the index: integers, of as many dimensions.
+            array: the array, of any shape.
+            places: the index: integers, of as many dimensions as `array`.
         """
         values, wrong = np.empty(places.shape, array.dtype), np.zeros((), INDEX)
         if not self.site.again((array, places, values, wrong)):
@@ -126,15 +128,17 @@ class Gather(_ByIndex):
 
 
 class Scatter(_ByIndex):
-    """Elements put ("scatter") or added ("scatter_add") by index along a dimension, with an index for each element."""
+    """The ops "scatter" and "scatter_add": write or add elements along a dimension, with an index for each element."""
 
     def call(self, array: Array, places: Array, values: Array) -> bool | None:
-        """Put the elements; None if C cannot, and False if an index is out of range: some may have been put then.
+        """Write or add `values` to `array`, and return True; None if C cannot.
+
+        Returns False if an index is out of range; then some values may have been written.
 
         Args:
-            array: is changed: contiguous, of any shape.
-            places: the index: integers, of as many dimensions.
-            values: of the array's dtype and of the shape of `places`.
+            array: the array to change: contiguous, of any shape.
+            places: the index: integers, of as many dimensions as `array`.
+            values: the values, of the array's dtype and of the shape of `places`.
         """
         wrong = np.zeros((), INDEX)
         if not self.site.again((places, values, array, wrong)):
@@ -145,15 +149,15 @@ class Scatter(_ByIndex):
 
 
 class AddRows(_ByIndex):
-    """Slices added to the slices of an array that an index names along a dimension: "add_rows"."""
+    """The op "add_rows": add slices of values to the slices of an array at given indices of a dimension."""
 
     def call(self, array: Array, places: Array, values: Array) -> bool:
-        """Add the slices; False if C cannot, as where an index is out of range: nothing has been added then.
+        """Add the slices to `array`, and return True; False if C cannot or an index is out of range: it adds nothing.
 
         Args:
-            array: is changed: contiguous, of any shape.
+            array: the array to change: contiguous, of any shape.
             places: the index: integers, of at least one dimension; negative ones count from the end.
-            values: of the array's dtype, and of its shape with that of `places` in place of the dimension.
+            values: the slices: of the array's dtype and shape, but with the shape of `places` in place of `dim`.
         """
         wrong = np.zeros((), INDEX)
         if not self.site.again((places, values, array, wrong)):

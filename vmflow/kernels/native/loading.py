@@ -1,11 +1,11 @@
-"""The libraries of this process, one `Library` for each source: loaded, or being compiled.
+"""`LOADER`: the C libraries of this process, one `Library` for each source: loaded, or being compiled.
 
-A thread that lives as long as there is work runs the compiler; no other thread waits for it, unless VMFLOW_JIT is 1.  A
-library that cannot be compiled is logged once, and numpy computes instead.
+A thread that lives as long as there are libraries to compile runs the compiler; no other thread waits for it, unless
+VMFLOW_JIT is 1.  A library that cannot be compiled is logged once, and numpy computes instead.
 
 A compiler in the background must not slow down computations.  So only one runs at a time, at the lowest priority, and
-none in the first second.  If all cores are busy it may get no turn: then it is stopped after a while, and run at the
-usual priority, which it also gets as soon as a thread waits for it.
+none in the first second.  If all cores are busy it may get no time slice: then it is stopped after a while, and run at
+the usual priority, which it also gets as soon as a thread waits for the library.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.kernels.generation import GENERATION
 
-# Compiling and caching import much of the standard library, which `import vmflow` should not: so the functions that
-# need them import them.
+# `cache` and `compiling` import much of the standard library, which `import vmflow` should not do.  So the functions
+# that need these modules import them.
 if TYPE_CHECKING:
     from .cache import Folder
     from .compiling import Compilation
 
-# A waiting thread checks after so many seconds whether the compiling thread is still alive.
+# The seconds after which a thread that waits for a library checks whether the compiling thread is still alive.
 _LOOK: Final = 1.0
 
-# How long the thread may take to end, in seconds, once the compiler was killed.
+# The seconds that the end of the process waits for the compiling thread, after its compiler was killed.
 _GRACE: Final = 5.0
 
-# Seconds after the first request in which nothing is compiled: a program that is over by then needs no kernels.
+# Seconds after the first request for a library in which nothing is compiled: a program that ends by then needs no C
+# kernels.
 _DELAY: Final = 1.0
 
-# Seconds that a compiler has at the lowest priority: several times the time of a library on an idle core.
+# Seconds that a compiler gets at the lowest priority before it is run again at the usual one; compiling a library takes
+# a fraction of it on an idle core.
 _LOW_PATIENCE: Final = 10.0
 
 MODES: Final = ("off", "background", "wait")
 
 
 class Library:
-    """C source, and its library once that is compiled.
+    """C source, and the shared library made from it once that is compiled and loaded.
 
     Attributes:
         source: the C source.
-        loaded: the library; None until it is loaded, and forever if it cannot be compiled.
-        settled: set when `loaded` will not change any more.
-        late: whether it was requested before it was loaded.
-        begun: whether it is being compiled, or found in the cache.
+        loaded: the shared library; None until it is loaded, and forever if it cannot be compiled.
+        settled: an event that is set when `loaded` will not change any more.
+        late: whether a caller wanted to use the library before it was loaded.
+        begun: whether its compilation was queued, or it was requested and found in the cache.
         urgent: whether it is compiled at the usual priority, and without delay.
-        apart: whether a failure to compile it leaves other libraries unaffected.
+        apart: whether other libraries are compiled even if this one cannot be.
     """
 
     def __init__(self, source: str, apart: bool = False) -> None:
@@ -66,19 +68,19 @@ class Library:
         self.urgent = False
 
     def function(self, name: str) -> Callable[..., Any]:
-        """A function of a loaded library, which returns nothing and releases the GIL while it runs."""
+        """Return function `name` of the loaded library, declared to return nothing; ctypes releases the GIL in it."""
         found: Any = getattr(self.loaded, name)
         found.restype = None
         return found  # type: ignore[no-any-return]
 
     def usable(self, exact: bool) -> bool:
-        """Whether kernels may use the library now.
+        """Whether a function of this library may be used now.
 
-        A kernel whose result can differ from numpy's is used from the first call or never, so that results do not
-        change when a compiler finishes in mid-run.
+        A function whose result can differ from numpy's is used from the first call or never, so that results do not
+        change when a compiler finishes in the middle of a program.
 
         Args:
-            exact: whether its results agree with numpy's to the bit.
+            exact: whether the function's results agree with numpy's to the bit.
         """
         if self.loaded is None:
             self.late = True
@@ -87,13 +89,13 @@ class Library:
 
 
 class Loader:
-    """The libraries of this process.
+    """Loads and compiles the C libraries of this process.
 
     Attributes:
-        arrived: the number of libraries that have been loaded; a failed lookup is repeated after a change of this
-            number.
-        problem: why no more are compiled; None if they are.
-        watchers: called when the usable functions have changed otherwise than by one more library.
+        arrived: a number that grows with each loaded library and each change of the mode; a failed lookup of a function
+            is repeated when it has changed.
+        problem: why no more libraries are compiled; None if they are.
+        watchers: functions called when the usable C functions have changed otherwise than by one more library.
 
     Args:
         delay: the seconds after the first request in which nothing is compiled in the background.
@@ -117,9 +119,9 @@ class Loader:
         self._known: dict[str, Library] = {}
         self._waiting: deque[Library] = deque()
         self._lock = threading.RLock()
-        # Notified when a delayed thread must look again.
+        # Notified when the compiling thread, which waits for the end of the delay, must check again whether to begin.
         self._bell = threading.Condition(self._lock)
-        # The time of the first request, when the delay begins.
+        # The time of the first request for a library to be compiled, from which the delay counts.
         self._first: float | None = None
         self._thread: threading.Thread | None = None
         self._compilation: Compilation | None = None
@@ -140,14 +142,14 @@ class Loader:
         self._changed()
 
     def request(self, source: str, make: bool = True, apart: bool = False) -> Library | None:
-        """The library of a source, immediately; None if there will be none.
+        """Return the library of a C source, and have it compiled if it is not cached; None if there will be none.
 
-        In the mode "wait" it is loaded, or cannot be compiled.
+        Only in the mode "wait" this waits for the compiler; otherwise the library may be loaded later.
 
         Args:
-            source: C.
+            source: the C source.
             make: whether to compile it if it is not cached; in the mode "wait" it always is.
-            apart: whether it needs more of the system than others do, which are compiled even if this one cannot be.
+            apart: whether other libraries are compiled even if this one cannot be, since it needs more of the system.
         """
         if self.mode == "off":
             return None
@@ -155,7 +157,8 @@ class Loader:
             library = self._known.get(source)
             if library is None:
                 library = Library(source, apart)
-                # Other threads see the library only now: one that saw it unloaded would choose numpy for good.
+                # Other threads see the library only after this attempt: if they saw it not yet loaded, they would use
+                # numpy for the rest of the program.
                 self._from_cache(library)
                 self._known[source] = library
         if not make and self.mode != "wait":
@@ -179,20 +182,20 @@ class Loader:
             return len([library for library in self._known.values() if library.loaded is not None])
 
     def pending(self) -> int:
-        """The number of libraries that are being compiled, or will be."""
+        """Return the number of libraries that are being compiled, or are queued."""
         with self._lock:
             return len(self._waiting)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is being compiled; then use all loaded libraries from now on.
+        """Wait until no library is left to compile, and let all loaded libraries be used from now on.
 
-        The remaining ones are compiled at the usual priority, even if the wait times out.
+        The queued libraries are compiled at the usual priority, even if the wait times out.
 
         Args:
-            timeout: in seconds.
+            timeout: the longest wait, in seconds; None for no limit.
 
         Returns:
-            Whether nothing is left to compile.
+            Whether no library is left to compile.
         """
         with self._lock:
             libraries = [library for library in self._known.values() if library.begun]
@@ -215,17 +218,17 @@ class Loader:
     # Compiling them
 
     def _hurry(self) -> None:
-        """Compile all waiting libraries now and at the usual priority, since a thread waits for them."""
+        """Let all queued libraries be compiled now and at the usual priority, since a thread waits for them."""
         with self._lock:
             for library in self._waiting:
                 library.urgent = True
             if self._compilation is not None and self._compilation.low:
-                # Raising the compiler's priority would need a privilege; so the compiler starts anew.
+                # Raising the running compiler's priority would need a privilege; so it is stopped and started again.
                 self._compilation.stop()
             self._bell.notify_all()
 
     def _too_early(self, library: Library) -> bool:
-        """Whether the first second was not over; if so, time has passed, in which the lock was not held."""
+        """Whether the delay after the first request was not over; if so, this has waited, with the lock released."""
         left = 0.0 if self._first is None else self._first + self._delay - self._clock()
         if library.urgent or left <= 0:
             return False
@@ -236,18 +239,18 @@ class Loader:
         with self._lock:
             if self._waiting and not self._at_work() and not self._ending:
                 thread = threading.Thread(target=self._work, name="vmflow-codegen", daemon=True)
-                # If there is no memory for a thread, the next request tries again.
+                # If there is no memory for a thread, the next request tries to start it again.
                 with suppress(RuntimeError):
                     thread.start()
                     self._thread = thread
 
     def _at_work(self) -> bool:
-        """Whether another thread is compiling; a thread without memory may end as it begins."""
+        """Whether another thread is compiling; it is asked if it is alive, since lack of memory may have ended it."""
         thread = self._thread
         return thread is not None and thread.is_alive() and thread is not threading.current_thread()
 
     def _take_over(self) -> bool:
-        """Become the compiling thread if there is no other; returns whether this one is now."""
+        """Make the calling thread the compiling thread unless another one is; returns whether it is now."""
         with self._lock:
             if self._at_work():
                 return False
@@ -255,7 +258,10 @@ class Loader:
             return True
 
     def _wait_for(self, library: Library, deadline: float | None = None) -> bool:
-        """Wait until the library is settled, or until a time of `time.monotonic`; returns whether it is."""
+        """Wait until the library is loaded or cannot be, or until `deadline`, a time of `time.monotonic`.
+
+        Returns whether the library is settled.  Without a compiling thread, this thread compiles.
+        """
         while not library.settled.is_set() and not self._ending:
             if self._take_over():
                 self._work()
@@ -267,13 +273,14 @@ class Loader:
         return library.settled.is_set()
 
     def _work(self) -> None:
-        """Compile until nothing is left; only the noted thread runs this."""
+        """Compile the queued libraries until none is left; only the thread noted in `_thread` runs this."""
         me = threading.current_thread()
         try:
             while True:
                 with self._lock:
                     if not self._waiting or self._ending or self._thread is not me:
-                        # Under the same lock, so that the next request sees that no thread is compiling.
+                        # Still under the lock under which the queue was empty, so that the next request sees that no
+                        # thread is compiling, and starts one.
                         self._leave(me)
                         return
                     library = self._waiting[0]
@@ -296,9 +303,10 @@ class Loader:
     def _make(self, library: Library) -> None:
         if self.problem is not None:
             return
-        # The lock delays forks: a child would have half-imported modules, with their locks held.
+        # The lock delays forks until the imports are over: a child would have half-imported modules, whose locks
+        # nobody releases.
         with self._lock:
-            import shutil  # noqa: F401 (as the next, which compiling needs later)
+            import shutil  # noqa: F401 (imported here under the lock, like subprocess, for `Compilation.run`)
             import subprocess  # noqa: F401
             import tempfile
 
@@ -306,7 +314,7 @@ class Loader:
             from .compiling import CompileError, compiler_command
 
             with suppress(OSError), tempfile.TemporaryDirectory(prefix="vmflow-"):
-                pass  # the first thread looks for the cache's folder, under a lock, and the others use it
+                pass  # the first use of tempfile chooses the folder for temporary files, with a lock of its own
 
         try:
             command = compiler_command()
@@ -317,7 +325,10 @@ class Loader:
             self._give_up(library, error)
 
     def _compile(self, command: tuple[str, ...], library: Library) -> bytes:
-        """Compile at the lowest priority until a thread waits or it has taken too long; then anew, at the usual one."""
+        """Compile a library at the lowest priority; return its bytes.
+
+        If a thread begins to wait for it, or this takes too long, start again at the usual priority.
+        """
         from .compiling import PATIENCE, Compilation, Stopped
 
         while True:
@@ -336,7 +347,10 @@ class Loader:
                 self._compilation = None
 
     def _from_cache(self, library: Library) -> None:
-        """Load it if it is in the cache; with the lock held, also for the imports, as in `_make`."""
+        """Load the library if it is in the cache on disk.
+
+        The caller holds the lock, which delays forks during the imports, as in `_make`.
+        """
         import shlex  # noqa: F401
         import shutil  # noqa: F401
 
@@ -359,7 +373,7 @@ class Loader:
             library.settled.set()
         except OSError as error:
             message = str(error).replace(path, "")
-            # If only memory is missing, the file may be intact.
+            # A file that the system cannot load is removed, unless only memory was missing: then it may be intact.
             if "alloc" not in message and "map" not in message:
                 remove(folder, name)
 
@@ -381,7 +395,7 @@ class Loader:
 
         from .compiling import NoCompiler
 
-        # A missing compiler is worth no warning, unless the user has named one.
+        # A missing compiler is logged as information only, unless the user has set CC or waits for C kernels.
         missing = isinstance(error, NoCompiler)
         level = logging.WARNING if "CC" in os.environ or self.mode == "wait" or not missing else logging.INFO
         log = logging.getLogger("vmflow.codegen")
@@ -403,7 +417,7 @@ class Loader:
         self._lock.release()
 
     def in_child(self) -> None:
-        """Let a thread of the child go on with unfinished libraries, once one is requested."""
+        """Reset the locks and the compiling thread in a forked child, where the next request starts a new thread."""
         self._lock = threading.RLock()
         self._bell = threading.Condition(self._lock)
         self._thread = self._compilation = None

@@ -1,4 +1,4 @@
-"""Elementwise ops in C: a fused op as one loop, and a single op on large arrays."""
+"""Elementwise ops as generated C loops: `FusedLoops` for a fused op, and `SingleLoop` for one op on large arrays."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from .functions import WORTHWHILE, CFunction, address_of, common_source, functio
 from .loading import LOADER
 from .processor import streamed_from
 
-# A single op must have been called so often before it is worth a run of the C compiler.
+# The number of calls after which an elementwise op on large arrays is compiled as C; fewer are not worth it.
 _COMPILED_FROM: Final = 3
 
-# The layouts of its arrays for which a fused op keeps functions.
+# The number of layouts (shapes and strides) of its arrays for which a fused op keeps C functions.
 _KEPT: Final = 64
 
-# The key of a layout: the shapes and strides of all arrays.
+# The shapes and strides of all arrays of a call, as the key of a fused op's C functions.
 _Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 class Chain:
-    """The C function of one chain.
+    """The C function of one chain of elementwise ops, loaded when it is first needed.
 
-    A chain without a function stays without: kernels are chosen anew when a library arrives.
+    A lookup that has found no function is not repeated: kernels are chosen again when a library is loaded.
 
     Args:
-        loop: its source.
+        loop: the function's source.
     """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._function: CFunction | None = None
-        # Whether the last failed lookup also requested a compilation; None before the first.
+        # Whether the last lookup, which failed, also requested a compilation; None before the first lookup.
         self._missed: bool | None = None
 
     def function(self, makes: bool = True) -> CFunction | None:
-        """The function, which takes the words of a `Block`, if it is loaded and may be used.
+        """Return the C function, which takes the words of a `Block`; None if it is not loaded or may not be used.
 
         Args:
             makes: whether to compile it if it is not cached.
@@ -57,7 +57,8 @@ class Chain:
         return self._function
 
     def _found(self, makes: bool) -> CFunction | None:
-        # A chain must agree with eager ops: it is used only if they use C for the same inexact functions.
+        # A chain must agree with the ops called one by one.  So it is used only if these use C, too, for the ops whose
+        # results can differ from numpy's.
         consistent = all([function(f"single_{name}", WORTHWHILE if makes else 0) for name in self._loop.inexact])
         library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
         if not consistent or library is None or not library.usable(exact=True):
@@ -67,12 +68,12 @@ class Chain:
 
 
 class _Form(NamedTuple):
-    """The function of a loop, for one layout of the arrays.
+    """A chain's C function and its argument for one layout (shapes and strides) of the arrays.
 
     Attributes:
-        chain: holds the function.
-        block: its arguments, without addresses.
-        work: see `intra_op.LEAST`.
+        chain: the C function.
+        block: the function's argument, without the arrays' addresses.
+        work: the work of a call; see `intra_op.LEAST`.
     """
 
     chain: Chain
@@ -82,7 +83,7 @@ class _Form(NamedTuple):
     def call(
         self, arrays: tuple[Array, ...], written: int = 1, compiles: bool = True, in_place: bool = False
     ) -> NativeCall | None:
-        """The call for such arrays, `written` of which are written; None if the function is not loaded."""
+        """Return the C call for arrays of this layout, the last `written` being results; None if it is not loaded."""
         function, block = self.chain.function(compiles), self.block
         if function is None:
             return None
@@ -103,13 +104,13 @@ class _Form(NamedTuple):
 
 
 class FusedLoops:
-    """The C functions of one fused op: one for each layout of its arrays, written when it first occurs.
+    """The C functions of one fused op: one for each layout of its arrays, written when the layout first occurs.
 
     Args:
         inputs: the metas of the inputs.
-        operations: the steps.
-        outputs: the steps whose results are wanted.
-        work: see `intra_op.LEAST`.
+        operations: the elementwise ops that are fused, in order.
+        outputs: the numbers of the operations whose results are wanted.
+        work: the work of a call; see `intra_op.LEAST`.
     """
 
     def __init__(
@@ -128,9 +129,9 @@ class FusedLoops:
         self._site = CallSite()
 
     def call(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...]) -> Call | None:
-        """One call that computes all results; None if there is none, or not yet.
+        """Prepare one call that computes all results, of `shape`; None if C cannot, or its library is not loaded yet.
 
-        The arrays must be kept alive as long as the call is used, which keeps the present number of threads.
+        The arrays must be kept alive as long as the call is used.  The call keeps the present number of threads.
         """
         found = self._found((*arrays, *outs), shape)
         return None if found is None else found.placed()
@@ -139,7 +140,7 @@ class FusedLoops:
         """Compute all results now, and remember the call; returns whether C could.
 
         Args:
-            arrays, outs: which have no memory in common.
+            arrays, outs: the inputs and the results' memory, which do not overlap.
             shape: see `call`.
             compiles: whether the op is worth a run of the C compiler.
         """
@@ -155,7 +156,7 @@ class FusedLoops:
         if not self._host or not self._operations or not all(map(is_aligned, together)):
             return None
         key = tuple([(array.shape, array.strides) for array in together])
-        # Other threads may do the same, and clear it, at the same time.
+        # The lookup is a single operation, since another thread may clear the dict at any time.
         try:
             form = self._known[key]
         except KeyError:
@@ -181,19 +182,19 @@ class FusedLoops:
 
 
 class SingleLoop:
-    """The C function of one elementwise op on large arrays.
+    """The generated C function of one elementwise op on large arrays.
 
-    It prefetches, unlike numpy's loops, may be shared among threads, and writes results that no cache holds past the
-    cache.
+    Unlike numpy's loops, it prefetches, threads may share it, and it writes results that are too large for the cache
+    past the cache.
 
     Args:
         operation: the op; its operands are those of `call`, in order.
-        inputs: the names of their dtypes; without them nothing is computed.
+        inputs: the names of the operands' dtypes; if there are none, C computes nothing.
         output: the meta of the result.
-        work: see `intra_op.LEAST`.
+        work: the work of a call; see `intra_op.LEAST`.
 
     Attributes:
-        site: remembers the calls.
+        site: remembers the latest calls.
     """
 
     def __init__(self, operation: Operation, inputs: Sequence[str], output: TensorMeta, work: float) -> None:
@@ -205,11 +206,12 @@ class SingleLoop:
         self._streams = (1 + len(inputs)) * output.nbytes >= streamed_from()
         self._occurrences = 0
         self.site = CallSite()
-        # Chains, by which operands are one number for all elements and whether the result is streamed.
+        # The C functions, by a tuple of bools: for each operand, whether it is one number for all elements; and
+        # whether the result is written past the cache.
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
     def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:
-        """The result; None if C cannot compute it, or not yet.
+        """Compute the op; None if C cannot compute it, or its library is not loaded yet.
 
         Args:
             operands: arrays that broadcast to the result.
@@ -235,13 +237,15 @@ class SingleLoop:
             still, place = array.ndim == 0, address(array)
             if not still and array.shape != shape:
                 return None
-            # No element may be written before it is read.
+            # An operand may share the result's memory only element by element: no element may be written before the
+            # loop has read it.
             overlaps = place < written + out.nbytes and written < place + array.nbytes
             if overlaps and (still or place != written or array.itemsize != out.itemsize):
                 return None
             steady.append(still)
             in_place = in_place or place == written
-        # In place, it would write past a line that has just been read.
+        # A result that has an operand's memory is not written past the cache, since the loop has just read its cache
+        # lines.
         streams = self._streams and not in_place
         kind = (*steady, streams)
         try:
@@ -251,7 +255,8 @@ class SingleLoop:
         call = None if form is None else form.call((*operands, out), in_place=not streams)
         if call is None:
             return None
-        # A call in place does not stream; it must not be repeated for operands that would.
+        # A call in place does not write past the cache, so it is not remembered: it must not be repeated for arrays
+        # that call for streaming stores.
         call.make(self.site if streams is self._streams else None)
         return out
 

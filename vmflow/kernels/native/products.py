@@ -1,9 +1,9 @@
-"""Products of matrices in C.
+"""Products of float32 matrices, computed in C.
 
-For large matrices BLAS is as fast as anything.  For others it copies more than it multiplies; it cuts results across
-their rows, so that half of each row is in another core's cache when the next op computes row by row; and its choice of
-kernels, and so the order of its sums, depends on the processor's name, the number of threads and the shapes.  Here a
-row of the result depends on nothing but its row of the left operand, and on the right one.
+For large matrices BLAS is as fast as anything.  For smaller ones it copies more than it multiplies; it cuts results
+across their rows, so that half of each row is in another core's cache when the next op computes row by row; and its
+choice of kernels, and so the order of its sums, depends on the processor's name, the number of threads and the shapes.
+In C, the bits of a result's row depend only on that row of the left operand, and on the right operand.
 """
 
 from __future__ import annotations
@@ -21,52 +21,54 @@ from .arrays import SINGLE, NativeCall
 from .call_site import CallSite
 from .functions import CFunction, function
 
-# Elements that are worth compiling for; callers have enough of them.
+# The number of elements given to `function`, so that the library is always compiled: callers compute enough products.
 _ALWAYS: Final = 1 << 12
 
 _ITEM: Final = SINGLE.itemsize
 
-# The number of multiply-adds that take as long as an addition from memory; see `intra_op.LEAST`.
+# The number of multiplications that take as long as an addition of arrays in memory, the unit of `intra_op.LEAST`.
 _AS_AN_ADDITION: Final = 12
 
-# The positions of words in `struct product`, products.c: the result, and those that may be 0.
+# The positions in `struct product` of products.c of the addresses of the result, of the vector added to its rows, and
+# of the rows' sums; the last two may be 0.
 _RESULT: Final = 2
 _ADDED: Final = 11
 _SUMS: Final = 12
 
-# The width of a panel in products.c, where vectors are widest; and the rows of a piece, at least, if there are more
-# pieces than threads, since each packs the other operand for itself.
+# The width of a panel in products.c, in floats, on processors with the widest vectors; and the least rows of a piece
+# if there are more pieces than threads, since each piece packs the right operand for itself.
 _PANEL: Final = 32
 _ROWS_OF_A_SHARE: Final = 512
 
 
 class MatrixProduct:
-    """Products of matrices of float32, as they are called from one place.
+    """A function that computes products of float32 matrices in C, and remembers its latest calls.
 
     Args:
-        one, several: the C functions for one product, and for several.
+        one: the C function of one product.
+        several: the C function of a batch of products.
     """
 
     def __init__(self, one: CFunction, several: CFunction) -> None:
         self._one = one
         self._several = several
         self._site = CallSite()
-        self._with_sums = CallSite()  # a separate call site, since `added` may have the layout of the sums
+        self._with_sums = CallSite()  # a site of its own, which could not tell memory for sums from `added`
 
     @classmethod
     def of(cls) -> Self | None:
-        """The products; None if C has no functions now.  Callers have enough of them to be worth compiling."""
+        """Make an instance; None if the C functions are not loaded now, or BLAS is faster on this processor."""
         one, several = [function(name, _ALWAYS) for name in ("matrix_product", "matrix_products")]
         return None if one is None or several is None else cls(one, several)
 
     def __call__(self, left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
-        """The product of matrices, or of batches of them that broadcast.
+        """Compute ``left @ right`` of matrices, or of batches of matrices that broadcast, plus `added`.
 
         Args:
             left: (..., rows, depth), not empty.
             right: (..., depth, columns).
             out: memory for the result, or None.
-            added: (columns,), which is added to each row of the result; or None.
+            added: a vector (columns,) that is added to each row of the result; or None.
         """
         found = self._site.result((left, right) if added is None else (left, right, added), out)
         return self._computed(left, right, out, added, None) if found is None else found
@@ -74,11 +76,11 @@ class MatrixProduct:
     def with_sums(
         self, left: Array, right: Array, out: Array | None = None, sums: Array | None = None
     ) -> tuple[Array, Array]:
-        """The product of two matrices, and the sum of each row of the left one.
+        """Compute ``left @ right`` of two matrices, and the sum of each row of `left`.
 
         Args:
-            left, right, out: see `__call__`; the rows of `left` lie side by side.
-            sums: (rows,), contiguous memory for these, or None.
+            left, right, out: see `__call__`; the columns of `left` are contiguous, as in a transposed matrix.
+            sums: (rows,), contiguous memory for the sums, or None.
         """
         if out is None:
             out = np.empty((left.shape[0], right.shape[1]), SINGLE)
@@ -109,7 +111,7 @@ class MatrixProduct:
     def placed(
         self, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
     ) -> Call | None:
-        """Return the product as one call for arrays that stay at their addresses; None if C cannot compute it.
+        """Prepare the product as one call for arrays that keep their addresses; None if C cannot compute it.
 
         The call keeps the present number of threads.
         """
@@ -119,11 +121,11 @@ class MatrixProduct:
             return None
         found = self._call(left, right, out, added, sums)
         call = found.placed()
-        # The call has only the addresses of arrays that are not the caller's; they are kept alive here.
+        # A call for a batch has only the addresses of arrays made in `_call`, so these are kept alive as arguments.
         return (lambda *kept: call[0](*call[1]), found.arrays, None) if found.kernel is self._several else call
 
     def _call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> NativeCall:
-        """The call for such arrays."""
+        """Return the call of the C function for one product, or for a batch, of these arrays."""
         (rows, depth), columns = left.shape[-2:], right.shape[-1]
         leading = out.shape[:-2]
         work = out.size * depth / _AS_AN_ADDITION
@@ -154,11 +156,11 @@ class MatrixProduct:
 
 
 def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
-    """Cut by rows of the result, since the next op usually works row by row; by columns if there are too few rows.
+    """Return the `Cut` of a product among threads: by rows of the result, since the next op often works row by row.
 
-    Also by columns if they are longer than the result, as a layer's weights are for fewer samples than features: by
-    rows, each thread would read all weights, and an optimizer that changes parts of them later would have to fetch
-    these from the others' caches.
+    It is by columns if there are too few rows.  It is also by columns if there are fewer rows than `depth`, as with a
+    linear layer for fewer samples than features: by rows, each thread would read all weights, and an optimizer's
+    threads, each of which changes a part of the weights later, would have to fetch it from other cores' caches.
     """
     a_row, _, _, b_column, result_row = strides
     threads = get_num_threads()
@@ -175,7 +177,7 @@ def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bo
 
 
 def _strides(of: Array) -> tuple[int, int]:
-    """The strides of a matrix by rows and by columns, in elements; one of them is 1."""
+    """Return a matrix's strides from row to row and from column to column, in elements; one of them is 1."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
     if columns == 1 or by_column == _ITEM:
         return by_row // _ITEM, 1
@@ -183,7 +185,7 @@ def _strides(of: Array) -> tuple[int, int]:
 
 
 def _is_in_lines(of: Array) -> bool:
-    """Whether the numbers of rows, or those of columns, are adjacent, and the others whole elements apart."""
+    """Whether C can read a matrix: its rows or its columns are contiguous, and these lie whole elements apart."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
     if not is_aligned(of):
         return False
@@ -197,12 +199,12 @@ def _in_lines(given: Array) -> Array:
 
 
 def _shares(out: Array, *read: Array | None) -> bool:
-    """Whether the result's memory overlaps with an operand's."""
+    """Whether the memory of `out` may overlap with that of an operand."""
     return any([array is not None and np.may_share_memory(out, array) for array in read])
 
 
 def _takes(out: Array) -> bool:
-    """Whether C can write a result to `out`."""
+    """Whether C can write a product to `out`: float32, writeable and aligned, with contiguous rows."""
     by_row, by_column = out.strides[-2:]
     if not (out.flags.writeable and is_aligned(out)):
         return False

@@ -1,4 +1,4 @@
-"""Calls of the functions in random.c: random numbers by index."""
+"""Calls of the C functions in random.c, which compute the random numbers of a counter-based generator by position."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 
 
-# numpy takes 10 times as long as C for so many numbers, so fewer are worth compiling for than with other ops.
+# The least random numbers of a call for which the C library is compiled; fewer than the elements of other ops, since
+# numpy takes 10 times as long as C.
 _WORTHWHILE: Final = 1 << 8
 
 
 def drawing(name: str, elements: int) -> CFunction | None:
-    """A C function for so many random numbers; None if C has none now."""
+    """Return the C function `name` of random.c for a call of `elements` numbers; None if it is not loaded now."""
     return function(name, WORTHWHILE if elements >= _WORTHWHILE else 0)
 
 
 def sort_keys(keys: Array, lowest: int) -> None:
-    """Sort 64-bit keys in place, which are already in the order of the bits below `lowest`."""
+    """Sort 64-bit keys in place, which are already sorted by their bits below number `lowest`."""
     found = drawing("sort_keys", keys.size)
     if found is None:
         keys.sort()
@@ -42,5 +43,5 @@ def sort_keys(keys: Array, lowest: int) -> None:
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:
-    """Fill a contiguous array with the random numbers of index `first` and following."""
+    """Fill the contiguous array `to` with random numbers of a C function, from the sequence's number `first` on."""
     drawn.call(address(to), first, to.size, seed, offset, *further)

@@ -1,4 +1,4 @@
-"""Calls of the functions in rows.c, which work on the rows of matrices, or on their columns."""
+"""Calls of the C functions in rows.c: softmax, layer norm, reductions of rows, and sums of columns."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .addresses import Array, address, realigned
 from .arrays import SINGLE, InC, NativeCall, clear_of, cut_by_row, fits, takes
 from .functions import LAYER_NORM_PART, CFunction
 
-# Columns of a piece: whole lines of the cache.
+# Threads share columns in multiples of this many float32 elements, a cache line.
 _COLUMNS: Final = 16
 
-# Elements of a long row that one thread reduces.
+# A single long row is reduced in blocks of this many elements, so that threads can share it.
 _BLOCK: Final = 1 << 14
 
 
 class Softmax(InC):
-    """The softmax of the rows of arrays, or its logarithm.
+    """Softmax along the last dimension of arrays, or log_softmax.
 
     Args:
         kernel, dtype: see `InC`.
-        logarithm: whether it finds the logarithm.
+        logarithm: whether to compute log_softmax.
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], logarithm: bool) -> None:
@@ -33,7 +33,7 @@ class Softmax(InC):
         self._logarithm = logarithm
 
     def call(self, array: Array, out: Array | None) -> Array | None:
-        """Compute the softmax along the last dimension.
+        """Compute softmax or log_softmax along the last dimension.
 
         Args:
             array: (..., values).
@@ -72,7 +72,7 @@ class LayerNorm(InC):
 
     Args:
         kernel, dtype: see `InC`.
-        eps: added to the variance.
+        eps: the number that is added to the variance.
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], eps: float) -> None:
@@ -82,15 +82,15 @@ class LayerNorm(InC):
     def call(
         self, array: Array, weight: Array | None, bias: Array | None, out: Array
     ) -> tuple[Array, Array, Array] | None:
-        """Normalise the rows.
+        """Normalise each row of a matrix.
 
         Args:
             array: (rows, features).
             weight, bias: (features,), or None.
-            out: of the shape of the array.
+            out: memory for the result, of the shape of `array`.
 
         Returns:
-            The result, and the means and scales; None if C cannot compute them.
+            The result, and each row's mean and scale; None if C cannot compute them.
         """
         means, scales = np.empty(len(array), SINGLE), np.empty(len(array), SINGLE)
         given = [value for value in (array, weight, bias) if value is not None]
@@ -125,9 +125,17 @@ class LayerNormGradient(InC):
     def call(
         self, gradient: Array, array: Array, mean: Array, scale: Array, weight: Array | None, out: Array
     ) -> tuple[Array, Array, Array] | None:
-        """The gradients by the array, the weight and the bias; None if C cannot compute them."""
+        """Compute the gradients of layer norm by input (into `out`), weight and bias; None if C cannot.
+
+        Args:
+            gradient: the gradient of the result, (rows, features).
+            array: the input, (rows, features).
+            mean, scale: each row's mean and scale, (rows,), as `LayerNorm` returns them.
+            weight: (features,), or None.
+            out: memory for the gradient by the input.
+        """
         rows, features = array.shape
-        # Each part holds its gradients by weight and bias, and two rows of scratch memory.
+        # For each part of the rows: its gradients by weight and bias, and two vectors of scratch memory.
         parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), SINGLE)
         read = (array, gradient, mean, scale, *([] if weight is None else [weight]))
         if not self.site.again((*read, out, parts)):
@@ -150,10 +158,10 @@ class LayerNormGradient(InC):
 
 
 class _EachRow(InC):
-    """A reduction of each row to one number."""
+    """A C function that reduces each row to one number, such as "row_sums"."""
 
     def call(self, array: Array, rows: int, length: int) -> Array | None:
-        """The numbers of so many rows of this length, the last of which may be shorter; None if C cannot."""
+        """Reduce each of `rows` rows of `length` elements of `array`; the last may be shorter.  None if C cannot."""
         found = np.empty(rows, SINGLE)
         if self.site.again((array, array, found)):
             return found
@@ -171,11 +179,11 @@ class _EachRow(InC):
 
 
 class RowReduction:
-    """A reduction of each row to one number, as it is called from one place.
+    """A reduction of each row of a matrix to one number, such as the sum, computed in C.
 
     Args:
-        rows: reduces the elements of each row.
-        parts: reduces the results of a row's parts.
+        rows: the C function that reduces the elements of each row.
+        parts: the C function that reduces the results of a long row's blocks.
     """
 
     def __init__(self, rows: _EachRow, parts: _EachRow) -> None:
@@ -184,18 +192,19 @@ class RowReduction:
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """The reduction of matrices of this dtype and so many elements; None if C has no function now.
+        """Make an instance for matrices of a dtype and size; None if the C functions are not loaded now.
 
         Args:
-            name: "sums", "squares" (their sums), "products", "largest" or "smallest".
-            dtype, elements: of the matrix.
+            name: "sums", "squares" (the sums of squares), "products", "largest" or "smallest".
+            dtype: the dtype of the matrix.
+            elements: the number of its elements.
         """
         rows = _EachRow.of(f"row_{name}", dtype, elements)
         parts = _EachRow.of("row_sums" if name == "squares" else f"row_{name}", dtype, elements)
         return None if rows is None or parts is None else cls(rows, parts)
 
     def call(self, matrix: Array) -> Array | None:
-        """The numbers of the rows of a matrix, which is not empty; None if C cannot compute them.
+        """Reduce each row of a matrix that is not empty; None if C cannot.
 
         A single long row is reduced block by block first, in the same blocks for any number of threads.
         """
@@ -207,14 +216,14 @@ class RowReduction:
 
 
 class _ReadAndWrite(InC):
-    """A function that reads an array and writes another."""
+    """A C function of rows.c that reads one array and writes another."""
 
     def call(self, read: Array, written: Array) -> bool:
-        """Compute the result; returns whether C could."""
+        """Compute `written` from `read`; returns whether C could."""
         return self.site.again((read, written)) or self.makes(self._found(read, written))
 
     def placed(self, read: Array, written: Array) -> Call | None:
-        """Return `call` as one call for arrays that stay at their addresses; None if C cannot compute it."""
+        """Prepare the computation as one call for arrays that keep their addresses; None if C cannot take them."""
         found = self._found(read, written)
         return None if found is None else found.placed()
 
@@ -223,7 +232,7 @@ class _ReadAndWrite(InC):
 
 
 class AddToRows(_ReadAndWrite):
-    """``matrix += row``, in place; the row is read and the matrix written."""
+    """Computes ``matrix += row`` in place, in C: `call` and `placed` take the row and the matrix."""
 
     def _found(self, read: Array, written: Array) -> NativeCall | None:
         row, matrix = read, written
@@ -235,7 +244,7 @@ class AddToRows(_ReadAndWrite):
 
 
 class ColumnSums(_ReadAndWrite):
-    """The sum of each column of matrices: a matrix is read and a vector written."""
+    """Computes the sum of each column of a matrix in C: `call` and `placed` take the matrix and the sums' vector."""
 
     def _found(self, read: Array, written: Array) -> NativeCall | None:
         if not read.size or not fits(read) or not fits(written) or not clear_of(written, read):

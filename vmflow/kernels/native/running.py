@@ -1,4 +1,4 @@
-"""Calls of the functions in running.c: running sums and products."""
+"""Calls of the C functions in running.c: cumsum and cumprod."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _TYPES: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double", 
 # Work for an element.
 _WORK: Final = 2
 
-# Rows of a piece: as many as are run through together.  Columns of a piece: whole cache lines.
+# Threads share rows in multiples of 8, since the C function goes through 8 rows together, and columns in multiples of
+# 16, whole cache lines.
 _ROWS: Final = 8
 _COLUMNS: Final = 16
 
 
 class Running(InC):
-    """Running sums ("cumsum"), or products ("cumprod"), along a dimension.
+    """The op "cumsum" or "cumprod" along a dimension, computed in C.
 
     Args:
         kernel, dtype: see `InC`.
         dim: the dimension.
-        reverses: whether it runs backwards.
+        reverses: whether to accumulate from the last element to the first.
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], dim: int, reverses: bool) -> None:
@@ -41,7 +42,7 @@ class Running(InC):
         return f"{name}_{_TYPES[dtype]}" if dtype in _TYPES else None
 
     def call(self, array: Array, out: Array | None) -> Array | None:
-        """Compute the running sums or products.
+        """Compute the cumulative sums or products of an array.
 
         Args:
             array: contiguous, of at least one dimension.

@@ -1,8 +1,8 @@
-"""Steps of an optimizer for many parameters, in one call of C.
+"""Takes an optimizer's step for many parameters in one call of a C function.
 
-A call costs as much as a step of ten thousand elements, and most parameters have fewer.  Each thread
-changes the same part of a large parameter in every step; matrix products that read the parameters and compute their
-gradients give it the same part, too.
+A call costs as much as a step of ten thousand elements, and most parameters have fewer.  Each thread changes the same
+part of a large parameter in every step; matrix products that read the parameters and compute their gradients give the
+thread the same part, too, which is then in its core's cache.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .functions import function
 
 _KINDS: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
-# Parameters of at most so many elements are not divided among threads.
+# Parameters of at most this many elements are not divided among threads.
 _WHOLE: Final = 1 << 12
 
-# Parts for each thread: a thread that is late takes fewer.
+# The groups of parts of the parameters for each thread: threads take groups one by one, so a late thread takes fewer.
 _SHARES: Final = 4
 
-# The elements of a part are a multiple of this, so that no two parts share a cache line.
+# The elements of a parameter's part are a multiple of this, so that no two parts share a cache line.
 _LINES: Final = 64
 
 
 class Steps:
-    """The steps of one group of parameters; the layout of the written arrays is kept from one step to the next.
+    """Prepares the optimizer steps of one group of parameters; keeps their addresses from one step to the next.
 
     Args:
-        name: of the function in updates.c, without the dtype.
+        name: the name of the function in updates.c, without the dtype.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,15 +47,15 @@ class Steps:
         self._layout: _Layout | None = None
 
     def begin(self, written: Sequence[Sequence[Array]], gradients: Sequence[Array]) -> Step | None:
-        """The step of the parameters that C can change; None if there are none, or C has no function now.
+        """Prepare the step of all parameters that C can change; None if it can change none now.
 
         Args:
-            written: the parameters, and the arrays of each kind of state that changes with them.
-            gradients: of all parameters.
+            written: the parameters, and the arrays of each kind of the optimizer's state, in the same order.
+            gradients: the gradients of all parameters.
         """
         layout = self._layout
         if layout is None or layout.generation != GENERATION.number or not layout.is_of(written):
-            # A layout is never changed, except for its last step: other threads may have it.
+            # A layout is never changed, except for its attribute `step`, since other threads may use it.
             layout = self._layout = _Layout(self._name, written, None)
         before = layout.step
         if before is not None and before.is_of(gradients):
@@ -69,42 +69,43 @@ class Steps:
             layout = _Layout(self._name, written, fitting)
         if not fitting:
             return None
-        # Most gradients have the same addresses as in the step before.
+        # If the gradients have the addresses that they had in the step before, as is common, that step is taken again.
         places = [address(gradients[position]) for position in fitting]
         before = layout.step
         if before is not None and before.places == places:
             return before
         ends = [start + nbytes for start, nbytes in zip(places, layout.sizes, strict=True)]
         if any([layout.writes(start, end) for start, end in zip(places, ends, strict=True)]):
-            return None  # a gradient shares memory with a parameter, so that numpy has to take the step, in its order
+            return None  # a gradient shares memory with a parameter, and numpy changes these one after the other
         step = layout.step = Step(layout, places, gradients)
         return step
 
 
 class _Layout:
-    """The addresses of parameters and their state, the function that changes them, and its parts.
+    """The addresses of parameters and of the optimizer's state, and their division into parts for threads.
 
     Args:
         name: see `Steps`.
         written: see `Steps.begin`.
-        chosen: the positions of parameters; None for all that fit.
+        chosen: the positions of the parameters to change; None for all that C can change.
 
     Attributes:
-        generation: read before all else: later another function or number of threads may be wanted.
-        kernel: the function; None if C has none.
-        dtype: of the parameters.
-        chosen: the positions of the parameters that it changes.
-        sizes: the bytes of each of them.
-        table: the argument of the C function, without the gradients: by group, row and column.
-        owners, offsets: by group and row, the parameter of a part, among the chosen ones, and its first byte.
-        ranges: the memory that is written, sorted: the first byte of each array, and the one behind its last.
-        work: see `intra_op.LEAST`; 0 if only one thread may take the step.
-        step: the last one of this layout.
+        generation: `GENERATION.number` before all else was read: in a later generation another function or number of
+            threads may be wanted.
+        kernel: the C function; None if it is not loaded.
+        dtype: the dtype of the parameters.
+        chosen: the positions of the parameters that the step changes.
+        sizes: the bytes of each chosen parameter.
+        table: the argument of the C function, without the gradients' addresses: (groups, parts of a group, columns).
+        owners, offsets: for each group and part, the number of its parameter among the chosen ones, and its first byte.
+        ranges: the memory that the step writes, sorted: the (first byte, end) of each array.
+        work: the work of a step, see `intra_op.LEAST`; 0 if only one thread may take the step.
+        step: the last step that was prepared with this layout.
     """
 
     def __init__(self, name: str, written: Sequence[Sequence[Array]], chosen: list[int] | None) -> None:
         self.generation = GENERATION.number
-        # References, not the arrays: their successors may need their memory.
+        # Weak references, so that this does not keep the memory of replaced parameters.
         self._written = [ref(array) for column in written for array in column]
         first = written[0]
         dtype = self.dtype = first[0].dtype
@@ -123,7 +124,7 @@ class _Layout:
             [(address(value), address(value) + value.nbytes) for row in chosen for value in arrays[row] if value.nbytes]
         )
         apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
-        # Parameters that share memory are changed one after the other.
+        # If parameters share memory, one thread changes them one after the other.
         self.work = sum([first[position].size for position in chosen]) * (len(written) + 1) if apart else 0
         parts = _parts(
             [first[position].size for position in chosen], _SHARES * get_num_threads() if team.helps(self.work) else 1
@@ -139,19 +140,20 @@ class _Layout:
         self.step: Step | None = None
 
     def is_of(self, written: Sequence[Sequence[Array]]) -> bool:
-        """Whether the layout was made of these very arrays."""
+        """Whether the layout was made for these very arrays, all of which are still alive."""
         return _are(self._written, [value for column in written for value in column])
 
     def writes(self, start: int, end: int) -> bool:
-        """Whether a step of these parameters writes to any byte from address `start` to `end`."""
+        """Whether the step writes to any byte from address `start` up to `end`."""
         place = bisect_left(self.ranges, (end, end))
         return place > 0 and self.ranges[place - 1][1] > start
 
 
 def _parts(sizes: Sequence[int], groups: int) -> Array:
-    """The parts of each group: owner, first element and number of elements.
+    """Divide parameters of these sizes among `groups`; return (groups, parts, 3): owner, first element and count.
 
-    Each group gets a share of every large parameter, in order; small ones are dealt out.
+    Each group gets a share of every large parameter, in order; a small parameter goes to the group with the fewest
+    elements.  Groups of fewer parts are padded with parts of no elements.
     """
     found: list[list[tuple[int, int, int]]] = [[] for _ in range(groups)]
     for owner, size in enumerate(sizes):
@@ -168,15 +170,15 @@ def _parts(sizes: Sequence[int], groups: int) -> Array:
 
 
 class Step:
-    """One step of some parameters.
+    """An optimizer's step of some parameters, prepared for given addresses of their gradients.
 
     Args:
-        layout: of the written arrays.
-        places: the addresses of the gradients.
-        gradients: those of all parameters.
+        layout: the addresses of the parameters and of the optimizer's state.
+        places: the addresses of the gradients of the parameters that the step changes.
+        gradients: the gradients of all parameters.
 
     Attributes:
-        positions: of the parameters.
+        positions: the positions of the parameters that the step changes.
         places: see above.
     """
 
@@ -195,15 +197,15 @@ class Step:
         self._job = team.job(layout.kernel.by_words, self._arguments, cut, layout.work)
 
     def is_of(self, gradients: Sequence[Array]) -> bool:
-        """Whether the step was made for these very gradients, as in a graph, where arrays stay the same."""
+        """Whether the step was made for these very gradient arrays, as in a graph, which reuses them."""
         return _are(self._gradients, gradients)
 
     def take(self, own: Sequence[float], *settings: float) -> None:
-        """Take the step.
+        """Change the parameters and the optimizer's state by one step.
 
         Args:
-            own: each parameter's own values, one parameter after the other.
-            settings: the values that all share.
+            own: the values that differ between parameters, one parameter after the other.
+            settings: the values that all parameters share.
         """
         values = array("d", (*settings, *own))
         if self._job is not None:
@@ -216,7 +218,7 @@ class Step:
 
 
 def _are(known: Sequence[ref[Array]], arrays: Sequence[Array]) -> bool:
-    """Whether the references are to these very arrays, all of which are still alive."""
+    """Whether the weak references refer to exactly these arrays, in order; False if one has died."""
     return len(known) == len(arrays) and all([value() is array for value, array in zip(known, arrays, strict=True)])
 
 

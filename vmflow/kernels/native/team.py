@@ -1,10 +1,10 @@
-"""Threads for C kernels: a kernel's work is cut into pieces, which threads that know nothing of Python help to compute.
+"""Threads for C kernels: a kernel's call is cut into pieces, which C threads without Python help to compute.
 
-A piece can be small: handing one to a waiting helper takes a microsecond, where Python's threads (`intra_op`), which
-have to be woken and need the interpreter's lock, take 25 to 100.  The threads are in team.c; this module turns a
-kernel's arguments into a job.  `intra_op` holds the number of threads.
+A piece can be small: handing one to a waiting helper thread takes a microsecond, where Python's threads (`intra_op`),
+which have to be woken and need the interpreter's lock, take 25 to 100.  The threads are in team.c; this module turns a
+kernel's arguments into a job for them.  `intra_op` holds the number of threads.
 
-The results of all pieces together do not depend on the number of pieces: to the bit, but for the sign of nan.
+The results do not depend on the number of pieces: to the bit, but for the sign of nan.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from vmflow.kernels.intra_op import get_num_threads
 from .functions import address_of, text_of
 from .loading import LOADER
 
-# The least work in a piece; counted like `intra_op.LEAST`.  So many additions take 3 microseconds, three times as long
-# as handing them over.
+# The least work in a piece for a C thread, in additions as in `intra_op.LEAST`.  This many take 3 microseconds, three
+# times as long as handing the piece over.
 LEAST: Final = 1 << 14
 
-# From so much work on, sleeping helpers are woken, which takes the caller some microseconds and the helpers up to 54.
+# The least work of a call for which sleeping helper threads are woken, which takes the caller some microseconds and
+# the helpers up to 54.
 _WAKES: Final = 1 << 18
 
 _MOST_PIECES: Final = 1 << 12
@@ -32,12 +33,12 @@ _MOST_PIECES: Final = 1 << 12
 # See team.c.
 Job: TypeAlias = "array[int]"
 
-# Pieces begin at multiples of so many elements, so that no two threads write to one cache line.
+# Threads share elementwise loops in multiples of this many elements, so that no two write to one cache line.
 TOGETHER: Final = 64
 
 
 class Cut(NamedTuple):
-    """How the words of a whole call become the words of a piece.
+    """How a call of a C function, whose arguments are int64 words, is cut into pieces of its items, such as rows.
 
     Attributes:
         count_at: the position of the word that counts the items.
@@ -53,38 +54,38 @@ class Cut(NamedTuple):
 
 
 def helps(work: float) -> bool:
-    """Whether work is worth sharing, and there are threads to share it with."""
+    """Whether a call with this much work should be shared with helper threads, and there are such threads."""
     return work >= 2 * LEAST and get_num_threads() > 1 and _run() is not None
 
 
 def call_of(job: Job, work: float) -> Call | None:
-    """A job as one call; None if there are no helpers.
+    """Return a job as one prepared `Call`; None if there are no helper threads.
 
-    The arrays must be kept alive as long as the call is used, which keeps the present number of threads.
+    The arrays must be kept alive as long as the call is used.  The call keeps the present number of threads.
     """
     run = _run()
     return None if run is None else (run, ((ctypes.c_int64 * len(job))(*job), wakes(work)), None)
 
 
 def wakes(work: float) -> bool:
-    """Whether to wake sleeping helper threads for so much work; the result is the second argument of C's `team_run`."""
+    """Whether to wake sleeping helper threads for a call with this much work: the second argument of C's `team_run`."""
     return work >= _WAKES
 
 
 def address_of_run() -> int:
-    """The address of the C function that runs jobs; 0 if there are no helpers."""
+    """Return the address of C's `team_run`, which runs jobs; 0 if there are no helper threads."""
     run = _run()
     return 0 if run is None else address_of(run)
 
 
 def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | None:
-    """The job for `run`, integers that end with the words; None if the work is not worth sharing.
+    """Make a job for `run`: an array of int64 that ends with `words`; None if the call should not be shared.
 
     Args:
-        function: the address of a C function of an array of words.
-        words: its words for the whole call.
-        cut: see there.
-        work: see `intra_op.LEAST`.
+        function: the address of a C function that takes an array of words.
+        words: the function's words for the whole call.
+        cut: how the call is cut into pieces.
+        work: the work of the whole call; see `intra_op.LEAST`.
     """
     if not helps(work):
         return None
@@ -98,7 +99,7 @@ def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | Non
 
 
 def run(job: Job, work: float) -> bool:
-    """Compute a job; returns False if C has been switched off meanwhile."""
+    """Run a job on this thread and helper threads; returns False, doing nothing, if C has been switched off."""
     found = _run()
     if found is None:
         return False
@@ -106,10 +107,10 @@ def run(job: Job, work: float) -> bool:
     return True
 
 
-# No other library is made of this source, since the threads belong to this one.
+# team.c is compiled as a library of its own, since it owns the threads and must exist only once.
 
 _function: Callable[..., Any] | None = None
-# `Loader.arrived` at the last failed lookup.
+# The value of `LOADER.arrived` when C's `team_run` was last looked up and not found.
 _looked = -1
 
 

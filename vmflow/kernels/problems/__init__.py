@@ -1,4 +1,4 @@
-"""The `details` of a `Problem`, by family of ops: facts that inference tells kernels beside metas and attributes.
+"""The types of `Problem.details`, by family of ops: facts that shape inference tells kernels beside shapes and dtypes.
 
-The kernels of all devices read them, and nothing here computes.
+The kernels of all devices read them; nothing in this package computes.
 """

@@ -1,4 +1,4 @@
-"""The number of scores of an attention."""
+"""The details of the op attention for its kernels: the numbers of queries and keys."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Extent(NamedTuple):
-    """The shape of the scores of an attention: one score for each query and key.
+    """The shape of attention scores: (*leading, length, others), one for each query and key.
 
     Attributes:
-        leading: the dimensions before the last two, to which those of query, key and value broadcast.
-        length, others: the numbers of queries and keys.
+        leading: the shape to which the leading dimensions of query, key and value broadcast.
+        length, others: the numbers of queries and of keys.
     """
 
     leading: tuple[int, ...]

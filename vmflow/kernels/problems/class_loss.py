@@ -1,4 +1,4 @@
-"""Details of losses of class indices."""
+"""The details of losses of class indices, such as cross entropy, for their kernels."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ if TYPE_CHECKING:
 
 
 class Cases(NamedTuple):
-    """Scores or log-probabilities as a matrix, one row for each target.
+    """A loss of class indices: scores or log-probabilities as a matrix, one row for each target.
 
     Attributes:
-        name: of the loss.
-        shape: of the scores.
-        axis: the dimension of the classes.
-        classes: their number, one for each column.
-        rows: their number, one for each target.
-        dtype, compute: that of the scores, and that to compute in.
-        ignored: the target that does not count.
+        name: the name of the loss.
+        shape: the shape of the scores.
+        axis: the dimension of the scores that counts the classes.
+        classes: the number of classes, the matrix's columns.
+        rows: the number of targets, the matrix's rows.
+        dtype: the dtype of the scores.
+        compute: the dtype to compute in.
+        ignored: the class index whose targets do not count.
         reduction: "mean", "sum" or "none".
         smoothing: the share of the probability that is spread evenly over all classes.
     """

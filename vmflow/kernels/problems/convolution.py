@@ -5,23 +5,24 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-# One number for each spatial dimension.
+# A size, stride or the like of a convolution: one number for each spatial dimension.
 Sizes: TypeAlias = tuple[int, ...]
 
-# Whether the gradients by input, weight and bias are wanted.
+# For the backward pass of a convolution: whether the gradients by input, by weight and by bias are wanted.
 Wanted: TypeAlias = tuple[bool, bool, bool]
 
 
 class Geometry(NamedTuple):
-    """Sizes of one convolution.
+    """The sizes of one convolution, in any number of spatial dimensions.
 
     Attributes:
-        samples, channels, size: of the input; sizes have one number for each spatial dimension.
-        filters, kernel: the number of filters, and the size of each.
-        output: the size of the output.
-        stride, dilation: of the kernel.
-        before, behind: padding above and left, below and right.
-        groups: the number of parts that the channels are divided into.
+        samples, channels: the input's numbers of samples and channels.
+        size: the input's spatial size.
+        filters, kernel: the number of filters, and the spatial size of each.
+        output: the output's spatial size.
+        stride, dilation: the stride and dilation of the kernel.
+        before, behind: the padding before the first and behind the last element of each spatial dimension.
+        groups: the number of groups that the channels are divided into.
     """
 
     samples: int
@@ -42,10 +43,10 @@ class Geometry(NamedTuple):
         return len(self.size)
 
     def pointwise(self) -> bool:
-        """Whether each output pixel depends on the input pixel at its own position alone (kernel 1, stride 1)."""
+        """Whether each output pixel depends on the input pixel at its position alone: a 1x1 kernel of stride 1."""
         return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
 
     def columns_shape(self) -> tuple[int, int, int]:
-        """The shape of the windows as columns: groups, taps of a group, output pixels."""
+        """Return the shape of the im2col matrices: groups, kernel elements of a group, output pixels of all samples."""
         taps = self.channels // self.groups * prod(self.kernel)
         return self.groups, taps, self.samples * prod(self.output)

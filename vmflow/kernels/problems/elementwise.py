@@ -1,4 +1,4 @@
-"""Details of ops that treat each element alone."""
+"""The details of elementwise ops for their kernels, and their costs per element."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType
 
-# Nanoseconds per element on one core, by which a call runs inline or on a worker: ops that memory bounds, and
-# transcendental functions.
+# Estimated nanoseconds per element on one core, for deciding whether to run an op inline or on a worker: of ops that
+# memory limits, and of transcendental functions.
 CHEAP: Final = 0.5
 EXPENSIVE: Final = 5.0
 
-# The attributes of an op on a tensor and a number if the number is the first operand.
+# The attributes of an op on a tensor and a Python number if the number is the first operand.
 REVERSED: Final = ("reversed",)
 
 
 class Elementwise(NamedTuple):
-    """An op on one or two operands that broadcast.
+    """The details of an elementwise op on one or two operands that broadcast.
 
     Attributes:
         compute: the dtype to which the operands are cast.
-        cost: nanoseconds per element.
+        cost: estimated nanoseconds per element.
     """
 
     compute: DType

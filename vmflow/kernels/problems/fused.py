@@ -1,4 +1,4 @@
-"""Details of several elementwise ops that are computed as one."""
+"""The details of a fused op for its kernels: several elementwise ops that are computed in one pass."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class FusedStep:
-    """One of the elementwise ops that a fused op computes.
+    """One elementwise op of a fused op.
 
     Attributes:
-        name, attributes, scalars: of the call; the scalars are numbers.
-        operands: their numbers: the fused op's inputs are numbered first, and then the steps.
+        name: the op's name in the op table.
+        attributes: the attributes of the op's call.
+        scalars: the Python numbers among the operands.
+        operands: the operands' numbers: the fused op's inputs are numbered first, and then its steps.
         output: the meta of the result.
         compute: the dtype to which the operands are cast.
-        kernel: of the op alone.
-        cost: nanoseconds, estimated.
+        kernel: the kernel that computes this op alone.
+        cost: the op's estimated nanoseconds.
     """
 
     name: str
@@ -36,12 +38,12 @@ class FusedStep:
 
 
 class Fused(NamedTuple):
-    """Several elementwise ops of one shape.
+    """A fused op: several elementwise ops whose results have one shape.
 
     Attributes:
-        steps: in order.
-        outputs: the steps whose results are wanted.
-        occasional: whether the fused op may never occur again, and is worth a compiler only after several calls.
+        steps: the ops, in order.
+        outputs: the numbers of the steps whose results are wanted.
+        occasional: whether the fused op may never occur again, so that it is compiled only after several calls.
     """
 
     steps: tuple[FusedStep, ...]

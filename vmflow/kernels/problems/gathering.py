@@ -1,4 +1,4 @@
-"""Details of ops that put elements into a tensor of zeros."""
+"""The details of ops that write elements into a tensor of zeros, for their kernels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class Slices(NamedTuple):
     """The slices along one dimension that the op `scatter_slices` fills, in order.
 
     Attributes:
-        filled: start, stop and step of each.
-        gaps: start and stop of each run of elements that become zero first: between slices, and the whole extent of a
-            slice whose step is not 1.
+        filled: (start, stop, step) of each slice.
+        gaps: (start, stop) of each range that is set to zero first: between slices, and the whole extent of a slice
+            whose step is not 1.
     """
 
     filled: tuple[tuple[int, int, int], ...]

@@ -1,42 +1,42 @@
-"""Details of ops that read and write parts of a tensor by indices and by geometry."""
+"""The details of ops that read or write elements of a tensor by indices or by strides, for their kernels."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-# A layout of elements in memory: shape, strides and offset, in elements.
+# A strided view of a tensor's memory: shape, strides and offset, in elements.
 Geometry: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
-# The part of a contiguous tensor that is written or read; None is the whole.
+# The strided view of a contiguous tensor that an op writes or reads; None stands for the whole tensor.
 Part: TypeAlias = Geometry | None
 
 
 class Reading(NamedTuple):
-    """The op `index`.
+    """The details of the op `index`.
 
     Attributes:
-        selects: whether it takes slices along one dimension, by a vector of indices that are not negative.
+        selects: whether the op takes slices along one dimension, by a vector of indices that are not negative.
     """
 
     selects: bool
 
 
 class Writing(NamedTuple):
-    """The op `index_put`.
+    """The details of the op `index_put`.
 
     Attributes:
-        shape: of the written elements, to which the value broadcasts.
+        shape: the shape of the written elements, to which the values broadcast.
     """
 
     shape: tuple[int, ...]
 
 
 class Span(NamedTuple):
-    """The memory within which the op `respread` writes and reads.
+    """The range of memory that the strided views of the op `respread` cover.
 
     Attributes:
-        low: the position of the first element.
-        size: the number of elements.
+        low: the position of the range's first element.
+        size: the number of elements in the range.
     """
 
     low: int

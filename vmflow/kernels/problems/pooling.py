@@ -1,4 +1,4 @@
-"""Details of pooling: the geometry of windows."""
+"""The details of pooling ops for their kernels: size, stride, padding and dilation of the windows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 
 class Window(NamedTuple):
-    """The windows along one dimension.
+    """The pooling windows along one dimension.
 
     Attributes:
-        size, output: of the input and the output.
-        kernel, stride, padding, dilation: of the window.
+        size, output: the sizes of the input and of the output in this dimension.
+        kernel: the number of elements of a window.
+        stride, padding, dilation: as in `max_pool1d`.
     """
 
     size: int
@@ -21,16 +22,16 @@ class Window(NamedTuple):
     dilation: int
 
     def start(self, number: int) -> int:
-        """The position of a window's first tap; below 0 in the padding."""
+        """Return the input position of the first element of window `number`; negative if it lies in the padding."""
         return number * self.stride - self.padding
 
     def reaches_in(self, number: int) -> bool:
-        """Whether a window has a tap within the input."""
+        """Whether window `number` contains an element of the input, and not only padding."""
         start = self.start(number)
         first = max(0, -(start // self.dilation))
         return first < self.kernel and start + first * self.dilation < self.size
 
     def disjoint(self) -> bool:
-        """Whether the windows cover the input without gaps or overlaps."""
+        """Whether the pooling windows cover the input exactly, without gaps, overlaps or padding."""
         fits = self.size == self.output * self.kernel
         return fits and self.kernel == self.stride and self.dilation == 1 and self.padding == 0

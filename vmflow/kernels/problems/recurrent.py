@@ -1,4 +1,4 @@
-"""Recurrent layers: their gates and parameters, and the steps of a sequence."""
+"""The details of recurrent layers for their kernels: gates, parameters, and the time steps of a sequence."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ GATES: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
 
 
 class Step(NamedTuple):
-    """One time step of a sequence: the number of its rows, and their position among the rows of all steps."""
+    """One time step: the slice of its rows among the rows of all time steps, and their number."""
 
     rows: slice
     size: int
 
 
 class Weights(NamedTuple):
-    """The parameters of a recurrent layer, or their metas; `input_bias`, `state_bias`, `projection` may be None."""
+    """The parameters of a recurrent layer, or their metas; both biases and the projection may be None."""
 
     by_input: Any
     by_state: Any
@@ -27,13 +27,13 @@ class Weights(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A call of a recurrent layer without its operands.
+    """One direction of a recurrent layer, without its operands.
 
     Attributes:
-        kind: a key of `GATES`.
-        reverse: whether it begins with the last step.
-        biased, projected: whether the layer has these optional parameters.
-        sizes: the rows of each step of a packed sequence; empty for (steps, batch, features).
+        kind: "rnn_tanh", "rnn_relu", "lstm" or "gru".
+        reverse: whether the layer begins with the last time step.
+        biased, projected: whether the layer has biases, and a projection of its output.
+        sizes: the rows of each time step of a packed sequence; empty for an input (steps, batch, features).
     """
 
     kind: str
@@ -49,11 +49,11 @@ class Layer(NamedTuple):
 
     @property
     def saved(self) -> int:
-        """The number of results that are kept for the backward pass."""
+        """The number of results of the forward pass that are kept only for the backward pass."""
         return self.states + (self.kind in ("lstm", "gru"))
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], Weights]:
-        """Split all operands behind the input into the initial state and the parameters."""
+        """Split the operands behind the input into the tensors of the initial state and the layer's parameters."""
         given = list(operands)
         state = [given.pop(0) for _ in range(self.states)]
         by_input, by_state = given.pop(0), given.pop(0)
@@ -61,7 +61,7 @@ class Layer(NamedTuple):
         return state, Weights(by_input, by_state, input_bias, state_bias, given.pop(0) if self.projected else None)
 
     def steps(self, shape: tuple[int, ...]) -> list[Step]:
-        """The time steps of an input of this shape, in the order in which they run."""
+        """Return the time steps of an input of this shape, in the order in which the layer runs them."""
         found: list[Step] = []
         start = 0
         for size in self.sizes or (shape[1],) * shape[0]:

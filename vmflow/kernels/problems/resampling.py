@@ -1,4 +1,4 @@
-"""Details of resampling: the geometry of each dimension."""
+"""The details of `interpolate` for its kernels: how each dimension is resampled."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class Along(NamedTuple):
-    """How one dimension is resampled.
+    """How `interpolate` resamples one dimension.
 
     Attributes:
         filter: "nearest", "nearest-exact", "linear" or "cubic".
-        source, target: sizes.
+        source, target: the input's and the output's size in this dimension.
         align_corners: whether the centres of the first and last elements stay in place, not their outer edges.
-        scale: input elements per output element if the caller gave them, else 0.
+        scale: the input elements per output element if the caller has given a scale factor, else 0.
         antialias: whether a shrinking filter is widened, so that each input element counts.
     """
 
@@ -31,10 +31,10 @@ class Along(NamedTuple):
         return self.scale or self.source / self.target
 
     def taps(self, transposed: bool) -> int:
-        """An estimate of the number of elements that count for one element of the result.
+        """Estimate the number of input elements that contribute to one element of the result.
 
         Args:
-            transposed: whether the result has the source's size, as a gradient.
+            transposed: whether the result is the gradient by the source, of the source's size.
         """
         count = {"linear": 2, "cubic": 4}.get(self.filter, 1)
         if self.antialias:

@@ -1,10 +1,10 @@
-"""The settings of each rule of updates, which change many arrays in place.
+"""The settings of each update, a function that changes many arrays in place, such as an optimizer's step.
 
-A rule's kernel takes the arrays that it reads, and the arrays that it writes and may read.
+An update's kernel takes the arrays that it reads, and the arrays that it writes and may read.
 
-Rules of optimizers read the gradients, followed by the learning rate if that is an array: `lr` is None then.  They
-write the parameters, followed by their state: arrays of a parameter's shape, one kind after the other, and then numbers
-for each parameter, such as the number of steps.  Each rule lists the kinds of its state, in order.
+Updates of optimizers read the gradients, followed by the learning rate if that is an array: `lr` is None then.  They
+write the parameters, followed by the state arrays of each parameter in its shape, one kind after the other, and the
+counts of each parameter.  Each class lists the kinds of state that its optimizer keeps, in order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-# Estimated nanoseconds per element of the optimizers whose arithmetic takes longer than reading and writing.
+# Estimated nanoseconds per element of a step of the optimizers that memory does not limit.
 COSTS: Final = {
     "adadelta": 6,
     "adagrad": 3,
@@ -28,7 +28,7 @@ COSTS: Final = {
 
 
 class SGD(NamedTuple):
-    """The rule "sgd".  State of a parameter: the momentum buffer, if there is momentum.
+    """Settings of the update "sgd".  State: the momentum buffers, if there is momentum.
 
     Attributes:
         lr, momentum, dampening, weight_decay, nesterov, maximize: those of `vmflow.optim.SGD`.
@@ -46,12 +46,14 @@ class SGD(NamedTuple):
 
 
 class Adam(NamedTuple):
-    """The rule "adam".  State: averages of the gradient and its square, with `amsgrad` also the largest; steps.
+    """Settings of the update "adam".
+
+    State: both moment averages, with `amsgrad` the largest second moment so far, and the count of steps.
 
     Attributes:
         lr, eps, weight_decay, amsgrad, maximize: those of `vmflow.optim.Adam`.
-        beta1, beta2: its betas.
-        decoupled: whether the weight decay bypasses the averages.
+        beta1, beta2: the `betas` of `vmflow.optim.Adam`.
+        decoupled: whether the weight decay is applied to the parameters and not to the gradients, as in AdamW.
         corrected: whether the averages are corrected for their beginning at 0.
     """
 
@@ -67,7 +69,7 @@ class Adam(NamedTuple):
 
 
 class NAdam(NamedTuple):
-    """The rule "nadam".  State: averages of the gradient and its square; steps, and the product of the momenta.
+    """Settings of the update "nadam".  State: both moment averages, the count of steps, and the product of the momenta.
 
     Attributes:
         lr, eps, weight_decay, momentum_decay, maximize: those of `vmflow.optim.NAdam`.
@@ -85,7 +87,7 @@ class NAdam(NamedTuple):
 
 
 class RAdam(NamedTuple):
-    """The rule "radam".  State of a parameter: averages of the gradient and of its square; the number of steps.
+    """Settings of the update "radam".  State: both moment averages, and the count of steps.
 
     Attributes:
         lr, eps, weight_decay, maximize: those of `vmflow.optim.RAdam`.
@@ -102,11 +104,11 @@ class RAdam(NamedTuple):
 
 
 class Adamax(NamedTuple):
-    """The rule "adamax".  State of a parameter: the gradient's average and its largest norm; the number of steps.
+    """Settings of the update "adamax".  State: the gradient's average and infinity norm, and the count of steps.
 
     Attributes:
         lr, eps, weight_decay, maximize: those of `vmflow.optim.Adamax`.
-        beta1, beta2: its betas.
+        beta1, beta2: the `betas` of `vmflow.optim.Adamax`.
     """
 
     lr: float | None
@@ -118,7 +120,7 @@ class Adamax(NamedTuple):
 
 
 class LAMB(NamedTuple):
-    """The rule "lamb".  State of a parameter: averages of the gradient and of its square; the number of steps.
+    """Settings of the update "lamb".  State: both moment averages, and the count of steps.
 
     Attributes:
         lr, eps, weight_decay, maximize: those of `vmflow.optim.LAMB`.
@@ -137,7 +139,9 @@ class LAMB(NamedTuple):
 
 
 class ASGD(NamedTuple):
-    """The rule "asgd".  State: the parameter's average; steps, and the rate and weight of the next step.
+    """Settings of the update "asgd".
+
+    State: averages of the parameters, the count of steps, and the next step's learning rate and weight in the average.
 
     Attributes:
         lr, lambd, alpha, t0, weight_decay, maximize: those of `vmflow.optim.ASGD`.
@@ -152,7 +156,7 @@ class ASGD(NamedTuple):
 
 
 class Adagrad(NamedTuple):
-    """The rule "adagrad".  State of a parameter: the sum of the gradient's squares; the number of steps.
+    """Settings of the update "adagrad".  State: the sum of the gradients' squares, and the count of steps.
 
     Attributes:
         lr, lr_decay, eps, weight_decay, maximize: those of `vmflow.optim.Adagrad`.
@@ -166,7 +170,7 @@ class Adagrad(NamedTuple):
 
 
 class Adadelta(NamedTuple):
-    """The rule "adadelta".  State: averages of the squares of the gradient and of the change; the number of steps.
+    """Settings of the update "adadelta".  State: averages of the squared gradient and squared step, the count of steps.
 
     Attributes:
         lr, rho, eps, weight_decay, maximize: those of `vmflow.optim.Adadelta`.
@@ -180,10 +184,10 @@ class Adadelta(NamedTuple):
 
 
 class RMSprop(NamedTuple):
-    """The rule "rmsprop".  It counts steps.
+    """Settings of the update "rmsprop".
 
-    State of a parameter: the average of the gradient's square, the momentum buffer if there is momentum, and the
-    gradient's average if the rule is centered.
+    State: the average of the gradient's square, the momentum buffer if there is momentum, the average of the gradient
+    if `centered`, and the count of steps.
 
     Attributes:
         lr, alpha, eps, weight_decay, momentum, centered, maximize: those of `vmflow.optim.RMSprop`.
@@ -199,11 +203,11 @@ class RMSprop(NamedTuple):
 
 
 class Rprop(NamedTuple):
-    """The rule "rprop".  State of a parameter: the gradient of the step before, and step sizes; the number of steps.
+    """Settings of the update "rprop".  State: the previous gradient, the step sizes, and the count of steps.
 
     Attributes:
-        lr, maximize: those of `vmflow.optim.Rprop`; the rate is read in a parameter's first step only.
-        shrink, grow: the factors of a step size.
+        lr, maximize: those of `vmflow.optim.Rprop`; `lr` is read in a parameter's first step only.
+        shrink, grow: the factors of a step size where the gradient's sign has changed, and where it has not.
         least, most: the smallest step size and the largest.
     """
 
@@ -216,11 +220,11 @@ class Rprop(NamedTuple):
 
 
 class Along(NamedTuple):
-    """The rule "move_along", which reads a direction as one vector, and writes the parameters.
+    """Settings of the update "move_along": parameters = start + distance * direction, with one vector for all.
 
     Attributes:
-        distance: the factor of the direction.
-        from_origin: whether the parameters start from a vector that is read behind the direction, or from their values.
+        distance: the factor of the direction, the first array that is read.
+        from_origin: whether the start is the second vector that is read; otherwise, the parameters' values.
     """
 
     distance: float
@@ -228,10 +232,10 @@ class Along(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """The rule "clip", which limits the elements of the written arrays to [-limit, limit].
+    """Settings of the update "clip", which limits the elements of the written arrays to [-limit, limit].
 
     Attributes:
-        limit: not below 0.
+        limit: the largest absolute value of an element, not below 0.
 
     Raises no errors: settings are not checked.
     Example:
@@ -244,10 +248,10 @@ class Clip(NamedTuple):
 
 
 class TotalNorm(NamedTuple):
-    """The rule "total_norm", which writes the p-norm of all elements that are read.
+    """Settings of the update "total_norm", which writes the p-norm of the elements of all arrays that it reads.
 
     Attributes:
-        order: the p, above 0.
+        order: the p of the p-norm, above 0.
 
     Raises no errors: settings are not checked.
     Example:
@@ -260,10 +264,10 @@ class TotalNorm(NamedTuple):
 
 
 class ScaleToNorm(NamedTuple):
-    """The rule "scale_to_norm", which reads the norm of the written arrays, and scales them down if it is too large.
+    """Settings of the update "scale_to_norm", which reads the norm of arrays and scales them down if it is too large.
 
     Attributes:
-        limit: the largest norm.
+        limit: the largest norm to which the arrays are left unchanged.
 
     Raises no errors: settings are not checked.
     Example:
@@ -276,13 +280,13 @@ class ScaleToNorm(NamedTuple):
 
 
 class AdaptScale(NamedTuple):
-    """The rule "adapt_scale", which writes the scale of a loss and the number of good steps in a row.
+    """Settings of the update "adapt_scale", which writes a loss scale and the number of good steps in a row.
 
-    It reads numbers: a step is good if all of them are 0.
+    It reads numbers that are not 0 if gradients have overflowed: a step is good if all of them are 0.
 
     Attributes:
-        growth, backoff: the factors of the scale.
-        interval: the number of good steps after which it grows.
+        growth, backoff: the factors by which the scale grows, and by which it shrinks.
+        interval: the number of good steps in a row after which the scale grows.
     """
 
     growth: float
@@ -291,10 +295,10 @@ class AdaptScale(NamedTuple):
 
 
 class RunningStatistics(NamedTuple):
-    """The rule "running_statistics", which reads statistics of a batch, and moves the running ones towards them.
+    """Settings of the update "running_statistics": moves running means and variances towards a batch's statistics.
 
     Attributes:
-        factors: of each statistic, applied before it is used.
+        factors: the factor by which each statistic of the batch is multiplied first.
         counts: whether a count of batches is written behind the statistics.
         momentum: the weight of the new statistics; None for 1 / count, with the count after this batch.
     """
@@ -305,13 +309,14 @@ class RunningStatistics(NamedTuple):
 
 
 class Averages(NamedTuple):
-    """The rule "average", which moves averages towards the arrays that are read, and copies further arrays.
+    """Settings of the update "average", which averages models: moves averages towards the arrays that it reads.
 
-    It writes the averages, the copies, and the number of averaged sets.
+    It writes the averages, copies of the further arrays that it reads, and the number of averaged models.
 
     Attributes:
-        averaged: the number of arrays that are averages.
-        weight: the weight of the new arrays; None for that of the plain average of all.  The first arrays are copied.
+        averaged: the number of arrays that are averaged; the rest are copied.
+        weight: the weight of the new arrays; None for that of the equal average of all models.  The first model's
+            arrays are copied.
 
     Raises no errors: settings are not checked.
     Example:
@@ -324,13 +329,13 @@ class Averages(NamedTuple):
 
 
 class Unless(NamedTuple):
-    """The rule "unless", which makes another update if a number is zero, such as a count of infinite gradients.
+    """Settings of the update "unless", which makes another update only if a number is zero.
 
-    It reads that number, and behind it the other update's inputs.  A device that learns the number only later hands it
-    to the other kernel as `skip`, which then has to honour it.
+    It reads the number, and behind it the other update's inputs.  A CUDA device, where the host does not know the
+    number, passes it to the other kernel as `skip`, which must then change nothing if the number is not zero.
 
     Attributes:
-        kernel: of the other update, for the same device.
+        kernel: the other update's kernel, for the same device.
     """
 
     kernel: Callable[..., object]
