@@ -1,6 +1,6 @@
-"""Pooling by windows that divide a dimension as evenly as possible.
+"""Adaptive pooling: the windows divide each dimension as evenly as possible.
 
-Neighbouring windows share an element where their number does not divide the size, so their lengths differ by one.
+If the number of windows does not divide the size, neighbours may share an element, and lengths may differ by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .windows import EVEN_NUMBERS, Loop, even_window, even_windows_of_place, nam
 
 
 def _numbers(given: DeviceArray, wanted: DeviceArray) -> list[Argument]:
-    """Return, for each pooled dimension, the number of elements and the number of windows, as kernel arguments."""
+    """Return for each pooled dimension the number of elements and the number of windows; see `EVEN_NUMBERS`."""
     return [number for pair in zip(given.shape[2:], wanted.shape[2:], strict=True) for number in pair]
 
 
@@ -60,7 +60,9 @@ def _build_mean_gradient(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _mean(rank: int, by_window: bool, given: str, wanted: str) -> Walk:
-    """Make the kernel of window means; or, not `by_window`, of gradients: shares of the windows with an element."""
+    """Build average pooling (`by_window`), or its gradient: for each element, the sum of the gradients of the windows
+    that contain it, each divided by the window's length.
+    """
     compute = COMPUTED[given]
 
     def divided(loop: Loop, value: str) -> str:

@@ -26,7 +26,7 @@ ArrayFunction: TypeAlias = "Callable[..., object]"
 
 @final
 class Computation:
-    """Binds an `ArrayFunction` to one problem: the function that `Driver.call` calls with an array module."""
+    """An `ArrayFunction` bound to one problem: a callable ``f(xp, *operands, *outs)``, as `Driver.call` takes it."""
 
     __slots__ = ("_function", "_problem")
 
@@ -39,7 +39,9 @@ class Computation:
 
 
 def by_arrays(*names: str) -> Callable[[ArrayFunction], ArrayFunction]:
-    """Declare that ``function(xp, problem, *operands, *outs)`` computes these ops; see `choosing.builds`."""
+    """Register the decorated ``function(xp, problem, *operands, *outs)`` as the CUDA kernel of the ops `names`; see
+    `choosing.builds`.
+    """
 
     def declare(function: ArrayFunction) -> ArrayFunction:
         def build(problem: Problem) -> Kernel:
@@ -57,15 +59,16 @@ def by_arrays(*names: str) -> Callable[[ArrayFunction], ArrayFunction]:
     return declare
 
 
-# launch(launcher, operands, outs): launch the work that computes the outs, which have the dtypes that inference has
+# launch(launcher, operands, outs): launch the kernels that compute `outs`, which have the dtypes that inference has
 # found.
 Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ...]], None]"
 
 
 def into_outs(launch: Launch, problem: Problem) -> Function:
-    """The function of a kernel, see `choosing.Function`, from its launch; a thread compiles its kernels meanwhile.
+    """Make the function of a `Kernel`, see `choosing.Function`, from `launch`; a background thread compiles the CUDA
+    kernels that `launch` needs.
 
-    Results of another dtype than the wanted one are cast afterwards.
+    A result whose wanted array has another dtype is computed apart and cast.
     """
     metas = problem.outputs
     rehearse_soon(launch, problem)
@@ -85,7 +88,7 @@ def into_outs(launch: Launch, problem: Problem) -> Function:
 
 
 def _fitting(launcher: Launcher, meta: TensorMeta, wanted: DeviceArray | None) -> DeviceArray:
-    """Return the wanted array if it has the meta's dtype, else new memory of that dtype."""
+    """Return the array `wanted` if it has the dtype of `meta`, else scratch memory of that dtype."""
     dtype = meta.dtype.numpy
     if wanted is not None and wanted.dtype == dtype:
         return wanted

@@ -1,7 +1,7 @@
-"""Attention, by the scores of all queries and keys together.
+"""Scaled dot-product attention, with the scores of all queries and keys in memory.
 
-One kernel, which goes through the rows of the scores, computes everything between the products.
-Half precision is computed in float32.
+One kernel, which goes through the scores row by row, computes everything between the two matrix products.  Half
+precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .walks import contiguous
 
 
 class _Scores(NamedTuple):
-    """The settings by which attention computes scores and weights.
+    """The settings of an attention op, and the computation of its scores, ``query @ key.T``.
 
     Attributes:
-        extent: the shape of the scores, see `Extent`.
-        factor: of the scores.
+        extent: the leading dimensions, and the numbers of queries and keys.
+        factor: the number by which the scores are scaled.
         causal: whether query l attends to keys up to l only.
         p: the probability of dropping a weight.
-        keeps: whether the weights are kept for the gradient; otherwise the logarithms of their divisors are.
+        keeps: whether the weights are kept for the gradient, or the logarithm of each row's softmax divisor.
         wide: the dtype to compute in.
     """
 
@@ -50,7 +50,7 @@ class _Scores(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the scores: one for each query and key."""
+        """The shape of the scores: (*leading, queries, keys)."""
         return (*self.extent.leading, self.extent.length, self.extent.others)
 
     @property
@@ -61,7 +61,9 @@ class _Scores(NamedTuple):
     def found(
         self, launcher: Launcher, query: DeviceArray, key: DeviceArray, masks: Sequence[DeviceArray]
     ) -> DeviceArray:
-        """The scores, without the keys behind a query; -inf where a mask leaves nothing."""
+        """Compute ``(query * factor) @ key.T``, with boolean masks applied as -inf and other masks added, but no causal
+        limit.
+        """
         scaled = launcher.scratch(query.shape, self.wide)
         _scale(launcher, query, self.factor, scaled)
         scores = self.product(launcher, scaled, _turned(self.widened(launcher, key)))
@@ -77,14 +79,16 @@ class _Scores(NamedTuple):
     def product(
         self, launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray | None = None
     ) -> DeviceArray:
-        """The product of matrices for all leading dimensions; into new memory if `out` is None."""
+        """Multiply matrices, broadcast to the leading dimensions of the scores, into `out`, or into new memory if it is
+        None.
+        """
         if out is None:
             out = launcher.scratch((*self.extent.leading, left.shape[-2], right.shape[-1]), self.wide)
         multiply(launcher, left, right, out)
         return out
 
     def widened(self, launcher: Launcher, array: DeviceArray) -> DeviceArray:
-        """Return the array in the dtype to compute in, a copy if it has another."""
+        """Return the array in the dtype to compute in, cast if necessary."""
         if array.dtype == self.wide:
             return array
         wide = launcher.scratch(array.shape, self.wide)
@@ -92,7 +96,7 @@ class _Scores(NamedTuple):
         return wide
 
     def drawn(self, numbers: Sequence[Any]) -> list[Argument]:
-        """The arguments for dropping: the position in a sequence, and the probability."""
+        """Return a kernel's arguments for dropout, see `_DROPPED`, from the numbers (seed, offset)."""
         if not self.p:
             return [0, 0, 0, 0, 0, 0.0, 1.0]
         limit = int(self.p * 65536)
@@ -101,14 +105,14 @@ class _Scores(NamedTuple):
 
 
 def _turned(array: DeviceArray) -> DeviceArray:
-    """Return a view of an array with its last two dimensions transposed."""
+    """Return a view with the last two dimensions transposed."""
     *leading, rows, columns = array.shape
     *steps, down, across = array.strides
     return array.strided((*leading, columns, rows), array.dtype, 0, (*steps, across, down))
 
 
 def _scale(launcher: Launcher, array: DeviceArray, factor: float, out: DeviceArray) -> None:
-    """Write `array` times `factor`, rounded in the dtype to compute in, into `out`."""
+    """Compute ``out = array * factor``, with the factor rounded to the dtype to compute in."""
     compute = "float64" if np.float64 in (array.dtype, out.dtype) else "float32"
     line = f"const {STORED[compute]} result = ({STORED[compute]})x0 * s0;"
     dtypes = array.dtype.name, out.dtype.name
@@ -123,7 +127,9 @@ def _scores_of(problem: Problem, options: Any, query: Any) -> _Scores:
 
 @builds("scaled_dot_product_attention", package=PACKAGE)
 def _attention(problem: Problem) -> Kernel:
-    """Build attention, of operands (query, key, value[, mask]) and, with dropout, a seed and an offset."""
+    """Build the kernel of attention.  Operands: query, key, value, and perhaps a mask; with dropout, also seed and
+    offset.
+    """
     inputs = len(problem.inputs)
     scores = _scores_of(problem, problem.attributes, problem.inputs[0])
     masked = inputs > 3
@@ -149,11 +155,11 @@ def _attention(problem: Problem) -> Kernel:
 
 @builds("scaled_dot_product_attention_gradient", package=PACKAGE)
 def _attention_gradient(problem: Problem) -> Kernel:
-    """Build the gradient of attention.
+    """Build the kernel of attention's gradients.  Attributes: the forward op's; whether each of its results has a
+    gradient; whether each operand needs one.
 
-    Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
-
-    Operands: the existing gradients, the kept array, query, key, value; a mask if probabilities were not kept.
+    Operands: the existing gradients, the array kept by the forward op, query, key, value; a mask if weights were not
+    kept.
     """
     options, present, wanted = problem.attributes
     gradients, inputs = sum(present), len(problem.inputs)
@@ -172,7 +178,7 @@ def _attention_gradient(problem: Problem) -> Kernel:
             if outer is None
             else scores.product(launcher, outer, _turned(scores.widened(launcher, value)))
         )
-        # Weights are computed again from scores, the mask and the logarithms, which do not contain the mask.
+        # The kept logarithms do not tell which scores were masked, so the scores are masked again.
         masks = operands[gradients + 4 : inputs] if masked else ()
         weights = contiguous(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
         logarithms: Argument = 0 if scores.keeps else contiguous(launcher, kept)
@@ -209,7 +215,9 @@ def _attention_gradient(problem: Problem) -> Kernel:
 def _put_by_value(
     launcher: Launcher, scores: _Scores, used: DeviceArray | None, outer: DeviceArray | None, out: DeviceArray
 ) -> None:
-    """Write the gradient of attention by the values; zeros if the result has no gradient."""
+    """Compute the gradient by the values, ``used.T @ outer``, from the weights after dropout and the gradient by the
+    result; zeros without that.
+    """
     if used is None or outer is None:
         function = Pointwise("nothing", (), (), (), (("0", out.dtype.name),))
         launch_pointwise(launcher, function, (), (), (out,))
@@ -217,8 +225,8 @@ def _put_by_value(
     copy_array(launcher, scores.product(launcher, _turned(used), outer), out)
 
 
-# The kept elements, like those of the CPU.  Sixteen random bits decide nearly always; if they equal those of the
-# probability, a further word decides by the rest of it.
+# Tells whether dropout keeps an element, as on the CPU.  Sixteen random bits nearly always decide; if they equal the
+# probability's first sixteen, a further random word is compared with its rest.
 _KEPT: Final = """
 struct Kept {
     int64 block;
@@ -238,10 +246,11 @@ struct Kept {
 };
 """
 
-# Parameters of a kernel that determine the dropped elements.
+# Parameters of a kernel that determine the elements that dropout drops.
 _DROPPED: Final = f"{PLACE}, int64 limit, double rest, double scale"
 
-# Threads go through eight elements each, for which one block of random words decides, or through one after the other.
+# The loop over a row's elements.  With dropout, a thread takes eight neighbouring elements, for which one block of
+# random words decides.
 _BY_EIGHT: Final = """
     const int64 begin = (int64)blockIdx.x * columns;
     for (int64 eight = begin / 8 + threadIdx.x; eight * 8 < begin + columns; eight += blockDim.x) {
@@ -254,14 +263,16 @@ _BY_ONE: Final = """
 
 
 def _factor(drops: bool) -> str:
-    """Return the C++ statement that sets the factor of a weight: 0 if it is dropped, else the scale."""
+    """Return the C++ statement of a weight's factor: 0 or `scale` with dropout, else 1."""
     kept = "kept_elements.at(seed, offset, place, limit, rest)"
     return f"const value factor = {kept} ? (value)scale : 0;" if drops else "const value factor = 1;"
 
 
 @lru_cache(None)
 def _softmax(wide: str, kept: str, keeps: bool, causal: bool, masked: bool, drops: bool) -> CudaKernel:
-    """Make the kernel that turns scores into weights (zeros for rows of only -inf) and keeps these or logarithms."""
+    """Build the kernel that turns rows of scores into softmax weights in place, with dropout; a row of only -inf
+    becomes zeros.  It keeps the weights before dropout if `keeps` is set, else the logarithm of each row's divisor.
+    """
     options = {"weights": keeps, "causal": causal, "masked": masked, "drops": drops}
     name = "_".join(["attention", wide, kept, *[option for option, there in options.items() if there]])
     source = f"""{ELEMENTS_PRELUDE}{BLOCK}{PHILOX}{_KEPT}
@@ -302,16 +313,16 @@ extern "C" __global__ void {name}({STORED[wide]}* scores, {STORED[kept]}* kept, 
 def _slopes(
     wide: str, weights: str, logarithms: str, direct: str, through: bool, used: bool, causal: bool, drops: bool
 ) -> CudaKernel:
-    """Compute the gradient by the scores from those by dropped weights, in `slopes`, and by the weights.
+    """Build the kernel that turns `slopes`, the gradient by the weights after dropout, into the gradient by the scores.
 
     Args:
         wide: the dtype to compute in.
-        weights: that of the weights, or of the scores.
-        logarithms: that of the array kept with scores; "" if the weights were kept.
-        direct: that of the gradient by the weights; "" if there is none.
-        through: whether `slopes` holds a gradient.
-        used: whether the dropped weights are wanted.
-        causal, drops: see `_Scores`.
+        weights: the dtype of the kept softmax weights, or of the scores.
+        logarithms: the dtype of the kept logarithms of divisors; "" if the weights were kept.
+        direct: the dtype of the gradient by the weights before dropout; "" if there is none.
+        through: whether `slopes` holds the gradient by the weights after dropout.
+        used: whether the kernel also writes the weights after dropout.
+        causal, drops: whether there is a causal limit, and dropout.
     """
     options = {"through": through, "used": used, "causal": causal, "drops": drops}
     chosen = [option for option, there in options.items() if there]

@@ -1,4 +1,4 @@
-"""Checks of values that only the device knows: errors are reported when the work has ended."""
+"""Range checks of integers in a device's memory: kernels check them, and errors are raised when the work has ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from .sources import STORED, CudaKernel
 
 
 def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, explain: Explain) -> None:
-    """Report the first integer found that is not from `low` to `high` - 1.
+    """Report an error if an integer of the array is outside ``low <= value < high``: for the first one that a thread
+    finds.
 
     Args:
-        explain: makes the error, from the position among the array's elements in C order, and the value.
+        explain: makes the exception from the element's position in C order and its value.
     """
     if not array.size:
         return
@@ -31,10 +32,10 @@ def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, exp
 def check_indices(
     launcher: Launcher, name: str, indices: DeviceArray, shape: tuple[int, ...], dim: int, from_the_end: bool = False
 ) -> None:
-    """Report an index that is out of the range of a dimension.
+    """Report an error if an index is out of range for dimension `dim` of an array of `shape`.
 
     Args:
-        name: of the op.
+        name: of the op, for the error's message.
         shape: of the indexed array.
         from_the_end: whether indices below 0 count from the end.
     """

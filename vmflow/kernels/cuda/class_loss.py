@@ -1,7 +1,7 @@
-"""Losses of class indices: the negative log-likelihood, and the cross-entropy of scores.
+"""Losses whose targets are class indices: the negative log-likelihood, and the cross-entropy of scores.
 
-One kernel computes each row's loss and weight, and another adds them up: in parts if there are many rows, and always in
-one order.
+One kernel computes each row's loss and weight, and another adds the rows up: in parts if there are many rows, and
+always in the same order, so that results are reproducible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .rows import (
 from .sources import COMPUTED, STORED, THREADS, CudaKernel
 from .walks import contiguous
 
-# The class of a row, -1 if the row does not count; a class out of range is reported.
+# Returns the class of a row; -1 if the class is `ignored`, or out of range, which is reported as an error.
 _CLASS_OF: Final = """
 template <typename T>
 __device__ __forceinline__ int64 class_of(unsigned long long* report, const T* target, int64 row, int64 classes,
@@ -123,7 +123,7 @@ def _explain(cases: Cases) -> Any:
 
 
 def _inner(cases: Cases) -> int:
-    """Return the distance in memory, in elements, between neighbouring classes of one row."""
+    """Return the distance in memory, in elements, between the scores of neighbouring classes of one row."""
     return int(np.prod(cases.shape[cases.axis + 1 :], dtype=np.int64))
 
 
@@ -132,7 +132,7 @@ def _names(*arrays: DeviceArray) -> list[str]:
 
 
 def _name_of(weight: Sequence[DeviceArray]) -> str:
-    """Return the name of the dtype of the classes' weights; "" if there are no weights."""
+    """Return the dtype's name of the optional weights of classes; "" if there are none."""
     return weight[0].dtype.name if weight else ""
 
 
@@ -141,7 +141,7 @@ def _or_null(weight: Sequence[DeviceArray]) -> Argument:
 
 
 def _losses_and_weights(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Return memory for the loss and the weight of each row."""
+    """Return memory for each row's loss and each row's weight; losses that are not reduced go directly into `loss`."""
     compute = cases.compute.numpy
     direct = cases.reduction == "none" and loss.contiguous
     return loss if direct else launcher.scratch((cases.rows,), compute), launcher.scratch((cases.rows,), compute)
@@ -150,7 +150,7 @@ def _losses_and_weights(launcher: Launcher, cases: Cases, loss: DeviceArray) -> 
 def _add_up(
     launcher: Launcher, cases: Cases, losses: DeviceArray, weights: DeviceArray, outs: Sequence[DeviceArray]
 ) -> None:
-    """Sum the losses and weights of rows up to the loss, and to the divisor of the mean."""
+    """Reduce the rows' losses to the loss, ``outs[0]``, and their weights to the divisor of the mean, ``outs[1]``."""
     loss, total = outs
     if cases.reduction == "none":
         reduce_rows(launcher, sum_of(COMPUTED[cases.compute.name]), weights, (0,), total)
@@ -170,7 +170,7 @@ def _add_up(
 
 @lru_cache(None)
 def _picked(scores: str, target: str, loss: str, weight: str, compute: str) -> CudaKernel:
-    """Make the kernel that picks the loss of each row of log-probabilities, and its weight."""
+    """Build the kernel that computes each row's negative log-likelihood and weight from log-probabilities."""
     name = f"nll_loss_{scores}_{target}_{loss}_{weight}"
     source = f"""{_CLASS_OF}
 extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* weights, unsigned long long* report,
@@ -196,7 +196,7 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _scored(scores: str, target: str, loss: str, weight: str, compute: str, smooth: bool) -> CudaKernel:
-    """Make the kernel of cross-entropy: each row's log-softmax, loss and weight."""
+    """Build the kernel that computes each row's log-softmax, cross-entropy and weight from scores."""
     name = f"cross_entropy_{scores}_{target}_{loss}_{weight}{'_smooth' if smooth else ''}"
     weighed = "converted<value>(weight[{}])".format if weight else "value(1)".format
     spread = f"spread += log * {weighed('i')};" if weight else "spread += log;"
@@ -240,7 +240,9 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _sums(compute: str, loss: str, averages: bool) -> CudaKernel:
-    """Make the kernel that sums losses and weights; with `averages`, it divides the first sum by the second."""
+    """Build the kernel that sums up `each` losses, and their weights, per block; with `averages`, the first sum is
+    divided by the second.
+    """
     name = f"class_loss_{compute}_{loss}{'_mean' if averages else ''}"
     source = f"""{BLOCK}
 extern "C" __global__ void {name}({STORED[loss]}* out, {STORED[compute]}* total, const {STORED[compute]}* losses,
@@ -269,7 +271,7 @@ extern "C" __global__ void {name}({STORED[loss]}* out, {STORED[compute]}* total,
 def _slopes(
     gradient: str, target: str, out: str, weight: str, compute: str, reduction: str, of_scores: bool
 ) -> CudaKernel:
-    """Make the kernel of the gradient by log-probabilities or scores; a block of threads computes each row."""
+    """Build the kernel of the gradient by scores (`of_scores`) or by log-probabilities: one block for each row."""
     base = "cross_entropy" if of_scores else "nll_loss"
     name = f"{base}_gradient_{reduction}_{gradient}_{target}_{out}_{weight}"
     factor = f"converted<value>(gradient[{'row' if reduction == 'none' else '0'}])"

@@ -1,4 +1,4 @@
-"""The windows of images as the columns of a matrix, and back.
+"""im2col and its adjoint: windows of images become the columns of a matrix, and columns are added up to images.
 
 The matrix has one row per channel and tap of the kernel, and one column per sample and pixel of the output.
 """
@@ -18,13 +18,13 @@ from vmflow.streams.cuda.launching import Launcher
 from .sources import COMPUTED, STORED
 from .walks import Steps, Walk, Walked, along, steps_of, walk, walked
 
-# Columns beyond this many bytes are made and multiplied piece by piece: they are larger than the images by the number
-# of the kernel's taps.
+# The most bytes of columns that are made and multiplied together: larger batches are cut into pieces, since columns are
+# larger than the images by the number of the kernel's taps.
 COLUMN_BYTES: Final = 256 << 20
 
 
 def pieces(sizes: Geometry, itemsize: int) -> Iterator[slice]:
-    """The batch cut so that the columns of each piece are not too large."""
+    """Yield slices that cut the batch into pieces whose columns take at most `COLUMN_BYTES`, or into single samples."""
     each = sizes.channels * prod(sizes.kernel) * prod(sizes.output) * itemsize
     size = max(1, COLUMN_BYTES // max(each, 1))
     for start in range(0, sizes.samples, size):
@@ -32,12 +32,14 @@ def pieces(sizes: Geometry, itemsize: int) -> Iterator[slice]:
 
 
 def column_shape(sizes: Geometry, samples: int) -> tuple[int, ...]:
-    """The shape of columns with all of their dimensions separate."""
+    """Return the shape of columns with no dimensions merged: (channels, *kernel, samples, *output)."""
     return (sizes.channels, *sizes.kernel, samples, *sizes.output)
 
 
 def to_columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: DeviceArray, steps: Steps) -> None:
-    """Put the windows of (samples, channels, ...) into an array, whose steps are those of `column_shape`."""
+    """Copy the windows of images (samples, channels, ...) into `out`, whose strides along the dimensions of
+    `column_shape` are `steps`.
+    """
     rank, samples = sizes.rank, array.shape[0]
     shape = column_shape(sizes, samples)
     sample, channel, *strides = steps_of(array)
@@ -54,14 +56,14 @@ def to_columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: Dev
 
 
 def from_columns(launcher: Launcher, matrix: DeviceArray, steps: Steps, sizes: Geometry, out: DeviceArray) -> None:
-    """Add columns up at their pixels, into (samples, channels, ...).
+    """Add columns up to images (samples, channels, ...): a pixel is the sum of the columns' elements that lie on it.
 
     Args:
         launcher: of the stream.
-        matrix: of columns.
-        steps: of the matrix, along the dimensions of `column_shape`.
-        sizes: of the convolution.
-        out: its elements are sums in the dtype of the matrix, or in single precision if that is half.
+        matrix: the columns.
+        steps: the strides of the matrix, in elements, along the dimensions of `column_shape`.
+        sizes: the geometry of the convolution.
+        out: the images; their elements are sums in the dtype of the matrix, or in float32 if that is half precision.
     """
     rank = sizes.rank
     channel, *rest = steps
@@ -103,7 +105,7 @@ _PER_AXIS: Final = ("before", "kernel", "dilation", "stride", "output", "tap_str
 
 @lru_cache(None)
 def _sums(rank: int, given: str, wanted: str) -> Walk:
-    """Make the kernel in which each thread adds up the columns' elements at its pixel, in the order of taps."""
+    """Build the program of `from_columns`: each thread adds up the taps that cover one pixel, in their order."""
     compute = COMPUTED[given]
     lines = [f"{compute} total = converted<{compute}>(0);"]
     before = "x_place"

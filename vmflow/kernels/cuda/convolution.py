@@ -1,6 +1,7 @@
-"""Convolutions by columns: the windows of the input as a matrix, which is multiplied once; see `columns`.
+"""Convolutions by im2col: the windows of the input become a matrix, which is multiplied by the weight; see `columns`.
 
-Matrices have the dtype of the operands, and products that of the sums: half precision is multiplied with float32 sums.
+Matrices have the dtype of the operands.  Products have the dtype in which sums are computed: float32 for half
+precision.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .walks import contiguous, part_of, transposed
 
 
 def _matrices(launcher: Launcher, weight: DeviceArray, sizes: Geometry) -> DeviceArray:
-    """The weight as one matrix for each group: filters, possibly none, by taps."""
+    """Return the weight as one matrix for each group: (groups, filters of a group, taps of a group)."""
     return contiguous(launcher, weight, weight.dtype).strided(_matrix_shape(sizes), weight.dtype)
 
 
@@ -36,7 +37,9 @@ def _matrix_shape(sizes: Geometry) -> tuple[int, int, int]:
 
 
 def _columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: DeviceArray | None = None) -> DeviceArray:
-    """The windows as (groups, taps of a group, output pixels of all samples), in `out` if that fits."""
+    """Return the windows of images as (groups, taps of a group, output pixels of all samples); in `out`, if it is
+    contiguous and has the images' dtype.
+    """
     groups, taps, _ = sizes.columns_shape()
     samples = array.shape[0]
     if out is None or not out.contiguous or out.dtype != array.dtype:
@@ -46,7 +49,7 @@ def _columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: Devic
 
 
 def _pixels(launcher: Launcher, array: DeviceArray, sizes: Geometry) -> DeviceArray:
-    """An output, or its gradient, as (groups, filters of a group, output pixels of all samples)."""
+    """Return a convolution's output, or its gradient, as (groups, filters of a group, output pixels of all samples)."""
     moved = contiguous(launcher, transposed(array, (1, 0, *range(2, array.ndim))), array.dtype)
     return moved.strided(
         (sizes.groups, sizes.filters // sizes.groups, array.shape[0] * prod(sizes.output)), array.dtype
@@ -56,13 +59,15 @@ def _pixels(launcher: Launcher, array: DeviceArray, sizes: Geometry) -> DeviceAr
 def _put_pixels(
     launcher: Launcher, pixels: DeviceArray, biases: tuple[DeviceArray, ...], sizes: Geometry, out: DeviceArray
 ) -> None:
-    """The inverse of `_pixels`, with the bias added to each filter, if there is one."""
+    """Copy products, in the shape of `_pixels`, to the output (samples, filters, ...), and add each filter's bias, if
+    there is one.
+    """
     shape = (sizes.filters, out.shape[0], *sizes.output)
     _put_images(launcher, transposed(pixels.strided(shape, pixels.dtype), (1, 0, *range(2, len(shape)))), biases, out)
 
 
 def _put_images(launcher: Launcher, images: DeviceArray, biases: tuple[DeviceArray, ...], out: DeviceArray) -> None:
-    """Put (samples, filters, ...) into an array of that shape, with the bias added to each filter, if there is one."""
+    """Copy images (samples, filters, ...) to `out`, and add each filter's bias, if there is one."""
     if not biases:
         copy_array(launcher, images, out)
         return
@@ -92,7 +97,7 @@ def _convolve(
 
 
 def _has_columns(sizes: Geometry) -> bool:
-    """Whether images are their own columns, sample by sample."""
+    """Return whether each image is already its matrix of columns: the convolution is pointwise, and has one group."""
     return sizes.groups == 1 and sizes.pointwise()
 
 
@@ -104,7 +109,9 @@ def _multiply_images(
     wide: np.dtype[Any],
     out: DeviceArray,
 ) -> None:
-    """Multiply one matrix by each image, whose channels are the rows of a matrix."""
+    """Multiply the only matrix of `matrices` by each image, as a matrix (channels, pixels), and add the bias, if there
+    is one.
+    """
     _, rows, columns = matrices.shape
     samples, pixels, dtype = images.shape[0], prod(images.shape[2:]), matrices.dtype
     source = contiguous(launcher, images, dtype).strided((samples, columns, pixels), dtype)
@@ -207,7 +214,9 @@ def _by_weight(
 
 
 def _weight_total(launcher: Launcher, sizes: Geometry, wide: np.dtype[Any], out: DeviceArray) -> DeviceArray:
-    """Return contiguous memory for the weight's gradient as matrices: the result's own if its layout fits."""
+    """Return contiguous memory for the gradient of the weight, in the shape of `_matrices`: a view of `out`, if its
+    dtype and strides allow that.
+    """
     if out.contiguous and out.dtype == wide:
         return out.strided(_matrix_shape(sizes), wide)
     return launcher.scratch(_matrix_shape(sizes), wide)
@@ -219,13 +228,17 @@ def _put_weight(launcher: Launcher, total: DeviceArray, out: DeviceArray) -> Non
 
 
 def _from_taps(launcher: Launcher, sizes: Geometry, gradient: DeviceArray, taps: DeviceArray, out: DeviceArray) -> None:
-    """Compute the weight's gradient for some samples: output gradient times their im2col columns, per group."""
+    """Compute the gradient of the weight's matrices for some samples: the gradient of the output times the transposed
+    columns.
+    """
     multiply(launcher, _pixels(launcher, gradient, sizes), transposed(taps, (0, 2, 1)), out)
 
 
 @builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient", package=PACKAGE)
 def _build_gradients(problem: Problem) -> Kernel:
-    """Build the gradients of a convolution; attributes say which are wanted, and whether `array` holds columns."""
+    """Build the kernel of a convolution's gradients.  Attributes: among others, the wanted gradients (by input, weight,
+    bias), and whether the second operand holds the input's columns.
+    """
     sizes: Geometry = problem.details
     _, (by_input, by_weight, by_bias), source, has_columns = problem.attributes
     wide = computes_in(source.dtype)

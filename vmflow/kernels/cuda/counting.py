@@ -1,7 +1,8 @@
-"""Counts of elements by value: distinct ones, numbers and elements in bins.
+"""Counts of elements by value: distinct elements, numbers (bincount) and elements in bins (histogram).
 
-Counts never come back to the host here: elements whose place may not exist are written behind the end.
-Whole numbers are counted by atomic additions, in any order; sums of weights have the order of the elements.
+The host never waits for a count: an element that belongs to no bin gets the number behind the last bin's, and is left
+out.  Elements are counted by atomic additions, whose order does not change an integer; weights are added in the
+elements' order.
 """
 
 from __future__ import annotations
@@ -67,20 +68,20 @@ def _build_distinct(problem: Problem) -> Kernel:
 
 
 def _rows(array: DeviceArray, dim: int | None) -> DeviceArray:
-    """Return a view in which dimension `dim` comes first; its slices are the items to count."""
+    """Return a view in which dimension `dim` comes first, so that its slices are the rows."""
     dim = dim or 0
     return transposed(array, (dim, *[axis for axis in range(array.ndim) if axis != dim]))
 
 
 def _items(launcher: Launcher, array: DeviceArray, dim: int | None) -> DeviceArray:
-    """The elements, or the slices along a dimension, as rows of a contiguous matrix."""
+    """Return a contiguous matrix with a row for each slice along `dim`, or for each element if `dim` is None."""
     rows = contiguous(launcher, array) if dim is None else contiguous(launcher, _rows(array, dim))
     count = array.size if dim is None else rows.shape[0]
     return rows.strided((count, 1 if dim is None else prod(rows.shape[1:])), array.dtype)
 
 
 def _ascending(launcher: Launcher, items: DeviceArray) -> DeviceArray | int:
-    """The order of the rows of a matrix, by their first elements, then the second, and so on."""
+    """Return the lexicographic order of a matrix's rows, as row numbers; 0 if the rows are empty."""
     total, width = items.shape
     if width == 1:
         return ordered(launcher, items, 0).order
@@ -108,7 +109,7 @@ extern "C" __global__ void {name}(int64* keys, const {STORED[dtype]}* in, const 
 
 @lru_cache(None)
 def _begins(dtype: str) -> Walk:
-    """Make the kernel that marks each sorted row that differs from the row before it."""
+    """Build a program that tells whether a row, in ascending order, differs from the row before it."""
     lines = (
         f"typedef {COMPUTED[dtype]} value;",
         "const int64 own = (order ? order[n_place] : n_place) * width;",
@@ -129,7 +130,7 @@ def _put_first(
     groups: DeviceArray,
     values: DeviceArray,
 ) -> None:
-    """Put the first row of each group at the group's number."""
+    """Copy the first row of each group of equal rows to `values`, at the position of the group's number."""
     total, width = items.shape
     group, *within = steps_of(values)
     shape, ndim = (total, *values.shape[1:]), values.ndim
@@ -166,7 +167,7 @@ _GROUPED: Final = Walk(
 
 # Numbers of elements
 
-# One more than the largest number; 0 for none.
+# The length of a bincount's result: the largest number plus one; 0 if there are no numbers.
 _LENGTH: Final = RowReduction("length", "-1", "v", "p > q ? p : q", "total + 1", "int64")
 
 
@@ -200,7 +201,9 @@ def _build_bincount(problem: Problem) -> Kernel:
 
 
 def _totals(launcher: Launcher, bins: DeviceArray, length: int, weights: list[DeviceArray]) -> DeviceArray:
-    """The number of elements in each bin, or the sum of their weights; bins from `length` on are left out."""
+    """Return the number of elements in each bin, or the sum of their weights; elements in bins from `length` on are
+    left out.
+    """
     found = launcher.scratch((length,), _FLOAT64 if weights else _INT64)
     if length:
         launcher.fill(found, 0)
@@ -268,7 +271,9 @@ _HIGHEST: Final = _extreme("amax", ">", f"-{_INFINITY}")
 def _borders(
     launcher: Launcher, array: DeviceArray, low: float, high: float, bins: int
 ) -> tuple[DeviceArray, DeviceArray]:
-    """The edges of bins of equal width in the given range, or in that of the elements, and whether one is infinite."""
+    """Return the edges of `bins` bins of equal width from `low` to `high`, or, if both are equal, over the elements'
+    range; and an array of one integer: 1 if an edge is not finite, else 0.
+    """
     limits = launcher.scratch((2,), _FLOAT64)
     for place, (limit, reduction) in enumerate([(low, _LOWEST), (high, _HIGHEST)]):
         target = part_of(limits, 0, place, place + 1)
@@ -303,7 +308,9 @@ _BORDERS: Final = Walk(
 
 @lru_cache(None)
 def _bin(dtype: str) -> Walk:
-    """Make the kernel that finds each element's bin; the last bin includes its upper border, outsiders get `bins`."""
+    """Build a program that finds the bin of each element by bisection.  The last bin includes both of its edges; an
+    element in no bin gets the number of bins.
+    """
     lines = (
         "const double v = converted<double>(x[x_place]);",
         "int64 low = 0, high = length + 1;",
@@ -319,7 +326,7 @@ def _bin(dtype: str) -> Walk:
 
 
 def _densities(launcher: Launcher, found: DeviceArray, borders: DeviceArray) -> DeviceArray:
-    """The counts of bins, divided so that the integral over them is 1."""
+    """Return the bins' counts divided by their sum and by the bins' widths, so that the histogram's integral is 1."""
     total, result = launcher.scratch((1,), _FLOAT64), launcher.scratch(found.shape, _FLOAT64)
     reduce_rows(launcher, sums_in(_FLOAT64), found, (0,), total)
     arrays = [walked(found), Walked(borders, (1,)), standing(total, 1)]

@@ -52,7 +52,9 @@ def _build_linspace(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _linspace(dtype: str) -> Walk:
-    """Make the kernel of `linspace`, which computes from both ends, so that both are exact."""
+    """Build the program of ``linspace``: the first half counts from the start, the second from the end, so that both
+    are exact.
+    """
     lines = (
         "const double value = 2 * n_place < steps ? start + step * n_place : end - step * (steps - 1 - n_place);",
         f"out[out_place] = converted<{STORED[dtype]}>(value);",
@@ -90,9 +92,12 @@ def _build_triangle_places(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _triangle_places(dtype: str) -> Walk:
-    """Make the kernel of `tril_indices` and `triu_indices`: an element's row is found by bisection."""
+    """Build the program of ``tril_indices`` and ``triu_indices``: element number n lies in the last row whose first
+    element has a number of at most n, found by bisection.
+    """
     lines = (
-        # The number of elements before the diagonal in the first rows, and of chosen ones there.
+        # `in_front` counts the elements left of the diagonal in the first `row` rows, and `chosen` the elements of the
+        # triangle there.
         "auto sum_to = [&](int64 row) { return row * (row - 1) / 2 + row * met; };",
         "auto in_front = [&](int64 row) {",
         "const int64 first = least(most(-met, 0), row), full = least(most(columns - met, first), row);",

@@ -1,10 +1,10 @@
-"""The likelihood of a sequence, summed over all its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
+"""CTC loss: the likelihood of a sequence, summed over all its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
 
-A block of threads goes through the times of each case, and its threads through the states.  The log-likelihoods of all
-states at all times, which only the gradient needs, are the lattice.  A block for each case and time gathers the
-gradient from it, adding up the states of each class in their order.
+Each case (sample) has a block of threads, which goes through the times; at each time, its threads go through the
+states.  The *lattice* has the log-likelihoods of all states at all times, which only the gradient needs: a block for
+each case and time adds up the states of each class, in their order.
 
-Until the error is reported, the nearest valid value stands in for a wrong length or class.
+A wrong length or class is reported when the work has ended; kernels compute with the nearest valid value instead.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class _Cases(NamedTuple):
-    """The operands, contiguous, and facts about them.
+    """The operands of a CTC loss, contiguous, and numbers that the kernels need.
 
     Attributes:
-        log_probs: (times, batch, classes).
-        targets: of all cases, int64.
+        log_probs: the log-probabilities, (times, batch, classes).
+        targets: the classes of all cases' targets, int64.
         spans: (3, batch): the beginning and length of each case's target, and the number of times that the case uses.
-        blank: the class of no output.
-        report: where errors are reported; 0 for nowhere.
+        blank: the class that stands for no output.
+        report: memory in which kernels report an error; 0 if they do not report errors.
     """
 
     log_probs: DeviceArray
@@ -51,16 +51,16 @@ class _Cases(NamedTuple):
 
     @property
     def states(self) -> int:
-        """The states of all cases: for each, twice the number of its target's classes, and one more."""
+        """The number of all cases' states: twice the size of the (padded) targets, and one more for each case."""
         return 2 * self.targets.size + self.batch
 
     @property
     def threads(self) -> int:
-        """The threads of a block that goes through the states of a case."""
+        """The number of threads in a block that goes through the states of a case."""
         return threads_for(2 * self.targets.shape[-1] + 1)
 
     def numbers(self) -> tuple[int, int, int, int]:
-        """The arguments that most of the kernels share."""
+        """Return the arguments that most kernels share: the counts of cases, classes and states, and the blank."""
         return self.batch, self.log_probs.shape[2], self.states, self.blank
 
 
@@ -131,7 +131,7 @@ def _run_forwards(
     kernel.launch(launcher, cases.batch, (lattice, losses, cases.report, *given, *numbers), cases.threads)
 
 
-# Errors: each has a number, and the first that is found is reported.
+# The kinds of errors; of several errors, the kind of the lowest number is reported.
 _TIMES, _NEGATIVE, _SUM, _BEYOND, _CLASS = range(1, 6)
 
 
@@ -151,7 +151,9 @@ def _error(problem: Problem, kind: int, value: int) -> Exception:
 
 @lru_cache(None)
 def _spans() -> CudaKernel:
-    """Make the kernel, of one block, that checks lengths and finds where each case's target begins."""
+    """Build the kernel that checks lengths and computes `_Cases.spans`, by one block: each thread has neighbouring
+    cases, whose targets follow those of the threads before it.
+    """
     source = f"""{BLOCK}
 extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, const int64* times,
                                      const int64* lengths, int64 batch, int64 steps, int64 targets, int64 width) {{
@@ -190,7 +192,7 @@ extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, c
     return CudaKernel("ctc_spans", source, (0, 1))
 
 
-# All kernels below use these variables of a case and its states.
+# A case's target, lengths and states, as a C++ struct that all kernels below use.
 _CASE: Final = """
 struct Case {
     const int64* target;
@@ -233,7 +235,9 @@ __device__ __forceinline__ double summed(double first, double second, double thi
 
 @lru_cache(None)
 def _forwards(given: str, wanted: str) -> CudaKernel:
-    """Make the forward kernel: the log-likelihood of all beginnings that end in each state at each time."""
+    """Build the kernel of the forward pass: for each time and state, the log-likelihood of all beginnings of alignments
+    that end there, in as many rows (times) as the lattice has.
+    """
     name = f"ctc_forwards_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
 extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, unsigned long long* report,
@@ -292,10 +296,11 @@ extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, uns
 
 @lru_cache(None)
 def _backwards(given: str) -> CudaKernel:
-    """Make the backward kernel: from log-likelihoods of beginnings to the likelihood of each state at each time.
+    """Build the kernel of the backward pass: it turns the lattice's log-likelihoods of beginnings into likelihoods that
+    an alignment is in a state at a time.
 
-    The log-likelihoods of all continuations, with the state's own class, are in two rows: one time's and the next
-    one's.
+    The log-likelihoods of all continuations, with the state's own class, are in `after`, in two rows: one for the
+    current time, one for the next.
     """
     name = f"ctc_backwards_{given}"
     source = f"""{_CASE}
@@ -330,7 +335,9 @@ extern "C" __global__ void {name}(double* lattice, double* after, const double* 
 
 @lru_cache(None)
 def _gathered(given: str, wanted: str) -> CudaKernel:
-    """Make the kernel of the gradient by the classes: a block computes one case at one time."""
+    """Build the kernel of the gradient by the log-probabilities: each block has one case and time.  It writes all
+    classes, then the target's again, and the blank.
+    """
     name = f"ctc_gradient_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
 extern "C" __global__ void {name}({STORED[wanted]}* out, const double* lattice, const double* losses,

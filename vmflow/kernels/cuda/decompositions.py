@@ -1,4 +1,4 @@
-"""Factors of matrices, functions that build on them, and the exponential of matrices.
+"""Matrix factorizations (Cholesky, QR, LU, SVD, eigenvalues), functions that build on them, and the matrix exponential.
 
 Half precision is computed in float32, since cuSOLVER has none.
 """
@@ -22,7 +22,7 @@ by_arrays("slogdet", "cholesky", "qr", "svd", "svdvals", "eig", "eigh", "lu_fact
 def _solve_triangular(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None:
     upper, unitriangular = problem.attributes
     wide = computes_in(problem.outputs[0].dtype)
-    # An upper triangle needs no pivots and no elimination, only substitution backwards.
+    # An upper triangle needs no pivots and no elimination, only back substitution; a lower one is reversed.
     triangle = xp.triu(array.astype(wide)) if upper else xp.tril(array.astype(wide))[..., ::-1, ::-1]
     if unitriangular:
         diagonal = xp.eye(triangle.shape[-1], dtype=bool)
@@ -56,7 +56,9 @@ def _pivots_to_permutation(xp: Any, problem: Problem, pivots: Any, out: Any) -> 
 
 
 def _matrix_exp(xp: Any, array: Any) -> tuple[Any, ...]:
-    """N. J. Higham, The scaling and squaring method for the matrix exponential revisited (2005)."""
+    """Compute exp(A) of matrices A as N. J. Higham does (The scaling and squaring method for the matrix exponential
+    revisited, 2005).
+    """
     if not array.size:
         return (array,)
     norm = xp.amax(xp.sum(xp.abs(array), axis=-2), axis=-1)
@@ -72,7 +74,7 @@ def _matrix_exp(xp: Any, array: Any) -> tuple[Any, ...]:
             even = even + power * coefficient
         power = xp.matmul(power, scaled)
     result = solved(xp, even - odd, even + odd, array.shape)
-    # The host waits for this number, as it waited for the solution.
+    # The host waits for the number of squarings here, as it waited for the solution.
     for turn in range(int(xp.amax(halvings))):
         result = xp.where((halvings > turn)[..., None, None], xp.matmul(result, result), result)
     return (result,)

@@ -1,6 +1,6 @@
-"""Kernels that draw random numbers: each is a function of its index, the seed and the offset, as on the CPU.
+"""Kernels that draw random numbers: each number depends only on its index, the seed and the offset, as on the CPU.
 
-A thread takes a block of four words, and computes its elements.
+A thread computes a Philox block of four random words, and turns it into one or several elements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .sources import STORED, CudaKernel
 
 _KERNELS: Final = 256
 
-# The arithmetic is that of random.c, in its order.
+# The operations are those of random.c, in the same order, so that results are rounded as on the CPU.
 NUMBERS: Final = """
 __device__ __forceinline__ float uniform_float(uint32_t word) { return (float)(int)(word >> 8) * 0x1p-24f; }
 
@@ -114,12 +114,12 @@ template <typename T> __device__ __forceinline__ bool is_aligned(const void* pla
 
 
 class Kind(NamedTuple):
-    """A kind of random numbers that are made of one Philox block of four words.
+    """The random numbers that are made from one Philox block of four words.
 
     Attributes:
-        type: of a number, in C++.
-        each: the numbers of a block.
-        body: statements that fill an array of them, ``found[each]``, from the words `w` of the block.
+        type: the C++ type of a number.
+        each: the count of numbers that a block makes.
+        body: C++ statements that fill an array of the numbers, ``found[each]``, from the words `w` of the block.
     """
 
     type: str
@@ -131,7 +131,7 @@ _EACH: Final = '_Pragma("unroll") for (int k = 0; k < {}; k++)'
 
 WORDS: Final = Kind("uint32_t", 4, f"{_EACH.format(4)} found[k] = w.of[k];")
 LONG_WORDS: Final = Kind("uint64_t", 2, f"{_EACH.format(2)} found[k] = w.of[2 * k] | (uint64_t)w.of[2 * k + 1] << 32;")
-# Multiples of 2**-24 and of 2**-53 in [0, 1).
+# Uniform numbers in [0, 1): floats are multiples of 2**-24, and doubles of 2**-53.
 UNIFORM_FLOATS: Final = Kind("float", 4, f"{_EACH.format(4)} found[k] = uniform_float(w.of[k]);")
 UNIFORM_DOUBLES: Final = Kind(
     "double", 2, f"{_EACH.format(2)} found[k] = uniform_double(w.of[2 * k], w.of[2 * k + 1]);"
@@ -145,15 +145,15 @@ NORMAL_DOUBLES: Final = Kind("double", 2, "wide_normal_pair(w, &found[0], &found
 
 
 class Drawing(NamedTuple):
-    """A function of random numbers.
+    """A kernel that fills an array with values computed from random numbers, described by pieces of C++.
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        kind: of the numbers.
-        finish: an expression in C++ of the element number `i`, from the number `v`.
+        kind: the random numbers that it starts from.
+        finish: the expression of element number `i` of the result, from the random number `v`.
         given: further parameters of the kernel: types and names in C++.
-        functions: definitions in front of the kernel.
-        before: statements in front of `finish`.  In a kernel that checks its parameters they call ``wrong()``.
+        functions: C++ functions, defined in front of the kernel.
+        before: statements in front of `finish`, which call ``wrong()`` if `checks` is set, to report an error.
         checks: whether the kernel checks its parameters.
     """
 
@@ -167,7 +167,7 @@ class Drawing(NamedTuple):
 
 
 def contiguous(launcher: Launcher, array: DeviceArray) -> DeviceArray:
-    """The array, or a copy of it in C order."""
+    """Return the array if it is contiguous, else a copy in C order."""
     if array.contiguous:
         return array
     copied = launcher.scratch(array.shape, array.dtype)
@@ -184,10 +184,10 @@ def draw(
     given: Sequence[Argument] = (),
     explain: Explain | None = None,
 ) -> None:
-    """Fill an array with numbers, in C order; complex elements get pairs of them.
+    """Fill `out` with the values of a `Drawing`, in C order; a complex element gets two, its real and imaginary parts.
 
     Args:
-        given: the arguments of the drawing's own parameters.
+        given: the arguments for the parameters `Drawing.given`.
         explain: makes the error of a drawing that checks its parameters; see `CudaDevice.error_report`.
     """
     flat = out if out.contiguous else launcher.scratch(out.shape, out.dtype)

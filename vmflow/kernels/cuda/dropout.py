@@ -1,7 +1,7 @@
-"""Dropout: zero a random part of the elements and scale up the rest.
+"""Dropout: zero random elements, and scale up the other ones.
 
-Sixteen random bits decide nearly always whether an element is kept.  If they equal those of the probability, a word of
-the next lane decides by the rest of it.
+Sixteen random bits nearly always decide whether an element is kept.  If they equal the probability's first sixteen, a
+random word of the next lane is compared with its rest.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _dropout(problem: Problem) -> Kernel:
 
 
 def _scale(problem: Problem) -> float:
-    """Return the factor of kept elements, 1 / (1 - p), rounded in the dtype to compute in."""
+    """Return the factor of kept elements, ``1 / (1 - p)``, rounded in the result's dtype."""
     (p,) = problem.attributes
     return float(problem.outputs[0].dtype.numpy.type(1 / (1 - p)).real)
 
 
 @lru_cache(64)
 def _kernel(given: str, wanted: str) -> CudaKernel:
-    """Make the dropout kernel: a thread takes a block of random words, which decide about eight elements."""
+    """Build the kernel of dropout: a thread takes a block of four random words, which decide for eight elements."""
     name = f"dropout_{given}_{wanted}"
     stored, source_type, value = STORED[wanted], STORED[given], COMPUTED[wanted]
     source = f"""{PHILOX}{NUMBERS}{_SCALED}

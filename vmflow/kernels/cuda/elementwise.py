@@ -1,4 +1,4 @@
-"""Ops that treat each element alone.
+"""Elementwise ops: each has one generated kernel.
 
 Operands are cast to the dtype in which the op computes, and numbers are converted as on the CPU.
 Half precision is computed in float32 and rounded once.

@@ -1,4 +1,4 @@
-"""Rows of a table by index, and the largest elements of each bag of rows."""
+"""Embeddings: rows of a table by index, limits of the rows' norms, and the largest elements of each bag of rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INT64: Final = np.dtype(np.int64)
 
 
 def _check_rows(launcher: Launcher, places: DeviceArray, rows: int) -> None:
-    """Report an index that names none of so many rows; negative ones do not count from the end."""
+    """Report an error if an index is not from 0 to `rows` - 1; negative indices do not count from the end."""
 
     def explain(position: int, value: int) -> Exception:
         return IndexError(f"embedding: index {value} is out of range for a table of {rows} rows")
@@ -57,7 +57,9 @@ def _build_embedding(problem: Problem) -> Kernel:
 
 
 def _add_share(dtype: str) -> Combination:
-    """Combine gradients of repeated indices: each is divided by their number before it is added, as on the CPU."""
+    """Return the sum of gradients scaled by frequency: a row's gradients are divided by their number before they are
+    added, as on the CPU.
+    """
     number = {"complex128": "double", "float64": "double"}.get(dtype, "float")
     return ADD_TO_ZERO._replace(name="add_share", take=f"v / ({number})count")
 
@@ -86,7 +88,9 @@ def _build_gradient(problem: Problem) -> Kernel:
 
 @builds("embedding_limit_norms", package=PACKAGE)
 def _build_limit_norms(problem: Problem) -> Kernel:
-    """Build the limiting of norms; an index out of range is left to the look-up, which reports it."""
+    """Build the kernel that scales indexed rows down to norms of at most `limit`.  Indices out of range are left to the
+    look-up, which reports them without losing the table's values.
+    """
     limit, order = problem.attributes
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -96,7 +100,7 @@ def _build_limit_norms(problem: Problem) -> Kernel:
         with changing(launcher, table, outs[0]) as target:
             if not (indices.size and target.size):
                 return
-            # A row that several indices name is changed once.
+            # Only the last index that names a row changes the row, since it must be scaled only once.
             places = Places(known_keys(launcher, indices, rows), rows + 1, 0)
             last = last_of_each(launcher, places)
             kernel = _limit(target.dtype.name, order if order in _RULES else None, last.by_key)
@@ -106,8 +110,8 @@ def _build_limit_norms(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# For each order of a norm (None: any other order), C++ expressions: the start, the value of an element, the combination
-# of two values, and the end.
+# By the order of a norm, or None for any other order, its parts in C++: the initial total, the value of an element, the
+# combination of two values, and the norm from the total.
 _RULES: Final[dict[float | None, tuple[str, str, str, str]]] = {
     inf: ("0", "fabs(v)", "p != p || p > q ? p : q", "total"),
     -inf: ("__longlong_as_double(0x7ff0000000000000LL)", "fabs(v)", "p != p || p < q ? p : q", "total"),
@@ -169,7 +173,9 @@ def _build_largest_of_bag(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _largest(dtype: str) -> Walk:
-    """Make the kernel of a bag's maximum: one thread goes through a bag; the first of equal elements counts."""
+    """Build a program that finds each bag's largest element, column by column: the thread of a bag's first element goes
+    through the whole bag; of equal elements, the first is taken.
+    """
     compute = COMPUTED[dtype]
     lines = (
         "const int64 key = keys[n_place];",

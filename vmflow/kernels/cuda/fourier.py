@@ -26,12 +26,12 @@ def _to_half(xp: Any, array: Any, dims: tuple[int, ...], norm: Any) -> Any:
 
 
 def _from_half(xp: Any, array: Any, dims: tuple[int, ...], length: int, norm: Any) -> Any:
-    """Compute the inverse transform of half a spectrum; `length` is the size of the result's last dimension."""
+    """Transform a half spectrum back to a real array, whose last transformed dimension has `length` elements."""
     lengths = [*[array.shape[dim] for dim in dims[:-1]], length]
     return xp.fft.irfftn(array, s=lengths, axes=dims, norm=norm)
 
 
-# transform(xp, array, *attributes); the first attributes are the dimensions
+# transform(xp, array, *attributes) returns the transform; the first attribute is the dimensions to transform.
 _TRANSFORMS: Final[dict[str, Callable[..., Any]]] = {"fft": _whole, "rfft": _to_half, "irfft": _from_half}
 
 
@@ -57,7 +57,9 @@ def _build_weighted_half(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _weighted_half(dtype: str) -> Walk:
-    """Make the kernel that doubles a half spectrum's elements, but for the first, and the last of an even length."""
+    """Build a program that multiplies a half spectrum by `weight`, except the first element, and the last if the length
+    is even: only these two occur once in the whole spectrum.
+    """
     lines = (
         "const bool one = place_place == 0 || 2 * place_place == length;",
         f"const {dtype} factor = {{(decltype({dtype}::real))(one ? 1 : weight), 0}};",

@@ -1,4 +1,6 @@
-"""Functions of one element in CUDA C++ that rules call, beside those that C shares."""
+"""CUDA C++ functions of one element that the rules of elementwise ops call, besides the functions shared with the C
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Final
 
 from vmflow.kernels.numpy import bessel_functions as bessel, gamma_functions as gamma, special as of_cpu
 
-# C++ functions under their names in `vmflow.kernels.expressions`, which has its own functions for float32.
+# Overloads under the names that `vmflow.kernels.expressions` uses: its own functions for float, CUDA's for double.
 _BY_TYPE: Final = """
 INLINED float exponential(float x) { return exp_f(x); }
 INLINED double exponential(double x) { return exp(x); }
@@ -18,7 +20,7 @@ INLINED float logarithm_of_more(float x) { return log1p_f(x); }
 INLINED double logarithm_of_more(double x) { return log1p(x); }
 """
 
-# Division by 0 is reported elsewhere.  A result beyond the range wraps around.
+# Integer division by 0 is reported by the rules.  A quotient out of the type's range wraps around.
 _DIVISIONS: Final = """
 template <typename T> constexpr bool is_floating = same<T, float> || same<T, double>;
 
@@ -67,7 +69,7 @@ template <typename T> INLINED T floor_divided(T x, T y) {
 }
 """
 
-# Powers with negative exponents are fractions, which round to 0 except for the powers of 1 and -1.
+# Powers of integers with negative exponents are fractions, which round to 0 unless the base is 1 or -1.
 _POWERS: Final = """
 template <typename T> INLINED T power(T x, T exponent) {
     if constexpr (is_floating<T>) {
@@ -146,8 +148,8 @@ template <typename T> INLINED T sine_by_argument(T x) {
 }
 """
 
-# max(x, 0) - |x| P(X > |x|), which loses no digits where x is negative; large numbers are limited to a finite one,
-# whose product with 0 is 0.
+# gelu(x) = max(x, 0) - |x| P(X > |x|), which loses no digits where x is negative.  |x| is limited to a finite number,
+# since the product of infinity and a probability of 0 would be nan.
 _GELU: Final = """
 INLINED double gelu_of_double(double x) {
     const double size = fabs(x) > 1e5 ? 1e5 : fabs(x);
@@ -163,14 +165,15 @@ INLINED double gelu_gradient_of_double(double gradient, double x) {
 
 
 def polynomial(x: str, coefficients: Sequence[float]) -> str:
-    """A polynomial as an expression, highest power first."""
+    """Return the C++ expression of a polynomial of `x`; the coefficient of the highest power comes first."""
     total = repr(coefficients[0])
     for coefficient in coefficients[1:]:
         total = f"({total} * {x} + {coefficient!r})"
     return total
 
 
-# Like the CPU's: left of 0 by reflection, elsewhere far out, moved there by the recurrence.
+# digamma, like the CPU's: arguments below 0 are reflected, then moved up by the recurrence to `FAR`, from where on an
+# asymptotic series is accurate.
 _DIGAMMA: Final = f"""
 INLINED double digamma_of(double x) {{
     const bool reflected = x < 0;
@@ -189,7 +192,8 @@ INLINED double digamma_of(double x) {{
 }}
 """
 
-# Like the CPU's.  Results that no type holds wrap around: the divisor of the smallest numbers, and large multiples.
+# gcd and lcm, like the CPU's.  Results that the type does not hold wrap around: the gcd of the lowest number, and large
+# multiples.
 _DIVISORS: Final = """
 template <typename T> INLINED T magnitude(T x) { return x < 0 ? (T)(0 - (uint64_t)x) : x; }
 template <typename T> INLINED T common_divisor(T x, T y) {

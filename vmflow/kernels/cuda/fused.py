@@ -1,4 +1,6 @@
-"""Several elementwise ops as one kernel, or, if one of them cannot be written so, by their own kernels one by one."""
+"""A chain of elementwise ops as one generated kernel, or, if an op has no rule for that, by the ops' own kernels one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,14 @@ def _fused(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         assert generated is not None
         function, numbers = generated
-        # Ops that happen to follow each other should not block an event loop while they are compiled as one.
+        # Compiling a kernel for eager ops that happen to follow each other must not block an event loop: until then,
+        # they run one by one.
         wait = not fused.occasional or LOADER.mode == "wait"
         if not launch_pointwise(launcher, function, operands, numbers, outs, divided_by_zero, wait=wait):
             launch_one_by_one(launcher, operands, outs)
 
     def launch_one_by_one(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        # An output may share an operand's memory, which later steps may still read.
+        # A result whose memory overlaps with an operand is written last, since later steps may still read the operand.
         wanted = dict(zip(fused.outputs, outs, strict=True))
         written = {place: out for place, out in wanted.items() if not _overlaps(out, operands)}
         values = list(operands)
@@ -43,7 +46,7 @@ def _fused(problem: Problem) -> Kernel:
 
 
 def _overlaps(out: DeviceArray, operands: tuple[Any, ...]) -> bool:
-    """Whether a result overlaps with an operand."""
+    """Return whether the memory of the result `out` overlaps with an operand's."""
     low, high = out.extent()
     extents = [operand.extent() for operand in operands]
     return any([start < high and low < stop for start, stop in extents])

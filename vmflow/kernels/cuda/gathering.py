@@ -1,4 +1,4 @@
-"""Elements put, read and reduced by an index for each, and zeros with parts filled in."""
+"""``gather``, ``scatter`` and ``scatter_reduce``, with an index for each element, and zeros with parts filled in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _build_scatter_slices(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _added_to_zero(dtype: str) -> Pointwise:
-    """Make the kernel that adds an element to 0, so that -0.0 becomes 0.0, as where parts overlap."""
+    """Add 0 to each element, which turns -0.0 into 0.0, as a sum of overlapping parts would."""
     if dtype.startswith("complex"):
         result = f"{dtype}{{x0.real + 0, x0.imag + 0}}"
     else:
@@ -134,7 +134,7 @@ def _build_scatter(problem: Problem) -> Kernel:
     output = problem.outputs[0].dtype.name
     multiply = _MULTIPLY
     if output in ("float16", "bfloat16"):
-        # Each product is rounded, as on the CPU.
+        # Each product is rounded to half precision, as on the CPU.
         multiply = multiply._replace(name=f"multiply_{output}", combine=f"rounded_{output}(total * v)")
     combination = {None: None, "add": ADD}.get(how, multiply)
     return _scattering(problem, combination)
@@ -153,7 +153,8 @@ def _reduction(dtype: dtypes.dtype, how: str, include_self: bool) -> Combination
         start = f"converted<value>({starts[how] if how in starts else extreme(dtype.numpy, how == 'amin')})"
     signs = {"amax": ">", "amin": "<"}
     rules = {"sum": "total + v", "mean": "total + v", "prod": "total * v"}
-    # A nan, which alone differs from itself, replaces every other total.
+    # Only nan differs from itself: a nan total stays, and a nan value replaces the total, since comparisons with it are
+    # false.
     combine = rules[how] if how in rules else f"total != total || total {signs[how]} v ? total : v"
     finish = "total"
     if how == "mean":
@@ -169,7 +170,9 @@ def _reduction(dtype: dtypes.dtype, how: str, include_self: bool) -> Combination
 
 
 def _scattering(problem: Problem, how: Combination | None) -> Kernel:
-    """The kernel that combines values with the elements at the indices; if `how` is None, it puts them there."""
+    """Build the kernel that combines values with the array's elements at the indices by `how`, or overwrites these
+    elements if `how` is None.
+    """
     dim = problem.attributes[0]
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Kernels that are generated: chains of elementwise ops as one kernel, written by the rules of the C kernels."""
+"""Generated kernels: an elementwise op, or a chain of them, as one kernel, written by the rules of the C kernels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from .pointwise import Pointwise, fill_array, launch_pointwise
 from .rules import RULES
 from .sources import VARIABLES
 
-# A kernel's name contains so many of its chain's ops.
+# The number of ops, from the beginning of a chain, that are part of the kernel's name.
 _NAMED: Final = 4
 
-# The parameters of a kernel take up to 4 KB: 8 bytes for each array, and 8 more for each of its strides.
+# The most arrays of a kernel: its parameters may take up 4 KB, and each array takes 8 bytes, and 8 more for each
+# stride.
 _MOST_ARRAYS: Final = 64
 
 _COMPARISONS: Final = {
@@ -42,8 +43,8 @@ class Generated(NamedTuple):
     """A chain of elementwise ops as one kernel.
 
     Attributes:
-        function: see `launch_pointwise`.
-        numbers: its arguments behind the arrays.
+        function: the kernel, for `launch_pointwise`.
+        numbers: the kernel's arguments behind the arrays.
     """
 
     function: Pointwise
@@ -51,12 +52,12 @@ class Generated(NamedTuple):
 
 
 def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[int]) -> Generated | None:
-    """The kernel of several ops; None for too many arrays, or an op or a dtype that cannot be written.
+    """Return the kernel of a chain of ops; None if there are too many arrays, or an op or a dtype has no rule.
 
     Args:
-        inputs: dtypes.
-        steps: in order.
-        outputs: the steps whose results are wanted.
+        inputs: the dtypes of the chain's input arrays.
+        steps: the ops, in order.
+        outputs: the positions of the steps whose results are wanted.
     """
     if len(inputs) + len(outputs) > _MOST_ARRAYS:
         return None
@@ -74,14 +75,14 @@ def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[i
 def single(
     op: str, inputs: Sequence[str], numbers: int, order: Sequence[int], compute: dtypes.dtype, output: dtypes.dtype
 ) -> Pointwise | None:
-    """The kernel of one op; None if it cannot be written.
+    """Return the kernel of one op; None if there is no rule for the op and the dtypes.
 
     Args:
         op: its name in the op table.
-        inputs: the dtypes of arrays.
-        numbers: the count of numbers of the dtype `compute` at each launch; see `numbers_as`.
-        order: of the operands: arrays are numbered first, and then the numbers.
-        compute, output: the dtypes to compute in and of the result.
+        inputs: the dtypes of the operands that are arrays.
+        numbers: the count of the operands that are numbers, passed in the dtype `compute`; see `_numbers_as`.
+        order: the operands in the op's order, by position: arrays are counted first, and then the numbers.
+        compute, output: the dtype to compute in, and the dtype of the result.
     """
     given = [*inputs, *[compute.name] * numbers]
     in_order = list(order) == sorted(order)
@@ -104,17 +105,17 @@ def single_kernel(
     *,
     moves: bool = False,
 ) -> Kernel:
-    """The kernel of a problem that is one op.
+    """Build the kernel of one elementwise op.
 
     Args:
         problem: the op; its operands are arrays, followed by numbers.
         compute, order: see `single`.
         number: turns a Python number and the dtype to compute in into the operand: an array without dimensions, or an
             integer that the dtype does not hold, with which all elements compare the same way.
-        moves: whether `compute` is an integer that stands for the bits of elements of the result's dtype.
+        moves: whether the op only moves elements; `compute` is then an integer that stands for their bits.
 
     Raises:
-        NotImplementedError: if there is no rule for it.
+        NotImplementedError: if there is no rule for the op in this dtype.
     """
     output = problem.outputs[0].dtype
     inputs = [compute.name if moves and meta.dtype is output else meta.dtype.name for meta in problem.inputs]
@@ -134,18 +135,20 @@ def single_kernel(
 
 
 def divided_by_zero(position: int, value: int) -> Exception:
-    """The only error that rules have."""
+    """Return the only error that the rules of elementwise ops report: integer division by zero."""
     return ZeroDivisionError("integer division by zero")
 
 
 def _beside_all(problem: Problem, number: int) -> bool:
-    """Compare with an integer out of the dtype's range: all elements give the same, so 0 is compared."""
+    """Compare elements with an integer that their dtype does not hold: the result is the same for all of them, and so
+    for 0.
+    """
     compare = _COMPARISONS[problem.op]
     return bool(compare(number, 0) if problem.attributes == REVERSED else compare(0, number))
 
 
 def _numbers_as(compute: dtypes.dtype, numbers: Iterable[Any]) -> list[Argument]:
-    """Numbers of a dtype, arrays without dimensions, as arguments of a kernel."""
+    """Return arrays without dimensions as a kernel's arguments of the dtype `compute`; a complex number becomes two."""
     if compute.is_complex:
         return [part for number in numbers for part in (float(number.real), float(number.imag))]
     kind = float if compute.is_floating_point else int

@@ -70,8 +70,10 @@ def _build_index(problem: Problem) -> Kernel:
 def read_at(
     launcher: Launcher, array: DeviceArray, dims: Sequence[int], indices: Sequence[DeviceArray], out: DeviceArray
 ) -> None:
-    """Read the elements that indices choose from an array of any strides, which is not empty."""
-    if not array.ndim:  # an array without dimensions has one element, which an index names
+    """Copy to `out` the elements that `indices` for the dimensions `dims` choose from an array, which has any strides,
+    and is not empty.
+    """
+    if not array.ndim:  # an index of an array without dimensions names its only element
         array = array.strided((1,), array.dtype)
     chosen = Chosen.by(array.ndim, dims, [index.shape for index in indices])
     own = steps_of(array)
@@ -92,7 +94,7 @@ def _read(dtype: str, indices: tuple[str, ...]) -> Walk:
 
 
 def _whole(shape: Sequence[int]) -> Geometry:
-    """The geometry of a contiguous array."""
+    """Return the geometry (shape, strides, offset, in elements) of a contiguous array."""
     return tuple(shape), contiguous_strides(tuple(shape), 1), 0
 
 
@@ -103,12 +105,14 @@ def _named(
     indices: Sequence[DeviceArray],
     values: DeviceArray,
 ) -> tuple[Places, DeviceArray, Steps, tuple[int, ...], Slices]:
-    """The arguments of `put_at` and `combine_at` behind the memory, for values in the shape that indices choose."""
+    """Return the arguments of `put_at` and `combine_at` that follow the target's memory, for `values` of the shape that
+    the indices choose.
+    """
     sizes, strides, offset = geometry
     chosen = Chosen.by(len(sizes), dims, [index.shape for index in indices])
     places = places_of(launcher, chosen, dims, indices, sizes, strides, offset)
     if isinstance(places.places, DeviceArray) and _may_overlap(sizes, strides):
-        # Different indices may name the same element.
+        # Different indices may name the same place in overlapping memory, so that places are the keys here.
         reach = sum([(size - 1) * abs(stride) for size, stride in zip(sizes, strides, strict=True)])
         places = Places(places.places, offset + reach + 1, 0)
     own, at, end = broadcast_steps(values), chosen.at, chosen.end
@@ -121,7 +125,7 @@ def _named(
 
 
 def _may_overlap(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether several indices may name the same element of memory."""
+    """Return whether different indices of an array with these sizes and strides may name the same element of memory."""
     reach = 0
     for stride, size in sorted([(abs(stride), size) for size, stride in zip(sizes, strides, strict=True) if size > 1]):
         if stride <= reach:
@@ -170,7 +174,9 @@ def _build_index_put(problem: Problem) -> Kernel:
 
 
 def _spread(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
-    """A view that broadcasts to a shape, without leading dimensions of one element that the shape does not have."""
+    """Return a view of an array, broadcast to `shape`; the array's surplus leading dimensions of one element are
+    dropped.
+    """
     extra = max(array.ndim - len(shape), 0)
     sizes, strides = array.shape[extra:], array.strides[extra:]
     strides = tuple([0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)])
@@ -182,7 +188,7 @@ def _spread(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
 
 
 def _view(whole: DeviceArray, part: Part) -> DeviceArray:
-    """The part of a contiguous array, sharing its memory."""
+    """Return the view of a contiguous array that `part` (sizes, strides, offset) describes."""
     if part is None:
         return whole
     sizes, strides, offset = part
@@ -258,7 +264,9 @@ def _build_count_nonzero(problem: Problem) -> Kernel:
 
 @builds("nonzero", package=PACKAGE)
 def _build_nonzero(problem: Problem) -> Kernel:
-    """Build `nonzero`: an element's indices are written at the number of nonzero elements before it."""
+    """Build the kernel of ``nonzero``: the indices of a nonzero element are written at a position that is the count of
+    nonzero elements before it.
+    """
     count, by_dimension = problem.attributes
     running_count = running("cumsum", dtypes.bool_, dtypes.int64)
 

@@ -1,4 +1,4 @@
-"""Arrays joined, repeated, reversed and cut along a diagonal."""
+"""Ops that join, repeat, flip or roll arrays, or cut them along a diagonal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _build_repeat(problem: Problem) -> Kernel:
         sizes = (1,) * (ndim - array.ndim) + array.shape
         strides = (0,) * (ndim - array.ndim) + array.strides
         times = (1,) * (ndim - len(repeats)) + tuple(repeats)
-        # Each dimension of the result becomes two: the repetitions, and the elements.
+        # Each dimension of the result is viewed as two: the repetitions, which have stride 0 in the operand, and the
+        # elements.
         shape = tuple([number for pair in zip(times, sizes, strict=True) for number in pair])
         source = tuple([number for stride in strides for number in (0, stride)])
         own = [(stride * size, stride) for size, stride in zip(sizes, out.strides, strict=True)]
@@ -98,7 +99,7 @@ def _build_repeated_places(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# The first of the ends behind a number, found by bisection.
+# For each number n, the position of the first of the ascending `ends` that is greater than n, found by bisection.
 _BEHIND: Final = Walk(
     "repeated_places",
     (("out", "int64"),),

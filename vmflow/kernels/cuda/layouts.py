@@ -9,11 +9,11 @@ from vmflow.kernels.strides import with_merged_dimensions
 
 
 class Layout(NamedTuple):
-    """The shape and strides of several arrays.
+    """The common shape and the strides of several arrays, for one loop through all of them.
 
     Attributes:
         shape: without dimensions of size 1; dimensions that are contiguous in all arrays are merged.
-        strides: of each array, in elements; 0 where an array is broadcast.
+        strides: each array's strides, in elements; 0 where the array is broadcast.
     """
 
     shape: tuple[int, ...]
@@ -26,17 +26,17 @@ class Layout(NamedTuple):
 
 
 def common_layout(shape: tuple[int, ...], forms: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]]) -> Layout:
-    """The layout of arrays that broadcast to a shape.
+    """Return the layout of arrays that broadcast to a shape.
 
     Args:
-        shape: of the results.
-        forms: of each array, its shape, its strides in bytes, and the bytes of an element.
+        shape: the shape that all arrays broadcast to.
+        forms: for each array, its shape, its strides in bytes, and the bytes of an element.
     """
     sizes, strides = with_merged_dimensions(shape, [_broadcast_strides(len(shape), *form) for form in forms])
     return Layout(sizes, tuple([tuple(each) for each in strides]))
 
 
 def _broadcast_strides(ndim: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> list[int]:
-    """The strides in elements, 0 where the array is broadcast."""
+    """Return an array's strides along `ndim` dimensions, in elements; 0 where the array is broadcast."""
     own = [0 if size == 1 else stride // itemsize for size, stride in zip(shape, strides, strict=True)]
     return [0] * (ndim - len(shape)) + own

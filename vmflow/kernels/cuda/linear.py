@@ -1,4 +1,4 @@
-"""Dense layers: a product with the bias added to its rows, and its three gradients."""
+"""Dense layers: ``input @ weight.T + bias``, and the gradients by input, weight and bias."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def _linear(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, weight, *biases = [separate(launcher, operand, *outs) for operand in operands]
         with in_order(launcher, outs[0]) as out:
-            # All rows are multiplied in one product: a batch of products would read the weight for each.
+            # All leading dimensions are merged to rows of one product: a batch of products would read the weight for
+            # each.
             rows = _rows(launcher, array)
             result = out.reshape(rows.shape[0], weight.shape[0])
             multiply(launcher, rows, transposed(weight, (1, 0)), result, biases[0] if biases else None)
@@ -30,7 +31,7 @@ def _linear(problem: Problem) -> Kernel:
 
 
 def _rows(launcher: Launcher, array: DeviceArray) -> DeviceArray:
-    """The array as a matrix of its last dimension's rows."""
+    """Return the array as a matrix, with all dimensions but the last merged."""
     if array.ndim == 2:
         return array
     return contiguous(launcher, array).reshape(prod(array.shape[:-1]), array.shape[-1])
@@ -38,7 +39,7 @@ def _rows(launcher: Launcher, array: DeviceArray) -> DeviceArray:
 
 @builds("linear_gradient", package=PACKAGE)
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Build the gradients of a dense layer; the attributes say which of (input, weight, bias) are wanted."""
+    """Build the kernel of a dense layer's gradients.  Attributes: for input, weight and bias, whether it is wanted."""
     by_input, by_weight, by_bias = problem.attributes
     sums = sums_in(computes_in(problem.outputs[-1].dtype))
 

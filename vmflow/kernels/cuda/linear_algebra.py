@@ -1,6 +1,6 @@
 """Matrix products, inverses, determinants, and systems of linear equations.
 
-CuPy reads cuSOLVER's status after a factorization, and waits for it.  So the host waits here, as nowhere else.
+CuPy reads cuSOLVER's status after a factorization: so the host waits for the device here, unlike in other ops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _matmul(problem: Problem) -> Kernel:
         left, right = [separate(launcher, operand, *outs) for operand in operands]
         with in_order(launcher, outs[0]) as out:
             shape = out.shape
-            # A vector is a matrix of one row on the left, and of one column on the right.
+            # A vector becomes a matrix of one row as the left operand, and of one column as the right.
             if left.ndim == 1:
                 left = left.strided((1, *left.shape), left.dtype, 0, (0, *left.strides))
                 shape = (*shape[: len(shape) - (right.ndim > 1)], 1, *shape[len(shape) - (right.ndim > 1) :])
@@ -43,7 +43,7 @@ def _matmul(problem: Problem) -> Kernel:
 
 @contextmanager
 def explained(xp: Any, name: str) -> Iterator[None]:
-    """Turn the library's errors for matrices that it cannot factor into a `LinAlgError` that names the op."""
+    """Turn the array module's error for matrices that it cannot factor into our `LinAlgError`, which names the op."""
     try:
         yield
     except xp.linalg.LinAlgError as error:
@@ -58,7 +58,7 @@ FACTORS: Final[dict[str, Factor]] = {
 
 @by_arrays("inv", "det")
 def factored(xp: Any, problem: Problem, array: Any, *outs: Any) -> None:
-    """Factor matrices by the op's function in `FACTORS`, and write the results."""
+    """Compute an op of `FACTORS` by the array module `xp`, and copy the results to `outs`."""
     wide = array.astype(computes_in(problem.inputs[0].dtype), copy=False)
     with explained(xp, problem.op):
         results = FACTORS[problem.op](xp, wide, *problem.attributes)
@@ -75,7 +75,7 @@ def _solve(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None
 
 
 def solved(xp: Any, array: Any, values: Any, shape: tuple[int, ...]) -> Any:
-    """The solutions of systems of equations; both operands broadcast to the leading dimensions of the shape."""
+    """Solve ``array @ x = values`` for x; both operands broadcast to the leading dimensions of `shape`."""
     if 0 in shape:
         return xp.empty(shape, values.dtype)
     batch = shape[:-2]

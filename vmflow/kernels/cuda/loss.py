@@ -1,4 +1,4 @@
-"""The cross-entropy of probabilities, or of scores whose sigmoids are probabilities."""
+"""Binary cross-entropy of probabilities, or of scores (logits) whose sigmoids are probabilities."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vmflow.streams.cuda.launching import Launcher
 from .arrays import PACKAGE, into_outs
 from .pointwise import Pointwise, launch_pointwise
 
-# The loss of `x` for the `target`, both of the type `value`.
+# C++ statements for the loss of a probability `x` and its `target`; logarithms are at least -100.
 _OF_PROBABILITIES: Final = (
     "value positive = logarithm(x), negative = logarithm_of_more(-x);",
     "if (positive < -100) positive = -100;",
     "if (negative < -100) negative = -100;",
     "const value result = (target - 1) * negative - target * positive;",
 )
-# max(x, 0) - x * target + log(1 + exp(-|x|)): no exponential overflows.
+# The loss of a score x is max(x, 0) - x * target + log(1 + exp(-|x|)), in which no exponential overflows.
 _OF_SCORES: Final = (
     "const value rest = logarithm_of_more(exponential(-fabs(x)));",
     "const value result = rest + (x < 0 ? 0 : x) - x * target;",

@@ -1,6 +1,7 @@
-"""Normalization: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
+"""Batch and layer normalization: values are shifted and scaled to mean 0 and variance 1, over a batch or within a
+sample.
 
-Half precision computes in float32.
+Half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from .rows import BLOCK, as_rows, into_order, threads_for
 from .sources import STORED, THREADS, CudaKernel
 from .walks import contiguous
 
-# (eps, whether there is a weight, whether there is a bias)
+# An op's attributes: (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
 
-# The values of a channel are cut into parts of at least so many, until there are so many blocks.
+# A channel's values are cut into parts of at least `_LEAST_PART`, a block each, until all channels have
+# `_ENOUGH_BLOCKS`.
 _LEAST_PART: Final = 1 << 12
 _ENOUGH_BLOCKS: Final = 1024
 
-# One thread adds up a column, in parts of at least so many rows, until there are so many threads.
+# For the gradients by weight and bias, a thread adds up a column.  Rows are cut into parts of at least `_LEAST_ROWS`,
+# until there are `_ENOUGH_THREADS`.
 _LEAST_ROWS: Final = 32
 _ENOUGH_THREADS: Final = 1 << 16
 _MOST_PARTS: Final = 256
@@ -38,30 +41,32 @@ _ADDED: Final = "of_block({}, shared, [](value p, value q) {{ return p + q; }})"
 
 
 class _Parameters(NamedTuple):
-    """The dtypes of a kernel's optional arrays; "" for missing ones."""
+    """The dtypes of a kernel's optional weight and bias; "" for a missing array."""
 
     weight: str
     bias: str
 
     def read(self, index: str) -> tuple[str, str]:
-        """Return the C++ text that multiplies an expression by the weight, and the text that adds the bias."""
+        """Return the ends of a C++ expression that multiply by the weight's element, and add the bias's; "" for a
+        missing array.
+        """
         weight = f" * converted<value>(weight[{index}])" if self.weight else ""
         return weight, f" + converted<value>(bias[{index}])" if self.bias else ""
 
 
 def _split(options: _Options, given: Sequence[DeviceArray]) -> tuple[Argument, Argument, _Parameters]:
-    """Return the arguments for weight and bias, null pointers if they are missing, and their dtypes."""
+    """Return the weight and the bias as a kernel's arguments (a null pointer for a missing one), and their dtypes."""
     rest = iter(given)
     weight, bias = (next(rest) if there else None for there in options[1:])
     names = _Parameters(*["" if array is None else array.dtype.name for array in (weight, bias)])
     return 0 if weight is None else weight, 0 if bias is None else bias, names
 
 
-# Over the batch, for each channel
+# Batch normalization: over the batch, for each channel
 
 
 class _Channels(NamedTuple):
-    """Arrays viewed as (samples, channels, values).
+    """The sizes of an array viewed as (samples, channels, values), and its division among blocks.
 
     Attributes:
         samples, channels, values: see above.
@@ -96,8 +101,8 @@ class _Channels(NamedTuple):
         kernel.launch(launcher, self.channels * self.parts, (*arguments, *numbers), threads_for(self.each))
 
 
-# A block's part of a channel, from one element of a thread to the next: the steps are computed once, since a division
-# takes long.
+# A thread's iterator over its elements of a block's part of a channel.  Its steps are computed once, since divisions
+# are slow.
 _WALK: Final = """
 struct Walk {
     int64 place, inside, left, step, rest, values, wrap;
@@ -129,7 +134,9 @@ _WALKED: Final = "for (Walk at(channels, values, count, each, parts); at.more();
 
 
 def _partial(array: str, name: str) -> str:
-    """Return statements that sum the results of all blocks of a channel; each block computes the same sum."""
+    """Return C++ statements that add up the partial sums of a channel's blocks, `array`; each block computes the whole
+    sum.
+    """
     return f"""
     value {name} = 0;
     for (int64 part = threadIdx.x; part < parts; part += blockDim.x) {name} += {array}[channel * parts + part];
@@ -311,7 +318,7 @@ def _batch_norm_inference(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# Over the last dimensions, for each sample
+# Layer normalization: over the last dimensions, for each sample
 
 
 @builds("layer_norm", package=PACKAGE)
@@ -397,7 +404,7 @@ def _layer_norm_gradient(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _row_slopes(gradient: str, given: str, compute: str, wanted: str, weight: str) -> CudaKernel:
-    """The gradient by the rows."""
+    """Build the kernel of the gradient by the input: a block for each row."""
     name = f"layer_norm_gradient_{gradient}_{given}_{wanted}_{weight}"
     values = f"""const value normal = (converted<value>(in[i]) - mean) * scale;
         const value weighted = converted<value>(gradient[i]){" * converted<value>(weight[i])" if weight else ""};"""
@@ -430,7 +437,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[gradient]
 
 
 def _column_slopes(launcher: Launcher, given: Sequence[DeviceArray], outs: Sequence[DeviceArray]) -> None:
-    """The gradients by weight and bias, which add up all rows: in parts, if there are many."""
+    """Compute layer normalization's gradients by weight and bias, sums over rows; many rows are added up in parts."""
     gradient, matrix = given[:2]
     rows, columns = matrix.shape
     if not columns:
@@ -448,7 +455,7 @@ def _column_slopes(launcher: Launcher, given: Sequence[DeviceArray], outs: Seque
 
 @lru_cache(None)
 def _column_sums(gradient: str, given: str, compute: str) -> CudaKernel:
-    """The gradients by weight and bias of parts of the rows: a thread for each column of each part."""
+    """Build the kernel of the gradients by weight and bias from parts of rows: a thread for each column of a part."""
     name = f"layer_norm_parameters_{gradient}_{given}"
     value = STORED[compute]
     source = f"""

@@ -20,20 +20,21 @@ from vmflow.kernels.native import cache
 
 Target = Literal["ptx", "cubin"]
 
-# The newest library first: it compiles for more GPUs, and accepts all sources that older ones accept.
+# The library's paths in wheels.  The newest comes first: it compiles for more GPUs, and accepts all sources that an
+# older one accepts.
 _WHEELS: Final = (Path("nvidia/cu13/lib/libnvrtc.so.13"), Path("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"))
 _NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12")
 _TOOLKIT: Final = "/usr/local/cuda"
 
 _INSTALL: Final = "pip install 'vmflow[cuda-check]'"
 
-# The names of NVRTC's functions contain these.
+# The names of the functions that return the code contain these, as ``nvrtcGetPTX`` does.
 _CODE_OF: Final[dict[str, str]] = {"ptx": "PTX", "cubin": "CUBIN"}
 
-# The beginning of the compiler's message: "name(12): error: ...".
+# Matches the beginning of an error message of the compiler: "name(12): error: ...".
 _MESSAGE: Final = re.compile(r"^(?P<name>.+)\((?P<line>\d+)\): (?:catastrophic )?error\b", re.MULTILINE)
 
-# Lines of the source shown before and after one that the compiler complains about.
+# The number of source lines shown before and after each line with an error.
 _AROUND: Final = 1
 
 
@@ -65,7 +66,7 @@ class Compiled(NamedTuple):
     """The output of the compiler.
 
     Attributes:
-        code: PTX is text in ASCII, without a zero at its end; a cubin is an ELF file.
+        code: PTX, ASCII text without a zero byte at its end, or a cubin, an ELF file.
         log: warnings and remarks; empty if the code comes from the cache.
     """
 
@@ -86,7 +87,7 @@ class Nvrtc:
         path: of the library, or a name that the loader finds.
 
     Raises:
-        OSError: if it cannot be loaded.
+        OSError: if the library cannot be loaded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,11 +114,11 @@ class Nvrtc:
             options: those of nvcc's command line, such as ``--gpu-architecture=compute_80``; a cubin needs a real
                 architecture, such as ``sm_80``.
             to: "ptx" or "cubin".
-            keep: whether the cache is used.
+            keep: whether code is taken from the cache, and new code kept there.
 
         Raises:
-            CompileError: if the compiler refuses it.
-            ValueError: if `to` is neither, or a text has a zero in it.
+            CompileError: if the compiler refuses the source or an option.
+            ValueError: if `to` is neither "ptx" nor "cubin", or a text contains the character NUL.
         """
         if to not in _CODE_OF:
             raise ValueError(f"compile: to must be one of {', '.join(_CODE_OF)}, not {to!r}")
@@ -131,7 +132,7 @@ class Nvrtc:
             if code is not None:
                 return Compiled(code, "")
             compiled = self._compile(source, name, options, to)
-            with suppress(OSError):  # a full disk costs time at the next compilation, but no result
+            with suppress(OSError):  # if the disk is full, the source is compiled again next time
                 cache.store(folder, key, compiled.code)
         return compiled
 
@@ -158,7 +159,7 @@ class Nvrtc:
             self._functions.nvrtcDestroyProgram(ctypes.byref(program))
 
     def _text(self, program: ctypes.c_void_p, part: str) -> bytes:
-        """The bytes of the log or of the code."""
+        """Return the bytes of a compiled program's log or code; `part` is the end of the name of NVRTC's getter."""
         size = ctypes.c_size_t()
         self._check(getattr(self._functions, f"nvrtcGet{part}Size")(program, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(max(size.value, 1))
@@ -192,7 +193,7 @@ def _hint(to: Target) -> str:
 
 
 def _excerpt(source: str, name: str, log: str) -> str:
-    """The lines of the source that the errors in the log name, and those around them, with their numbers."""
+    """Return the source lines that the log's errors name, and the lines around them, with line numbers."""
     lines = source.splitlines()
     named = {int(found["line"]) for found in _MESSAGE.finditer(log) if found["name"] == name}
     shown = {line + step for line in named for step in range(-_AROUND, _AROUND + 1)}
@@ -210,10 +211,10 @@ _loaded: dict[Path | None, Nvrtc] = {}
 
 
 def find() -> Path | None:
-    """The library that `library` loads; None if there is none.
+    """Return the path of the library that `library` loads; None if there is none.
 
-    The wheels come first, then the loader's search path, then CUDA_HOME, CUDA_PATH and /usr/local/cuda.  In the
-    loader's case, the path is a bare name.
+    The wheels come first, then the loader's search path, then CUDA_HOME, CUDA_PATH and /usr/local/cuda.  If the loader
+    finds the library, the path is a bare file name.
     """
     return next(_candidates(), None)
 
@@ -241,13 +242,13 @@ def _loader_finds(name: str) -> bool:
 
 
 def library(path: Path | None = None) -> Nvrtc:
-    """NVRTC, loaded by the first call.
+    """Return NVRTC, which the first call loads.
 
     Args:
         path: of the library to load; None for the first that is found.
 
     Raises:
-        NvrtcMissing: if there is none, or it cannot be loaded.
+        NvrtcMissing: if there is no library, or it cannot be loaded.
     """
     with _lock:
         if path not in _loaded:

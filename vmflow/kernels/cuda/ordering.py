@@ -1,7 +1,7 @@
-"""Positions of elements by their order: sorting, the largest few, one of a given rank, the most frequent one.
+"""Positions of elements by their order: sorting, the k largest, the element of a rank, the most frequent element.
 
-Elements are compared by keys, integers of the same order; all nans have the same, largest key.  Short rows are sorted
-by a block of threads each, in shared memory; long ones all together, by their digits.
+Elements are compared by keys, integers of the same order; all nans have the same, largest key.  Each short row is
+sorted by a block of threads, in shared memory; long rows are sorted all together, by a radix sort.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from .walks import Walk, Walked, part_of, walk
 
 _INT64: Final = np.dtype(np.int64)
 
-# The longest rows that a block sorts.
+# The most elements of a row that a single block sorts.
 _SHORT: Final = 1024
 
-# For each dtype, the bits of its keys; those of floating-point numbers are computed in the wider dtype.
+# By dtype, the number of bits of its keys; half precision has the keys of float32.
 _BITS: Final = {
     "bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
     "float16": 32, "bfloat16": 32, "float32": 32, "float64": 64,
 }  # fmt: skip
 
-# Keys of numbers below zero have inverted bits, so that they ascend, and lie below those of positive numbers.
+# Makes an unsigned key from a number, in the same order: a negative floating-point number has its bits inverted, and
+# another one its sign bit set.
 KEYS: Final = """
 __device__ __forceinline__ uint64_t key_of(bool value) { return value; }
 __device__ __forceinline__ uint64_t key_of(unsigned char value) { return value; }
@@ -57,19 +58,21 @@ __device__ __forceinline__ uint64_t key_of(double value) {
 
 
 def key_bits(dtype: str) -> int:
-    """The bits of a dtype's keys, the lowest ones of an integer."""
+    """Return the number of bits of a dtype's keys, which are the lowest bits of an integer."""
     return _BITS[dtype]
 
 
 class Ordered(NamedTuple):
-    """The rows of an array along a dimension, contiguous, and the positions of their elements in ascending order."""
+    """An array's lines along a dimension as the rows of a contiguous matrix, and the positions of each row's elements
+    in order.
+    """
 
     rows: DeviceArray
     order: DeviceArray
 
 
 def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool = False) -> Ordered:
-    """Sort the elements of an array that is not empty along a dimension; equal ones keep their order."""
+    """Sort the elements of a non-empty array along `dim`; equal elements keep their order."""
     rows = as_rows(launcher, array, (dim,))
     count, size = rows.shape
     order = launcher.scratch(rows.shape, _INT64)
@@ -94,7 +97,9 @@ def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool =
 
 
 def write_order(launcher: Launcher, array: DeviceArray, dim: int, descending: bool, out: DeviceArray) -> None:
-    """Write the positions of the elements along a dimension in their order; only the first ones if `out` is shorter."""
+    """Write the positions of the elements along `dim` in sorted order to `out`; only the first ones if `out` is
+    shorter.
+    """
     _, order = ordered(launcher, array, dim, descending)
     copy_array(launcher, _along(part_of(order, 1, 0, out.shape[dim]), out.shape, dim), out)
 
@@ -121,7 +126,9 @@ extern "C" __global__ void keys_{dtype}(int64* keys, const {STORED[dtype]}* in, 
 
 @lru_cache(None)
 def _short(dtype: str) -> CudaKernel:
-    """Make the kernel that sorts short rows in shared memory (bitonic, stable): keys with their positions."""
+    """Build the kernel that sorts short rows by bitonic sort, and writes the elements' positions; equal keys keep their
+    order.
+    """
     source = f"""{KEYS}
 extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}* in, int64 size, int64 padded,
                                              int64 descending) {{
@@ -160,7 +167,7 @@ extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}
 
 
 def _along(rows: DeviceArray, shape: tuple[int, ...], dim: int) -> DeviceArray:
-    """View a matrix of rows as an array of `shape` in which the rows run along dimension `dim`."""
+    """Turn a matrix back into an array of `shape`, with its rows along `dim`: the inverse of `as_rows`."""
     kept = [axis for axis in range(len(shape)) if axis != dim]
     strides = contiguous_strides(tuple([shape[axis] for axis in kept]), rows.strides[0])
     by_axis = dict(zip([*kept, dim], [*strides, rows.itemsize], strict=True))
@@ -181,12 +188,12 @@ def _build_order(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# find(launcher, ordered, found): write the position of one element of each row into (rows, 1).
+# find(launcher, ordered, found): write the position of one element of each row into `found`, of shape (rows, 1).
 _Find: TypeAlias = "Callable[[Launcher, Ordered, DeviceArray], None]"
 
 
 def _one_of_each_row(problem: Problem, dim: int, find: _Find) -> Kernel:
-    """The kernel of an op that writes the position of one element of each row along a dimension."""
+    """Build the kernel of an op that writes the position of one element of each line along `dim`, found by `find`."""
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
@@ -217,7 +224,9 @@ def _build_rank(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _rank(dtype: str, checks: bool) -> Walk:
-    """Make the kernel of one rank per sorted row; nans lie at the end, the first is found by bisection."""
+    """Build the program that takes the element of a rank from each sorted row; if it `checks`, the first nan instead,
+    found by bisection, since nans are at the end.
+    """
     lines = ["int64 at = place;"]
     if checks:
         lines += [
@@ -253,7 +262,9 @@ def _build_mode(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _mode(dtype: str) -> CudaKernel:
-    """Make the kernel of `mode`: the last position in the first longest run of equal elements; nan equals nothing."""
+    """Build the kernel of ``mode``: the last position of the first of the longest runs of equal elements in a sorted
+    row; nan equals nothing.
+    """
     source = f"""{KEYS}{BLOCK}
 struct run {{ int64 length, last; }};
 extern "C" __global__ void mode_{dtype}(int64* out, const {STORED[dtype]}* in, const int64* order, int64 size) {{

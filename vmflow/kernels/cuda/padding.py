@@ -20,7 +20,7 @@ from .walks import Walk, Walked, along, part_of, steps_of, walk, walked
 
 
 def _interior(array: DeviceArray, pairs: Pairs) -> DeviceArray:
-    """The part of a padded array that is not padding."""
+    """Return a view of the part of a padded array that is not padding."""
     for axis, (before, after) in enumerate(pairs):
         array = part_of(array, axis, before, array.shape[axis] - after)
     return array
@@ -38,14 +38,15 @@ def _build_pad(problem: Problem) -> Kernel:
 
 # Borders made of interior elements
 
-# For each mode, statements that turn a position `at` outside of the elements into the position that is copied.
+# By mode, C++ statements that turn an index `at` in the padding into the index of the element that is copied there.
 _BACK = {
     "replicate": "at = within(at, size);",
     "circular": "at = at < 0 ? at + size : at >= size ? at - size : at;",
     "reflect": "at = at < 0 ? -at : at >= size ? 2 * size - 2 - at : at;",
 }
 
-# For each mode, statements that add up gradients of the copies in the front border and in the one behind.
+# By mode, C++ statements that add to an element's `total` the gradients of its copies in the padding, in front and
+# behind.
 _FORTH = {
     "replicate": (
         "if (at == 0 && before > 0) {",
@@ -132,7 +133,9 @@ def _build_borders_gradient(problem: Problem) -> Kernel:
 def _add_borders(
     launcher: Launcher, mode: str, array: DeviceArray, axis: int, pair: Sequence[int], out: DeviceArray
 ) -> None:
-    """Add the gradients of the copies in the borders to the elements along one dimension."""
+    """Compute the gradient by an array padded along `axis`: add the gradients of copies in the padding to their
+    elements' gradients.
+    """
     own = steps_of(array)
     source = Walked(array, (*own[:axis], 0, *own[axis + 1 :]))
     numbers = (*pair, out.shape[axis], own[axis])

@@ -1,7 +1,7 @@
-"""The words of Philox 4x32-10, those of `vmflow.kernels.numpy.philox`, for kernels.
+"""The random words of Philox 4x32-10 in CUDA C++, equal to those of `vmflow.kernels.numpy.philox`.
 
 A kernel takes the place in a generator's sequence, a seed and an offset, in the parameters `PLACE`.  Both are numbers,
-or arrays of one number each in the device's memory, which a graph changes from one replay to the next.
+or arrays of one number each in the device's memory, which change from one replay of a graph to the next.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from vmflow.kernels.numpy.philox import WHOLE
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
 
-# Parameters of a kernel, for the arguments that `place_of` makes, and a statement that reads them.
+# Parameters of a kernel for a seed and an offset, whose arguments `place_of` makes, and the statement that reads them.
 PLACE: Final = "const int64* seed_at, const int64* offset_at, int64 seed_given, int64 offset_given"
 READ_PLACE: Final = (
     "const uint64_t seed = seed_at ? *seed_at : seed_given, offset = offset_at ? *offset_at : offset_given;"
 )
 
-# The four words of the block number `position` under the key `seed`.
+# A function that returns the four random words of block number `position` under the key `seed`.
 PHILOX: Final = """
 struct words { uint32_t of[4]; };
 
@@ -44,6 +44,6 @@ def place_of(seed: int | DeviceArray, offset: int | DeviceArray) -> list[Argumen
 
 
 def signed(number: int) -> int:
-    """The signed integer that has the same 64 bits."""
+    """Return the signed integer that has the same 64 bits as `number`."""
     bits = int(number) & WHOLE
     return bits - (WHOLE + 1) if bits >> 63 else bits

@@ -1,4 +1,6 @@
-"""Planes, one for each sample and channel: reduced window by window, and elements by their indices in flat planes."""
+"""Images as planes, one for each sample and channel: the largest elements of windows, and gathering and scattering by
+indices in flat planes.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,10 @@ from .windows import Loop, names, searched
 def over_planes(
     launcher: Launcher, program: Walk, array: DeviceArray, outs: Sequence[DeviceArray], numbers: Sequence[Argument]
 ) -> None:
-    """Run a thread for each element of a result (samples, channels, ...), whose indices in its plane are `p0`...
+    """Run a thread for each element of the result ``outs[0]``, (samples, channels, ...); its indices in its plane are
+    `p0`...
 
-    The strides of the array `x` in its planes are the first numbers: x_stride0...
+    The strides of `array`, the program's `x`, within a plane are the program's first numbers: x_stride0...
     """
     sample, channel, *strides = steps_of(array)
     shape, rank = outs[0].shape, len(strides)
@@ -49,12 +52,12 @@ def launch_largest(
 
     Args:
         launcher: of the stream.
-        loops: over a window.
-        known: the names of the loops' numbers for each dimension; `size` is among them.
+        loops: the loops over a window, one for each dimension.
+        known: the names of the numbers that the loops need for each dimension; `size` is among them.
         better: whether an element `v` replaces the `best`, in C++.
-        array: of planes.
+        array: the images, (samples, channels, ...).
         outs: the results.
-        numbers: the values of the loops' numbers.
+        numbers: the values of the numbers in `known`, for all dimensions.
     """
     over_planes(launcher, _largest(loops, known, better, array.dtype.name, len(outs) > 1), array, outs, numbers)
 
@@ -86,7 +89,7 @@ def _largest(loops: tuple[Loop, ...], known: tuple[str, ...], better: str, dtype
     return Walk("largest", outs, (("x", dtype),), names(rank, ("p",)), numbers, tuple(lines))
 
 
-# Elements by their indices in flat planes
+# Gathering and scattering by indices in flat planes
 
 
 def _check_places(launcher: Launcher, problem: Problem, places: DeviceArray, plane: int) -> None:
@@ -125,10 +128,11 @@ def _gather(dtype: str) -> Walk:
 
 @builds("plane_scatter", package=PACKAGE)
 def _build_scatter(problem: Problem) -> Kernel:
-    """Build the scattering of gradients of maxima: windows may share an element, whose gradients add up in order.
+    """Build the kernel that adds values to the elements at their indices.  Overlapping windows may share their largest
+    element: their gradients are added in the order of windows.
 
-    Each element has a list of its values, which threads make in any order.  It is no longer than the number of windows
-    that contain an element; so each element searches it again and again for the next value in order.
+    Threads link each element's values to a list, in any order.  A list is no longer than the number of windows that
+    contain an element; so the element's thread searches it again and again for the next value in order.
     """
     int64 = np.dtype(np.int64)
 

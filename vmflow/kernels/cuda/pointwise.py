@@ -1,4 +1,4 @@
-"""Kernels that compute each element alone, for operands of any strides, from C++ statements."""
+"""Elementwise kernels made from C++ statements, for operands of any strides."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from .layouts import common_layout
 from .rehearsal import compile_soon
 from .sources import ELEMENTS_PRELUDE, STORED, VARIABLES, CudaKernel
 
-# For each size of an element, the integer dtype that stands for its bits.
+# By the bytes of an element, a dtype that stands for its bits.
 _OF_SIZE: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
-# The number of kernels in memory; their compiled code is also on disk.
+# The number of kernels that are cached in memory; their compiled code is also on disk.
 _KERNELS: Final = 1024
 
-# The number of combinations of shapes and strides that are remembered.
+# The number of combinations of shapes and strides whose routes are cached.
 _ROUTES: Final = 4096
 
 
 class Pointwise(NamedTuple):
-    """A function of single elements.
+    """An elementwise computation in C++.
 
     Attributes:
-        name: for messages, and a part of the kernel's name.
-        operands: the dtypes of arrays; an element of each is x0, x1, ...
-        numbers: the dtypes of numbers behind them, s0, s1, ...
+        name: for people, and a part of the kernel's name.
+        operands: the dtypes of the operands that are arrays; their elements are x0, x1, ...
+        numbers: the dtypes of the operands that are numbers, s0, s1, ...
         lines: statements in C++, which may declare more variables.
         results: for each result, an expression and the dtype to which it is converted.
-        wrong: a condition, on the statements' variables, under which an element is reported; "" if there is none.
+        wrong: a condition, on the statements' variables, under which an error is reported; "" if there is none.
     """
 
     name: str
@@ -64,18 +64,20 @@ def launch_pointwise(
     *,
     wait: bool = True,
 ) -> bool:
-    """Compute into arrays of one shape, to which the operands broadcast; operands may be among them.
+    """Compute a `Pointwise` into `outs`, arrays of one shape, to which the operands broadcast; an operand may be one of
+    `outs`.
 
     Args:
         function: the computation.
-        operands: its arrays.
-        numbers: its numbers; a complex one is two.
-        outs: its results.
-        explain: makes the error of a wrong element, from its position in C order; needed if any can be wrong.
+        operands: the operands that are arrays.
+        numbers: the operands that are numbers; a complex number is passed as two.
+        outs: the arrays to write.
+        explain: makes the exception for a wrong element from its position in C order; needed if `function.wrong` is
+            set.
         wait: whether to wait until the kernel is compiled.
 
     Returns:
-        Whether it was launched; without `wait` it is False until the kernel is compiled in the background.
+        Whether the kernel was launched; without `wait` it is False until the kernel is compiled in the background.
     """
     arrays = (*outs, *operands)
     route = _route(outs[0].shape, tuple([(array.shape, array.strides, array.dtype.itemsize) for array in arrays]))
@@ -95,13 +97,13 @@ def launch_pointwise(
 
 
 class _Route(NamedTuple):
-    """The arguments by which threads go through arrays of certain shapes and strides.
+    """The threads' way through arrays of some shapes and strides, which is cached for them.
 
     Attributes:
         rank: see `kernel_of`.
         size: the number of elements.
-        arguments: the last ones of the kernel.
-        reaches: by array, the bytes from its first element to the lowest one, and to the end of the highest one.
+        arguments: the kernel's last arguments: counts, sizes and strides.
+        reaches: for each array, the bytes from its first element to the lowest one, and to the end of the highest one.
     """
 
     rank: int
@@ -110,7 +112,7 @@ class _Route(NamedTuple):
     reaches: tuple[tuple[int, int], ...]
 
 
-# A shape, strides in bytes, and the bytes of an element.
+# An array's shape, its strides in bytes, and the bytes of an element.
 _Form: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
@@ -124,7 +126,7 @@ def _route(shape: tuple[int, ...], forms: tuple[_Form, ...]) -> _Route:
 
 
 def _overlap(arrays: Sequence[DeviceArray], outs: int, reaches: Sequence[tuple[int, int]]) -> bool:
-    """Whether one of the written arrays, which come first, overlaps with one of the others and is not the same."""
+    """Return whether a written array, one of the first `outs`, overlaps with a read array that is another array."""
     for out, (low, high) in zip(arrays[:outs], reaches, strict=False):
         start, stop = out.pointer + low, out.pointer + high
         for array, (first, last) in zip(arrays[outs:], reaches[outs:], strict=True):
@@ -139,11 +141,11 @@ def _same(array: DeviceArray, out: DeviceArray) -> bool:
 
 
 def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> None:
-    """Copy an array, broadcast and cast to the shape and dtype of another."""
+    """Copy `source` to `out`, broadcast to its shape and cast to its dtype."""
     if source.dtype == out.dtype and source.shape == out.shape and source.contiguous and out.contiguous:
         launcher.copy(out, source)
         return
-    # Within one dtype the bits are copied: a conversion would change those of some nans.
+    # Between arrays of one dtype, bits are copied, since a conversion would change the bits of some nans.
     given, wanted = source.dtype.name, out.dtype.name
     if given == wanted:
         given = wanted = bits_of(source.dtype)
@@ -156,7 +158,7 @@ def _copy(given: str, wanted: str) -> Pointwise:
 
 
 def bits_of(dtype: np.dtype[Any]) -> str:
-    """The dtype that stands for the bits of an element, for kernels that only move it."""
+    """Return the name of a dtype that stands for the bits of an element, for kernels that only move elements."""
     return _OF_SIZE[dtype.itemsize]
 
 
@@ -174,7 +176,8 @@ def fill_array(launcher: Launcher, out: DeviceArray, number: Any) -> None:
 
 
 def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:
-    """Return the operand, or a copy if a thread that writes `out` could change an element that another still reads.
+    """Return the operand, or a copy of it if a thread that writes `out` could change an element that another thread has
+    yet to read.
 
     Threads run in any order.  If operand and result are one array, each thread reads only the element that it writes.
     """
@@ -191,7 +194,7 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
 
 @lru_cache(_KERNELS)
 def kernel_of(function: Pointwise, rank: int) -> CudaKernel:
-    """The kernel for arrays with so many dimensions to go through; 0 for contiguous ones."""
+    """Return the kernel of a function for arrays with `rank` dimensions to go through; 0 for contiguous arrays."""
     dtypes = [*function.operands, *function.numbers, *[dtype for _, dtype in function.results]]
     name = f"{function.name}_{'_'.join(dict.fromkeys(dtypes))}_{rank}"
     source = _source(name, function, rank)
@@ -243,7 +246,9 @@ _REPORT: Final = "atomicCAS(report, 0ULL, (unsigned long long)i + 1);"
 
 
 def _held(name: str, dtype: str) -> str:
-    """The statement that declares a number of the dtype, in the type to compute in, from the kernel's argument."""
+    """Return the C++ statement that declares a number, in the type to compute in for `dtype`, from the kernel's
+    argument.
+    """
     kind = VARIABLES[dtype]
     if dtype in COMPLEX:
         part = "float" if dtype == "complex64" else "double"
@@ -252,7 +257,9 @@ def _held(name: str, dtype: str) -> str:
 
 
 def _offsets(arrays: Sequence[str], rank: int) -> list[str]:
-    """Return C++ statements that turn the number of an element into its offset in each array."""
+    """Return C++ statements that compute an element's place in each array from its number `i`, from the last dimension
+    to the first.
+    """
     if not rank:
         return []
     lines = ["int64 left = i;", *[f"int64 {array}_place = 0;" for array in arrays]]

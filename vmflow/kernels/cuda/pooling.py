@@ -1,4 +1,6 @@
-"""Pooling: each thread goes through one window, or through the windows that contain an element; see `windows`."""
+"""Pooling: each thread goes through one window, or, for a gradient, through the windows that contain an element; see
+`windows`.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def _build_sum(problem: Problem, by_window: bool) -> Kernel:
 
 @lru_cache(None)
 def _sum(rank: int, by_window: bool, overridden: bool, given: str, wanted: str) -> Walk:
-    """Make the kernel of window means; or, not `by_window`, of gradients: shares of the windows with an element."""
+    """Build average pooling (`by_window`), or its gradient: for each element, the sum of the gradients of the windows
+    that contain it, each divided by the window's divisor.
+    """
     compute = COMPUTED[given]
     loops = [(axis, taps_of_window(axis) if by_window else windows_of_place(axis)) for axis in range(rank)]
     counted = " * ".join([loop.length for _, loop in loops])
@@ -66,7 +70,7 @@ def _sum(rank: int, by_window: bool, overridden: bool, given: str, wanted: str) 
     place = " + ".join(["x_place", *[f"at{axis} * x_stride{axis}" for axis in range(rank)]])
     value = f"converted<{compute}>(x[{place}])"
     if by_window:
-        # The loops' variables of a window exist only inside them.
+        # The divisor is used behind the loops, whose variables exist only inside: so it uses other ones, begin0, ...
         starts = [f"const int64 begin{axis} = p{axis}_place * stride{axis} - padding{axis};" for axis in range(rank)]
         for axis in range(rank):
             divisor = divisor.replace(f"start{axis}", f"begin{axis}")

@@ -1,4 +1,4 @@
-"""Products of matrices, of any strides and leading dimensions, by the library that the driver calls."""
+"""Products of matrices, of any strides and leading dimensions, by the matrix library that the driver calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def multiply(
     Args:
         launcher: of the stream.
         left, right: matrices (..., n, k) and (..., k, m) of one dtype, whose leading dimensions broadcast.
-        out: (..., n, m), of their dtype, or of float32 if that is half precision; it overlaps none of them.
+        out: (..., n, m), of the operands' dtype, or float32 if that is half precision; it overlaps no operand.
         bias: (m,), of any dtype; or None.
     """
     if not out.size:
@@ -58,7 +58,7 @@ def _multiply_floats(
         launch_pointwise(launcher, _sum(wide.dtype.name, bias.dtype.name, out.dtype.name), (wide, spread), (), (out,))
         return
     if right.ndim == 2 and left.ndim > 2 and left.contiguous and out.contiguous:
-        # All rows are multiplied in one product: a batch of products would read `right` for each.
+        # All leading dimensions are merged to rows of one product: a batch of products would read `right` for each.
         rows = prod(left.shape[:-1])
         left, out = left.reshape(rows, left.shape[-1]), out.reshape(rows, out.shape[-1])
     batch = out.shape[:-2]
@@ -70,7 +70,7 @@ def _multiply_floats(
 
 
 def _adds(bias: DeviceArray, out: DeviceArray) -> bool:
-    """Whether the library adds such a bias to such matrices."""
+    """Return whether the library can add this bias as it writes the product to `out`."""
     by_rows = out.shape[-1] == 1 or out.strides[-1] == out.itemsize
     whole = bias.contiguous and bias.dtype == out.dtype and bias.pointer % _BIAS_ALIGNMENT == 0
     return whole and out.dtype.kind != "c" and by_rows
@@ -87,12 +87,12 @@ def _sum(first: str, second: str, to: str) -> Pointwise:
 
 
 def _fits(array: DeviceArray) -> bool:
-    """Whether the library can write the matrices of an array in place."""
+    """Return whether the library can write products directly into the array."""
     return array.contiguous or (array.ndim <= 3 and is_matrix(array))
 
 
 def is_matrix(array: DeviceArray) -> bool:
-    """Whether the rows or the columns of each matrix of an array are contiguous and do not overlap."""
+    """Return whether the rows, or the columns, of each matrix of an array are contiguous and do not overlap."""
     (rows, columns), (down, across) = array.shape[-2:], array.strides[-2:]
     size = array.itemsize
     by_rows = (columns == 1 or across == size) and (rows == 1 or (down % size == 0 and down >= columns * size))
@@ -101,7 +101,7 @@ def is_matrix(array: DeviceArray) -> bool:
 
 
 def _ready(launcher: Launcher, array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
-    """The array as matrices that the library reads: with at most one leading dimension."""
+    """Return an operand, broadcast to `batch`, in a layout that the library reads: at most one leading dimension."""
     if not is_matrix(array):
         array = contiguous(launcher, array, array.dtype)
     if not batch:
@@ -120,14 +120,14 @@ def _ready(launcher: Launcher, array: DeviceArray, batch: tuple[int, ...]) -> De
 
 
 def _merged(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
-    """A contiguous array with its leading dimensions merged into one; a single matrix has none."""
+    """Merge the leading dimensions of a contiguous array into one; a single matrix has none."""
     if len(batch) <= 1:
         return array
     return array.strided((prod(batch), *array.shape[-2:]), array.dtype)
 
 
 def _step_of(batch: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
-    """Return the bytes from each matrix to the next, if the same along all leading dimensions; else None."""
+    """Return the bytes from each matrix of a batch to the next; None if they are not the same everywhere."""
     step, behind = 0, 1
     for size, stride in zip(reversed(batch), reversed(strides), strict=True):
         if size == 1:

@@ -9,7 +9,7 @@ from vmflow.kernels.numpy.normal_quantile import CENTRE, SIDE, TAIL
 
 
 def _polynomial(coefficients: Sequence[float]) -> str:
-    """The polynomial of `x`, highest power first."""
+    """Return a polynomial of `x` as a C++ expression; the coefficient of the highest power comes first."""
     found = repr(coefficients[0])
     for coefficient in coefficients[1:]:
         found = f"({found} * x + {coefficient!r})"

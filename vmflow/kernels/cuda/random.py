@@ -1,6 +1,6 @@
 """Ops that draw random numbers: each element is the same function of its index, the seed and the offset as on the CPU.
 
-Bits, and so uniform numbers, integers and permutations, are those of the CPU.
+Random bits, and so uniform numbers, integers and permutations, equal the CPU's exactly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DOUBLE: Final = np.dtype(np.float64)
 
 
 def _drawn(problem: Problem, drawing: Drawing, *given: int | float) -> Kernel:
-    """Build the kernel of a random op whose only operands are seed and offset, its place in a sequence."""
+    """Build the kernel of a random op whose only operands are seed and offset; `given` are arguments of the drawing."""
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         seed, offset = operands
@@ -65,7 +65,7 @@ def _normal(problem: Problem) -> Kernel:
     kind = NORMAL_DOUBLES if output.dtype.to_real() is dtypes.float64 else NORMAL_FLOATS
     if not output.dtype.is_complex:
         return _drawn(problem, Drawing("normal", kind))
-    # Real and imaginary part share the variance of 1.
+    # A complex number has variance 1, so that its real and imaginary parts have 1/2 each.
     drawing = Drawing("normal_parts", kind, f"v * ({kind.type})scale", (("double", "scale"),))
     return _drawn(problem, drawing, math.sqrt(0.5))
 
@@ -93,8 +93,8 @@ def _integers(problem: Problem) -> Kernel:
 def _permutation(problem: Problem) -> Kernel:
     (output,) = problem.attributes
     bits = max(output.numel - 1, 0).bit_length()
-    # On the CPU, the last bits of a key are its position; here equal keys keep their order instead, to the same effect.
-    # Keys are compared as signed integers.
+    # Random keys are sorted.  On the CPU, the last bits of a key are its position; here equal keys keep their order, to
+    # the same effect.  Keys are compared as signed integers.
     drawing = Drawing("keys", LONG_WORDS, "(int64)(v >> bits << bits ^ 1ULL << 63)", (("int64", "bits"),))
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -145,8 +145,8 @@ def _categories(problem: Problem) -> Kernel:
         if replacement:
             draw(launcher, _CHOICE, outs[0], seed, offset, (sums, columns, output.shape[-1]))
             return
-        # The first of independent exponential times, each with its weight as rate, falls on a category with the right
-        # probability; later ones are draws from the remaining categories.
+        # Each category gets an exponential time, with its weight as rate: the earliest category is a draw with the
+        # right probability, and later ones are draws from the remaining categories.
         if outs[0].size:
             times = launcher.scratch(weights.shape, _DOUBLE)
             draw(launcher, _times(dtype), times, seed, offset, (weights,))
@@ -165,7 +165,7 @@ def _times(dtype: str) -> Drawing:
     return Drawing("times", UNIFORM_DOUBLES, finish, ((f"const {STORED[dtype]}*", "weights"),))
 
 
-# The index at which a part of a row's whole sum is reached.
+# Draws a category: the first one at which a row's running sum exceeds a random part of the row's whole sum.
 _CHOICE: Final = Drawing(
     "choice",
     UNIFORM_DOUBLES,
@@ -188,7 +188,9 @@ __device__ __forceinline__ int64 place_in_row(const double* row, int64 columns, 
 
 @lru_cache(None)
 def _sums_of_rows(dtype: str) -> CudaKernel:
-    """Sums up to each element of a row, by a block: each thread sums up a stretch, and adds those before it."""
+    """Build the kernel of the running sums of rows of weights, a block for each row: each thread sums up a stretch, and
+    adds the stretches before it.
+    """
     name = f"sums_of_rows_{dtype}"
     source = f"""
 extern "C" __global__ void {name}(double* out, unsigned long long* report, const {STORED[dtype]}* in, int64 columns) {{
@@ -234,7 +236,7 @@ _TRUNCATED: Final = Drawing(
 def _truncated(problem: Problem) -> Kernel:
     _, mean, std, a, b = problem.attributes
     low, high = (a - mean) / std, (b - mean) / std
-    # Far above the mean, probabilities are too close to 1 to distinguish; below it they are not.
+    # An interval above the mean is mirrored: far above it, probabilities are too close to 1 to be told apart.
     sign = -1.0 if low > 0 else 1.0
     low, high = sorted((sign * low, sign * high))
     first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))
@@ -258,10 +260,10 @@ def _orthogonal(problem: Problem) -> Kernel:
 
 
 def _orthogonal_of(xp: Any, problem: Problem, numbers: Any, out: Any) -> None:
-    """Orthogonalize normal numbers by a QR decomposition of the array module."""
+    """Compute an orthogonal matrix by the QR decomposition of normal random numbers, in the array module `xp`."""
     output, gain = problem.attributes
     q, r = xp.linalg.qr(numbers)
-    # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
+    # The signs that QR leaves open must be fixed, or the matrix is not uniformly distributed (Mezzadri, 2007).
     q = q * xp.where(xp.diagonal(r) < 0, -1.0, 1.0) * gain
     rows = output.shape[0]
     wide = xp.ascontiguousarray(q if rows >= output.numel // rows else q.T)

@@ -1,8 +1,9 @@
-"""Recurrent layers: a whole sequence forward, and backward again, step after step.
+"""Recurrent layers (RNN, LSTM, GRU): the forward and the backward pass over sequences, one time step after the other.
 
-All rows of a sequence lie behind each other: those of one step are neighbours, and a step may have fewer rows than the
-one before it, as in a packed sequence.  Products that do not depend on the step before are computed for all rows
-together.  A step is one product with the state, or with gradients, and one kernel: a thread for each unit of each row.
+The input has a row for each sequence and step.  The rows of one step are neighbours, and a step may have fewer rows
+than the step before it, as in a packed sequence.  Products that do not depend on the step before are computed for all
+rows together.  A step is one product with the state, or with gradients, and one kernel: a thread for each hidden unit
+of each row.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _forward(problem: Problem) -> Kernel:
 
 
 def _matrix(array: DeviceArray, rows: int) -> DeviceArray:
-    """View an array of (steps, batch, features) as a matrix with the rows of all steps below each other."""
+    """Return the array as a matrix with the rows of all steps, one step below the other."""
     return array.reshape(rows, array.shape[-1])
 
 
@@ -55,7 +56,7 @@ def _run_forward(
     operands: Sequence[DeviceArray],
     outs: Sequence[DeviceArray],
 ) -> None:
-    """Compute the results; all arrays are contiguous and of one dtype."""
+    """Run a layer's forward pass into `outs`; all arrays are contiguous and of one dtype."""
     initial, weights = layer.split(operands)
     batch, hidden = initial[-1].shape
     every, each = _arrays(layer, rows.shape[0], initial, outs)
@@ -82,14 +83,16 @@ def _run_forward(
                 copy_array(launcher, ended, part_of(each["last_state"], 0, step.lasting, step.size))
 
 
-# The array that holds the sums from the input, before the step overwrites it with its results.
+# By kind of layer, the array that holds the gates' sums from the input, before the step overwrites it with its results.
 _FROM_INPUT: Final = {"rnn_tanh": "states", "rnn_relu": "states", "lstm": "gates", "gru": "from_input"}
 
 
 def _arrays(
     layer: Layer, rows: int, initial: Sequence[DeviceArray], outs: Sequence[DeviceArray]
 ) -> tuple[Named, Named]:
-    """The arrays with a row for each row of each step, and those with one for each sequence."""
+    """Return two dictionaries of arrays by name: with a row for each sequence and step, and with a row for each
+    sequence.
+    """
     kept = [_matrix(outs[0], rows), *[_matrix(out, rows) for out in outs[1 + layer.states :]]]
     every = dict(zip(("states", "gates", "cells"), kept, strict=False))
     each = dict(zip(("initial_state", "initial_cell"), initial, strict=False))
@@ -102,15 +105,16 @@ def _turned(matrix: DeviceArray) -> DeviceArray:
 
 
 class _Passed(NamedTuple):
-    """The results of a backward pass, from which the gradients by the parameters follow.
+    """The results of a backward pass through all steps, for the gradients by the layer's operands.
 
     Attributes:
         rows: the input, all steps one below the other.
         weights: see `Layer.split`.
-        from_input, from_state: the gradients by the sums from the input and from the state.
-        initial: those by the initial state.
+        from_input, from_state: the gradients by the gates' sums from the input and from the state.
+        initial: the gradients by the initial state and cell.
         before: the state before each step.
-        projected: the gradient by the states, and the states before the projection; None without one.
+        projected: the gradient by the projected states, and the states before the projection; None without a
+            projection.
     """
 
     rows: DeviceArray
@@ -124,11 +128,10 @@ class _Passed(NamedTuple):
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient", package=PACKAGE)
 def _backward(problem: Problem) -> Kernel:
-    """Build the backward pass of a recurrent layer.
+    """Build the kernel of a layer's gradients.  Attributes: the layer's; whether each of its results has a gradient;
+    whether each operand needs one.
 
-    Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
-
-    Operands: the existing gradients, the saved results, the operands of the layer.
+    Operands: the existing gradients, the results saved by the forward pass, the operands of the layer.
     """
     attributes, present, wanted = problem.attributes
     layer = Layer(*attributes)
@@ -150,7 +153,7 @@ def _backward(problem: Problem) -> Kernel:
 def _run_backward(
     launcher: Launcher, layer: Layer, steps: Sequence[Step], present: tuple[bool, ...], arrays: Sequence[DeviceArray]
 ) -> _Passed:
-    """Go back through all steps; all arrays are contiguous and of one dtype."""
+    """Run a layer's backward pass through all steps; all arrays are contiguous and of one dtype."""
     gradients, saved = sum(present), layer.saved
     source, *operands = arrays[gradients + saved :]
     initial, weights = layer.split(operands)
@@ -184,7 +187,7 @@ def _run_backward(
 def _backward_arrays(
     launcher: Launcher, layer: Layer, rows: DeviceArray, initial: Sequence[DeviceArray], saved: Sequence[DeviceArray]
 ) -> tuple[Named, Named]:
-    """Return the named arrays of the backward steps: saved ones, and memory for the results; see `_arrays`."""
+    """Return the saved arrays, and memory for the results of steps, in two dictionaries as `_arrays` does."""
     count, hidden = rows.shape[0], initial[-1].shape[1]
 
     def scratch(*shape: int) -> DeviceArray:
@@ -202,7 +205,9 @@ def _backward_arrays(
 
 
 def _begun(launcher: Launcher, last: DeviceArray | None, like: DeviceArray) -> DeviceArray:
-    """Make an array that steps change; it begins as the gradient by the last state, or zeros."""
+    """Return memory for a gradient that each step updates; it begins as `last`, the gradient by the last state, or as
+    zeros.
+    """
     begun = launcher.scratch(like.shape, like.dtype)
     if last is not None:
         copy_array(launcher, last, begun)
@@ -217,7 +222,7 @@ def _sum(dtype: str) -> Pointwise:
 
 
 def _by_operands(launcher: Launcher, layer: Layer, had: _Passed) -> list[Callable[[DeviceArray], None]]:
-    """For each operand, the function that writes its gradient, since not all are wanted."""
+    """Return for each operand of the layer a function that writes its gradient, since not all are wanted."""
     sums = sums_in(had.rows.dtype)
     parts = _parts(layer, had.from_input.shape[1])
 
@@ -255,7 +260,9 @@ def _by_operands(launcher: Launcher, layer: Layer, had: _Passed) -> list[Callabl
 
 
 def _parts(layer: Layer, columns: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Columns of the gradients by sums from the input, each with the corresponding rows of the parameters."""
+    """Return ranges of columns of the gradients by sums from the input, each with the range of the parameters' rows
+    that it belongs to: for a GRU, the order of gates differs.
+    """
     third = columns // 3
     if layer.kind == "gru":
         return [((0, third), (2 * third, columns)), ((third, columns), (0, 2 * third))]

@@ -1,4 +1,4 @@
-"""The kernels of the steps of recurrent layers: a thread for each unit of each row of a step."""
+"""The kernels of recurrent layers' time steps: a thread for each hidden unit of each row (sequence) of a step."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Named: TypeAlias = dict[str, DeviceArray]
 
 
 class Step(NamedTuple):
-    """A time step, with its rows and those that it shares with the steps before and behind it in running order.
+    """A time step of a recurrent layer, between the steps that run before and after it.  Its rows are its sequences.
 
     Attributes:
-        begin, size: its rows among those of all steps.
-        before: the first row of the step before it.
-        continued: the number of its rows, the first ones, that continue from there; the others begin with the initial
+        begin, size: the first of its rows among the rows of all steps, and their number.
+        before: the first row of the step that runs before it.
+        continued: the number of its first rows that continue from the step before; later rows begin with the initial
             state.
-        lasting: the number of its rows, the first ones, that continue in the step behind it.
+        lasting: the number of its first rows that continue in the step after it.
     """
 
     begin: int
@@ -36,19 +36,21 @@ class Step(NamedTuple):
     lasting: int
 
     def of(self, array: DeviceArray) -> DeviceArray:
-        """Return this step's rows of an array with the rows of all steps."""
+        """Return this step's rows of an array that has the rows of all steps."""
         return part_of(array, 0, self.begin, self.begin + self.size)
 
     def before_of(self, array: DeviceArray) -> DeviceArray:
-        """The rows of an array of all rows from which the step continues."""
+        """Return the rows from which this step continues, of an array that has the rows of all steps."""
         return part_of(array, 0, self.before, self.before + self.continued)
 
     def first_of(self, array: DeviceArray) -> DeviceArray:
-        """The first rows of an array with a row for each sequence: as many as the step has."""
+        """Return as many rows as this step has, the first ones, of an array with a row for each sequence."""
         return part_of(array, 0, 0, self.size)
 
     def arrays(self, every: Named, each: Named) -> Named:
-        """For a kernel: its rows of arrays of all rows, those of the step before it, and arrays of all sequences."""
+        """Return a kernel's arrays by name: this step's rows of the arrays `every` (of all steps), the rows of the
+        states and cells before it, and the arrays `each` (of all sequences).
+        """
         named = {name: self.of(array) for name, array in every.items()} | each
         named["state_before"] = self.before_of(every["states"])
         if "cells" in every:
@@ -57,7 +59,7 @@ class Step(NamedTuple):
 
 
 def steps_of(layer: Layer, shape: tuple[int, ...]) -> tuple[Step, ...]:
-    """The steps of an input of this shape, in the order in which they run."""
+    """Return a layer's time steps for an input of this shape, in the order in which they run."""
     steps = layer.steps(shape)
     sizes = [0, *[step.size for step in steps], 0]
     begins = [0, *[step.rows.start for step in steps]]
@@ -70,13 +72,14 @@ def steps_of(layer: Layer, shape: tuple[int, ...]) -> tuple[Step, ...]:
 
 
 class StepKernel(NamedTuple):
-    """The kernel of a step, for any dtype.
+    """The kernel of a time step, in C++, for any dtype.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         outs, arrays: the names of arrays that are written, and of those that are only read.
-        lines: statements.  Each thread has the `row` within the step, and the index `at` of its unit in an array with a
-            column for each unit; the numbers `hidden`, of the units, `continued` and `lasting`; and the type `value`.
+        lines: statements.  A thread has the `row` within the step, and the index `at` of its unit in an array with a
+            column for each unit; `hidden`, the number of units; `continued` and `lasting` of the `Step`; and the type
+            `value`.
     """
 
     name: str
@@ -85,7 +88,7 @@ class StepKernel(NamedTuple):
     lines: tuple[str, ...]
 
     def launch(self, launcher: Launcher, step: Step, hidden: int, named: Named) -> None:
-        """Run the kernel for so many units of all rows of a step."""
+        """Run the kernel for `hidden` units of each row of a step."""
         outs, arrays = ([standing(named[name], 2) for name in names] for names in (self.outs, self.arrays))
         program = _walk(self, named[self.outs[0]].dtype.name)
         numbers = hidden, step.continued, step.lasting
@@ -111,7 +114,7 @@ def _functions() -> str:
     return ELEMENTS_PRELUDE + elements() + _ACTIVATIONS
 
 
-# 1 / (1 + exp(-x)) by tanh does not overflow.
+# The sigmoid, 1 / (1 + exp(-x)), is computed by tanh, which does not overflow.
 _ACTIVATIONS: Final = """
 INLINED float tangent(float x) { return tanh_f(x); }
 INLINED double tangent(double x) { return tanh(x); }
@@ -120,13 +123,14 @@ template <typename T> INLINED T logistic(T x) { return tangent(x * (T)0.5) * (T)
 
 
 def _before(name: str) -> str:
-    """Return a C++ expression for an element of the state, or cell, before the step."""
+    """Return the C++ expression of an element of the state, or of the cell, before the step."""
     return f"(row < continued ? {name}_before : initial_{name})[at]"
 
 
 # Forward
 #
-# The sums of a gate from the input have been computed for all rows, and those from the initial state for all sequences.
+# Before the steps run, the gates' sums from the input are computed for all rows, and their sums from the initial state
+# for all sequences.
 
 
 _FROM_STATE: Final = "const value* from = row < continued ? from_state : from_initial;"
@@ -146,7 +150,7 @@ def _rnn(rectified: bool) -> StepKernel:
 
 
 def _lstm(projected: bool) -> StepKernel:
-    """Make the kernel of an LSTM step; with a projection it writes `unprojected`, which is projected afterwards."""
+    """Build the step of an LSTM.  With a projection, it writes `unprojected`, from which a product makes the state."""
     state = "unprojected" if projected else "states"
     lines = (
         _FROM_STATE,
@@ -170,8 +174,8 @@ def _lstm(projected: bool) -> StepKernel:
     return StepKernel("lstm_projected_step" if projected else "lstm_step", outs, arrays, lines)
 
 
-# The gates of the parameters are reset, update and new.  Four arrays are kept for each row: new, reset, update, and the
-# part of the new gate that the reset gate multiplies.
+# In the parameters, the order of a GRU's gates is reset, update, new.  Four arrays are kept for each row: new, reset,
+# update, and the part of the new gate that the reset gate multiplies.
 _GRU: Final = StepKernel(
     "gru_step",
     ("states", "gates", "last_state"),
@@ -205,12 +209,14 @@ FORWARD: Final = {
 
 # Backward
 #
-# `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` that
-# by the cell.  Kernels replace them by those of the step before.
+# `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` the
+# gradient by the cell.  A step replaces them by the gradients by the state and the cell before it.
 
 
 def _by_state(given: bool, more: str = "") -> str:
-    """The statement that computes the gradient by the state; it adds `by_states` if the states have a gradient."""
+    """Return the C++ statement that computes the gradient by a step's state; it adds `by_states` if the output has a
+    gradient (`given`).
+    """
     return f"const value by_state = gradient[at]{more}{' + by_states[at]' if given else ''};"
 
 
@@ -228,7 +234,7 @@ def _rnn_backward(rectified: bool, given: bool) -> StepKernel:
 
 @lru_cache(None)
 def projection_backward(given: bool) -> StepKernel:
-    """The kernel before the product with the projection."""
+    """Build the kernel that adds up the gradient by the projected state, before the product with the projection."""
     lines = _by_state(given), "by_projected[at] = by_state;", _STATE_BEFORE
     arrays = "gradient", *_STATES_BEFORE, *(["by_states"] if given else [])
     return StepKernel("lstm_projection_back", ("by_projected", "before"), arrays, lines)
@@ -257,9 +263,11 @@ def _lstm_backward(projected: bool, given: bool) -> StepKernel:
 
 @lru_cache(None)
 def _gru_backward(given: bool) -> StepKernel:
-    """Make the kernel of a GRU's backward step; it writes gradients by the sums from input and state."""
+    """Build the backward step of a GRU.  The gradients in `sums` have the order of the kept gates: the first three are
+    by sums from the input, and the last three by sums from the state.
+    """
     lines = (
-        # The product of the later step is added here, not by a kernel of its own.
+        # The later step's product, `from_later`, is added here, which saves a kernel.
         _by_state(given, " + from_later[at]"),
         "const int64 first = at + row * 3 * hidden;",
         "const value fresh = gates[first], reset = gates[first + hidden], update = gates[first + 2 * hidden];",
@@ -276,7 +284,8 @@ def _gru_backward(given: bool) -> StepKernel:
     return StepKernel("gru_back", ("sums", "gradient", "before"), arrays, lines)
 
 
-# For each kind of layer, a function that makes its backward kernel, of (projected, whether states have gradients).
+# By the kind of layer, the function that builds the backward kernel, from whether there is a projection, and whether
+# the output has a gradient.
 BACKWARD: Final[dict[str, Callable[[bool, bool], StepKernel]]] = {
     "rnn_tanh": lambda projected, given: _rnn_backward(False, given),
     "rnn_relu": lambda projected, given: _rnn_backward(True, given),
@@ -284,5 +293,5 @@ BACKWARD: Final[dict[str, Callable[[bool, bool], StepKernel]]] = {
     "gru": lambda projected, given: _gru_backward(given),
 }
 
-# The number of gradients by sums that are kept for each unit.
+# By the kind of layer, the number of gradients in `sums` for each unit.
 KEPT: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 4}

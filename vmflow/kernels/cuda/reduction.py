@@ -29,7 +29,7 @@ from .sources import COMPUTED, STORED, THREADS, CudaKernel
 
 
 def _limit(compute: str, lowest: bool) -> str:
-    """The lowest or the highest value of a type, in C++."""
+    """Return the lowest or the highest value of a C++ type, as an expression."""
     if compute in ("float", "double"):
         infinity = "__int_as_float(0x7f800000)"
         return f"-{infinity}" if lowest else infinity
@@ -47,11 +47,11 @@ def _reduction(op: str, compute: str) -> RowReduction:
 
 
 def sum_of(compute: str) -> RowReduction:
-    """The sums of rows, in a type of C++."""
+    """Return the reduction that adds up rows in the C++ type `compute`."""
     return _reduction("sum", compute)
 
 
-# For each op: start, take, combine and finish, see `RowReduction`.
+# By op, the fields start, take, combine and finish of its `RowReduction`.
 _RULES: Final = {
     "sum": ("0", "v", "p + q", "total"),
     "mean": ("0", "v", "p + q", "total / length"),
@@ -79,7 +79,9 @@ def _build(problem: Problem) -> Kernel:
 
 
 def _compute(problem: Problem) -> str:
-    """The type to compute in: sums of half precision would stop growing at 2048 ones, products overflow."""
+    """Return the C++ type to compute in.  Half precision is too narrow: sums of ones would stop growing at 2048, and
+    products overflow.
+    """
     source, output = problem.inputs[0].dtype, problem.outputs[0].dtype
     if problem.op in ("all", "any"):
         return "bool"
@@ -93,14 +95,14 @@ def _compute(problem: Problem) -> str:
 
 
 def _whole(source: DType) -> str:
-    """A type that holds all values of a dtype without fractions; sums wrap around in either."""
+    """Return a C++ integer type that holds all values of an integer dtype; sums wrap around."""
     return STORED["uint64"] if source is dtypes.uint64 else "int64"
 
 
 # Indices of extrema
 
-# An element and its place, which is below 0 if there is none.  The first of equal elements counts, and the first nan
-# before all others.
+# An element and its place, which is below 0 if there is no element.  The first of equal elements is better, and the
+# first nan is better than all other elements.
 _FOUND: Final = """
 struct Found {
     value best;
@@ -150,7 +152,9 @@ def _find_places(launcher: Launcher, matrix: DeviceArray, better: str, out: Devi
 
 @lru_cache(None)
 def _places(given: str, compute: str, better: str, of_parts: bool) -> CudaKernel:
-    """Make the kernel that finds each row's (or part's) largest or smallest element and its position."""
+    """Build the kernel that finds the position of the best element of each row; or of each part of a row, with the
+    element itself.
+    """
     name = f"place_of_{'largest' if better == '>' else 'smallest'}_{given}{'_of_parts' if of_parts else ''}"
     source = f"""
 typedef {compute} value;

@@ -22,7 +22,7 @@ from vmflow.streams.cuda.device import CudaDevice, Explain
 from vmflow.streams.cuda.driver import Argument, CompileTarget, Handle
 from vmflow.streams.cuda.launching import Check, Launcher, Loadable, Note, launched_by
 
-# Addresses of the arrays of a rehearsal: apart, like those of a launch, and aligned like an allocator's.
+# The addresses of a rehearsal's arrays are multiples of this, like an allocator's, and the arrays do not overlap.
 _ALIGNED: Final = 512
 
 _log: Final = logging.getLogger("vmflow.cuda")
@@ -30,10 +30,10 @@ _log: Final = logging.getLogger("vmflow.cuda")
 
 @final
 class RehearsingLauncher(Launcher):
-    """Compiles the kernels that it is asked to launch.
+    """A launcher that compiles the kernels that it is asked to launch, and launches nothing.
 
     Args:
-        device: for which they are compiled.
+        device: the device for which kernels are compiled.
     """
 
     def __init__(self, device: CudaDevice) -> None:
@@ -41,7 +41,7 @@ class RehearsingLauncher(Launcher):
         self._free = _ALIGNED
 
     def array(self, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceArray:
-        """Make an array without memory, at an address apart from all others of the rehearsal."""
+        """Return an array without memory, whose addresses overlap with no other array of the rehearsal."""
         made = DeviceArray(self._free, tuple(shape), dtype)
         self._free += -(-max(made.nbytes, 1) // _ALIGNED) * _ALIGNED
         return made
@@ -100,7 +100,7 @@ _Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ..
 
 
 def rehearse(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
-    """Compile the kernels of a launch, for contiguous operands; numbers are assumed to be 1."""
+    """Compile the kernels that `launch` launches for contiguous operands; numbers are assumed to be 1."""
     launcher = RehearsingLauncher(device)
     inputs = [launcher.array(meta.shape, meta.dtype.numpy) for meta in problem.inputs]
     outs = tuple([launcher.array(meta.shape, meta.dtype.numpy) for meta in problem.outputs])
@@ -109,7 +109,7 @@ def rehearse(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
 
 
 def rehearse_soon(launch: _Launch, problem: Problem) -> None:
-    """Have a thread rehearse a launch, if all its arrays are on one device that is in use."""
+    """Have a background thread rehearse a launch, if all its arrays are on one CUDA device, which is in use."""
     places = {meta.device for meta in (*problem.inputs, *problem.outputs)}
     place = places.pop() if len(places) == 1 else None
     devices = registry.opened()

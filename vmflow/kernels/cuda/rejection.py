@@ -1,6 +1,6 @@
-"""Random numbers that are drawn until one is accepted: counts of Poisson's distribution, and gamma numbers.
+"""Random numbers by rejection sampling: counts of Poisson's distribution, and gamma numbers.
 
-They are those of `vmflow.kernels.numpy.rejection`, where the methods are named.
+The methods are those of `vmflow.kernels.numpy.rejection`, where they are named.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .arrays import PACKAGE, into_outs
 from .drawing import Drawing, Kind, contiguous, draw
 from .sources import STORED
 
-# An element has a block of its own.
+# Each element has a Philox block of its own.
 _UNIFORM: Final = Kind("double", 1, "found[0] = uniform(w.of[0], w.of[1]);")
 
 _FUNCTIONS: Final = f"""
@@ -78,14 +78,14 @@ __device__ double gamma_number(double concentration, double drawn, uint64_t seed
 
 
 def _tried(op: str, wrong: str, finish: str, error: str) -> None:
-    """Declare the kernel of an op with one operand, whose elements are checked."""
+    """Declare the kernel of an op that draws by rejection, with one array operand, whose elements are checked."""
 
     def build(problem: Problem) -> Kernel:
         (output,) = problem.attributes
         given = ((f"const {STORED[problem.inputs[0].dtype.name]}*", "operand"), ("double", "least"))
         before = f"const double x = converted<double>(operand[i]); if ({wrong}) wrong();"
         drawing = Drawing(op, _UNIFORM, finish, given, _FUNCTIONS, before, checks=True)
-        # The smallest number that is not denormal.
+        # The smallest positive number that is not denormal.
         least = 2.0**-1022 if output.dtype.itemsize == 8 else 2.0**-126
 
         def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

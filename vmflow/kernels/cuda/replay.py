@@ -1,6 +1,6 @@
 """`Replay`: kernels that run over the same memory again and again, one by one at first, and then as a graph.
 
-The first run loads the kernels.  The second captures them, and runs them both ways over the same numbers: one by one,
+The first run loads the kernels.  The second captures them, and runs them both ways over the same inputs: one by one,
 and as the graph.  If all results have the same bits, later runs launch the graph; if not, or if the work cannot be
 captured, later runs go on one by one.  The results of the first two runs are those of the kernels one by one.
 """
@@ -24,7 +24,7 @@ from .sources import CudaKernel
 _WORD: Final = np.dtype(np.int64)
 _BYTE: Final = np.dtype(np.uint8)
 
-# A random number's place as an operand of a kernel: an integer, or an array that holds it.
+# A place in a sequence of random numbers, as an operand of a kernel: an integer, or an array that holds it.
 Place: TypeAlias = "int | DeviceArray"
 
 # call(places, noted): launch all kernels in order, and call noted(note) behind each; see `Launcher.note_checks`.
@@ -33,12 +33,12 @@ Calls: TypeAlias = "Callable[[Sequence[Place], Callable[[Note], None]], None]"
 
 @final
 class Replay:
-    """Runs kernels over the same memory, see the module.
+    """Runs kernels over the same memory again and again, as a captured graph if possible; see the module.
 
     Args:
         changed: memory that the kernels change: inputs there have to be restored before the kernels run again.
-        results: the arrays in it that others read.
-        places: the number of places of random numbers in each run.
+        results: the arrays in the changed memory that other code reads.
+        places: the number of places in sequences of random numbers that each run takes.
         report: called once: with None when later runs launch the graph, or with the reason why they do not.
     """
 
@@ -64,7 +64,7 @@ class Replay:
 
         Args:
             call: see `Calls`.
-            places: of random numbers in this run.
+            places: this run's places in sequences of random numbers.
         """
         launcher = current()
         if self._verified:
@@ -99,7 +99,7 @@ class Replay:
             self._refuse(_refusal(error))
 
     def _verify(self, launcher: Launcher, call: Calls, places: Sequence[int]) -> None:
-        """Run the kernels one by one, and then as the graph, and compare the results; the former's results are kept."""
+        """Run the kernels one by one, then as the graph, and compare the results; the first results stay."""
         if self._graph is None:
             _call(launcher, call, places)
             return
@@ -125,7 +125,9 @@ class Replay:
         launcher.check(lambda: self._compared(report.error()))
 
     def _compared(self, difference: Exception | None) -> None:
-        """Decide between graph and single launches, when the device has compared their results."""
+        """Note that the device has compared the results of both ways: later runs launch the graph if there is no
+        `difference`.
+        """
         if difference is not None:
             self._refuse(f"the graph of the device has computed other bits, at {difference}")
         elif self._graph is not None:
@@ -139,7 +141,7 @@ class Replay:
 
 
 def _refusal(error: Exception) -> str:
-    """The reason why no graph was captured; the error may be a caller's, with the device's as its cause."""
+    """Return the reason why no graph was captured: `error`, or, if another error caused it, the cause."""
     cause = error.__cause__ or error
     return f"a graph of the device cannot {'hold ' if isinstance(cause, CannotCapture) else 'be made: '}{cause}"
 

@@ -1,6 +1,6 @@
-"""Resampling by tables: each element of the result is a weighted sum of elements of the input.
+"""Resampling (interpolation) by tables: each element of the result is a weighted sum of elements of the input.
 
-The host makes the tables once, so that both devices choose the same elements.
+The host makes the tables of positions and weights, so that CPU and GPU choose the same elements.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _resample(
     wide: np.dtype[Any] | None,
     out: DeviceArray,
 ) -> None:
-    """Resample one dimension: take elements, or weighted sums of them in the dtype `wide`."""
+    """Resample one dimension: choose elements if `wide` is None, else compute weighted sums in that dtype."""
     if not out.size:
         return
     places = launcher.constant(("places", how, transposed), lambda: table(how, transposed).places)

@@ -41,8 +41,8 @@ __device__ T of_block(T value, T* shared, Combine combine) {
 }
 """
 
-# The largest element of a `row` of `columns`, nan if there is one, and the sum of the exponentials of all elements less
-# the largest.  This needs `BLOCK`, the type `value`, and an array of the block, `shared`.
+# Computes the `largest` element of a `row` of `columns`, nan if there is one, and the `total` of exp(element -
+# largest).  This needs `BLOCK`, the type `value`, and an array of the block, `shared`.
 LARGEST_AND_TOTAL: Final = """
     value largest = converted<value>(row[0]);
     for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {
@@ -57,23 +57,23 @@ LARGEST_AND_TOTAL: Final = """
 
 
 def threads_for(columns: int) -> int:
-    """The threads of a block that goes through a row: no more than its elements, rounded up to a warp."""
+    """Return the number of threads of a block that goes through a row: no more than the row's elements, rounded up."""
     return min(THREADS, max(_WARP, 1 << (columns - 1).bit_length()))
 
 
 def part_of_row(rows: int, length: int) -> int:
-    """The elements of a row that one block reduces: a part of them if rows are few and long."""
+    """Return the number of elements of a row that one block reduces: a part of the row if rows are few and long."""
     parts = min(-(-length // _PART), _MOST_PARTS) if rows < _FEW_ROWS else 1
     return -(-length // parts) if parts > 1 else max(length, 1)
 
 
 class RowReduction(NamedTuple):
-    """The C++ expressions by which a kernel reduces each row to one value.
+    """A reduction of the rows of a matrix, in C++.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         start: the neutral element of `combine`, in C++.
-        take: turns an element, `x` as stored, and `v` of the type of values, into a value.
+        take: turns an element (`x` as stored, `v` converted to the type of values) into a value.
         combine: combines two values, `p` and `q`.
         finish: turns the `total` of a row, and the `length` of the row, into the result.
         compute: the type of values, in C++.
@@ -88,12 +88,12 @@ class RowReduction(NamedTuple):
 
 
 def sums_in(dtype: np.dtype[Any]) -> RowReduction:
-    """Sums that are computed in this dtype of floating-point numbers; those of integers in int64."""
+    """Return the reduction that adds up rows in this floating-point dtype, or, for an integer dtype, in int64."""
     compute = STORED[dtype.name] if dtype.kind == "f" else "int64"
     return RowReduction("sum", "0", "v", "p + q", "total", compute)
 
 
-# For each C++ type of values, the dtype of an array of them.
+# By C++ type of values, the numpy dtype of an array of them.
 DTYPES: Final = {
     "float": np.float32,
     "double": np.float64,
@@ -108,7 +108,7 @@ DTYPES: Final = {
 def reduce_rows(
     launcher: Launcher, reduction: RowReduction, source: DeviceArray, dims: Sequence[int], out: DeviceArray
 ) -> None:
-    """Reduce an array along dimensions, into a contiguous array of the others' sizes."""
+    """Reduce an array along `dims`, into `out`, a contiguous array of the other dimensions."""
     matrix = as_rows(launcher, source, dims)
     rows, length = matrix.shape
     each = part_of_row(rows, length)
@@ -125,7 +125,7 @@ def reduce_rows(
 def _launch(
     launcher: Launcher, reduction: RowReduction, matrix: DeviceArray, out: DeviceArray, each: int, length: int
 ) -> None:
-    """Reduce parts of `each` elements of every row; `finish` gets the `length` of a whole row."""
+    """Reduce each part of `each` elements of every row; `finish` gets the `length` of a whole row."""
     rows, columns = matrix.shape
     parts = max(-(-columns // each), 1)
     kernel = _reduction(reduction, matrix.dtype.name, out.dtype.name)
@@ -158,7 +158,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* 
 
 
 def softmax_rows(launcher: Launcher, matrix: DeviceArray, out: DeviceArray, logarithm: bool) -> None:
-    """The softmax of each row of a contiguous matrix, or its logarithm."""
+    """Compute the softmax of each row of a contiguous matrix, or its logarithm, into `out`."""
     rows, columns = matrix.shape
     if columns:
         _softmax(matrix.dtype.name, out.dtype.name, logarithm).launch(
@@ -187,7 +187,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* 
 
 
 def as_rows(launcher: Launcher, array: DeviceArray, dims: Sequence[int]) -> DeviceArray:
-    """The array as a contiguous matrix whose rows run through `dims`; copied if its layout differs."""
+    """Return the array as a contiguous matrix whose rows run through `dims`; copied if the array's layout differs."""
     kept = [axis for axis in range(array.ndim) if axis not in dims]
     order = [*kept, *sorted(dims)]
     shape = tuple([array.shape[axis] for axis in order])
@@ -201,7 +201,7 @@ def as_rows(launcher: Launcher, array: DeviceArray, dims: Sequence[int]) -> Devi
 
 
 def back_from_rows(matrix: DeviceArray, shape: Sequence[int], dim: int) -> DeviceArray:
-    """The inverse of `as_rows` for one dimension: its rows as an array of the shape."""
+    """Return a matrix as an array of `shape`, with the matrix's rows along `dim`: the inverse of `as_rows`."""
     kept = [axis for axis in range(len(shape)) if axis != dim]
     order = [*kept, dim]
     strides = contiguous_strides(tuple([shape[axis] for axis in order]), matrix.itemsize)
@@ -210,7 +210,7 @@ def back_from_rows(matrix: DeviceArray, shape: Sequence[int], dim: int) -> Devic
 
 
 def into_order(launcher: Launcher, outs: Sequence[DeviceArray], compute: Callable[..., None]) -> None:
-    """Call a function that computes into contiguous arrays, and copy from these where `outs` are not contiguous."""
+    """Call `compute`, which writes contiguous arrays, and copy its results to the `outs` that are not contiguous."""
     targets = [out if out.contiguous else launcher.scratch(out.shape, out.dtype) for out in outs]
     compute(*targets)
     for target, out in zip(targets, outs, strict=True):

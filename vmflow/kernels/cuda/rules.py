@@ -1,4 +1,6 @@
-"""The rules of ops on CUDA devices: those of C, and for other ops functions of CUDA's math library and our own."""
+"""The rules that write elementwise ops in CUDA C++: the C kernels' rules, and calls of CUDA's math library and our
+functions.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from vmflow.kernels.expressions.rules import C_TYPES, FLOATS, INTEGERS, RULES as
 
 from .complex_functions import COMPLEX_RULES
 
-# The ops that are functions of the library, for float64, and, with an f appended, for float32.  The tests allow 6 units
-# in the last place for erfc, and 3 for the others.
+# The ops that are functions of CUDA's math library: for float64, and, with an f appended, for float32.  The tests allow
+# 6 units in the last place for erfc, and 3 for the others.
 LIBRARY: Final = (
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "hypot", "atan2"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
@@ -20,7 +22,7 @@ _BOOL: Final = frozenset({"bool"})
 _DOUBLE: Final = frozenset({"float64"})
 _NUMBERS: Final = FLOATS | INTEGERS
 
-# The divisions, whose integer divisors must not be 0.
+# By op, the function of a division; an integer divisor must not be 0.
 _DIVISIONS: Final = {
     "floor_divide": "floor_divided",
     "trunc_divide": "trunc_divided",
@@ -37,7 +39,9 @@ def _by_library(function: str) -> Callable[..., str]:
 
 
 def _call(function: str) -> Callable[..., str]:
-    """Make a rule that calls a function template with its type written out: arithmetic turns small integers to int."""
+    """Write a call of a function template with its type written out, since C++ arithmetic turns small integers into
+    ints.
+    """
 
     def write(dtype: str, *operands: str) -> str:
         return f"{function}<{C_TYPES[dtype]}>({', '.join(operands)})"
@@ -46,12 +50,12 @@ def _call(function: str) -> Callable[..., str]:
 
 
 def _of_doubles(function: str) -> Callable[..., str]:
-    """Make a rule that calls a function which computes in float64 for all operands."""
+    """Write a call of a function that computes in float64 for operands of any dtype."""
     return lambda dtype, *operands: f"{function}({', '.join([f'(double){operand}' for operand in operands])})"
 
 
 def _joined(first: Rule | None, second: Rule) -> Rule:
-    """The first rule for its dtypes, and the second for the others that this one has."""
+    """Return a rule that writes the dtypes of `first` by it, and the other dtypes of `second` by `second`."""
     if first is None:
         return second
 
@@ -87,7 +91,7 @@ _FURTHER: Final[dict[str, Rule]] = {
     "bitwise_right_shift": Rule(INTEGERS, _call("shifted_right")),
     "heaviside": Rule(_NUMBERS | _BOOL, lambda dtype, x, y: f"{x} == 0 ? {y} : {x} > 0"),
     "nextafter": Rule(FLOATS, _by_library("nextafter")),
-    # Variables hold half precision in float32, whose next number differs.
+    # Variables hold half-precision numbers in float32, whose next number is not the next one of half precision.
     "nextafter_float16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<half>({', '.join(both)})"),
     "nextafter_bfloat16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<bfloat16>({', '.join(both)})"),
     "logaddexp": Rule(FLOATS, _call("added_in_logarithms"), exact=False),
@@ -104,7 +108,7 @@ _FURTHER: Final[dict[str, Rule]] = {
     "zeta": Rule(FLOATS, _of_doubles("zeta_of"), exact=False),
     "gcd": Rule(INTEGERS, _call("common_divisor")),
     "lcm": Rule(INTEGERS, _call("common_multiple")),
-    # Both are computed in float64, since they lose digits next to their zeros.
+    # lgamma and digamma compute in float64 for all dtypes, since both lose digits next to their zeros.
     "lgamma": Rule(FLOATS, lambda dtype, x: f"lgamma((double){x})", exact=False),
     "digamma": Rule(FLOATS, lambda dtype, x: f"digamma_of({x})", exact=False),
 }

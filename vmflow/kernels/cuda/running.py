@@ -20,9 +20,9 @@ from .walks import separate
 
 
 def running(op: str, source: dtypes.dtype, output: dtypes.dtype) -> Scan:
-    """Running sums or products: by the op "cumsum" or "cumprod"."""
+    """Return the scan of running sums (`op` "cumsum") or products ("cumprod")."""
     kept = accumulated(source, output)
-    # Errors of single precision would add up.
+    # Rounding errors of float32 would add up along the dimension.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
     value = COMPUTED[wide.name]
     sign = "+" if op == "cumsum" else "*"
@@ -47,7 +47,9 @@ def _build_running(problem: Problem) -> Kernel:
 
 @builds("recurrence", package=PACKAGE)
 def _build_recurrence(problem: Problem) -> Kernel:
-    """Build the recurrence result[i] = term[i] + factor[i] * result[i + 1], as a scan of linear maps."""
+    """Build the kernel of ``y[i] = term[i] + factor[i + 1] * y[i + 1]``: a scan, from the end, that composes linear
+    maps.
+    """
     (dim,) = problem.attributes
     (output,) = problem.outputs
     wide = accumulated(output.dtype, output.dtype)
@@ -72,7 +74,9 @@ def _build_recurrence(problem: Problem) -> Kernel:
 
 @builds("cummax", "cummin", package=PACKAGE)
 def _build_places(problem: Problem) -> Kernel:
-    """Build the running index of the extremum: of equal elements, or of nans, the last."""
+    """Build the kernel of ``cummax`` or ``cummin``: the index of the extremum up to each element; the last one of equal
+    extrema, or of nans.
+    """
     (dim,) = problem.attributes
     dtype = problem.inputs[0].dtype
     number = COMPUTED[dtype.name]

@@ -1,7 +1,9 @@
-"""Running results along a dimension: each element combined with all before it, always in the same order.
+"""Scans (running sums and the like) along a dimension: each element is combined with all before it, always in one
+order.
 
-Each block of threads has one line of elements, or several adjacent ones, and goes along them by as many elements as it
-has threads.  Few long lines are cut into parts: their totals are computed first, and carried into the parts behind.
+A line is the elements along the dimension.  Each block of threads has one line, or several adjacent ones, and goes
+along them by as many elements as it has threads.  Few long lines are cut into parts: their totals are computed first,
+and carried into the parts behind.
 """
 
 from __future__ import annotations
@@ -21,26 +23,26 @@ from .pointwise import apart
 from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 from .walks import contiguous, in_order
 
-# Adjacent lines of a block: so many that its reads are whole transactions.
+# The most adjacent lines of a block: so many that its reads are whole memory transactions.
 _WIDTH: Final = 32
 
-# Lines are cut if there are fewer blocks than this, into parts of at least so many elements.
+# Lines are cut into parts, of at least `_PART` elements, if there are fewer than `_FEW_BLOCKS` blocks.
 _FEW_BLOCKS: Final = 64
 _PART: Final = 1 << 13
 _MOST_PARTS: Final = 256
 
 
 class Scan(NamedTuple):
-    """The C++ expressions by which a kernel computes running results.
+    """An associative scan, in C++.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         value: the definition of the type `value`, in C++.
-        nbytes: of a value.
+        nbytes: the bytes of a value.
         load: turns the elements at the place `at` of arrays x0, x1, ... into a value: element `i` of `size` along the
             line; places are `inner` apart.
         combine: combines two values, `p` before `q`.
-        store: turns a value `v` and its element `i` into the result.
+        store: turns the value `v` of element `i` into the result.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Scan(NamedTuple):
 def scan(
     launcher: Launcher, steps: Scan, arrays: Sequence[DeviceArray], dim: int, out: DeviceArray, reverses: bool = False
 ) -> None:
-    """Compute running results of arrays of one shape, along a dimension; from its end, if it `reverses`."""
+    """Compute a scan of `arrays`, of one shape, along `dim` into `out`; from the dimension's end, if it `reverses`."""
     if not out.size:
         return
     arrays = [contiguous(launcher, apart(launcher, array, out)) for array in arrays]
@@ -77,7 +79,7 @@ def scan(
 
 
 class _Kernels(NamedTuple):
-    """The kernel of lines, and the one that sums up the totals of parts."""
+    """The kernel that goes along lines, and the kernel that turns the totals of a line's parts into running totals."""
 
     lines: CudaKernel
     carries: CudaKernel

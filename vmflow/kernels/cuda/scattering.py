@@ -1,8 +1,8 @@
 """Elements put, added and reduced at places that indices name, in the order of the indices.
 
-A *place* is the position of an element in contiguous memory.  Each index has a place, or that of its slice's first
-element.  The elements of one place are sorted by their positions first, so that the order of a sum is always the same,
-and up to a few hundred elements that of the CPU.
+A *place* is the position of an element in contiguous memory.  Each index names a place, or, if it names a slice, that
+of the slice's first element.  The values for one place are sorted by their positions first, so that the order of a sum
+is always the same, and up to a few hundred values that of the CPU.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from .walks import Steps, Walk, Walked, contiguous, standing, steps_of, walk, wa
 
 _INT64: Final = np.dtype(np.int64)
 
-# At most so many values of a place are combined one after the other.
+# The most values, sorted by their places, that one thread combines one after the other.
 STRETCH: Final = 256
 
-# If more keys are possible than this for each index, and more than that in all, there is no table of them.
+# There is a table of all possible keys, unless there are more than `_TABLE_PER_KEY` for each index, and more than
+# `_SMALL_TABLE` in all.
 _TABLE_PER_KEY: Final = 8
 _SMALL_TABLE: Final = 1 << 16
 
 
 class Chosen(NamedTuple):
-    """The elements of an array that indices of some dimensions choose, by numpy's rule.
+    """The dimensions of an array indexed by arrays, by numpy's rule.
 
-    Adjacent indices are replaced by their broadcast dimensions; separated ones put these in front.
-    Indices without dimensions are applied before.
+    The broadcast dimensions of the indices replace the indexed dimensions if these are adjacent, and otherwise come
+    first.  Indices without dimensions are applied before.
 
     Attributes:
-        joint: the shape of all indices together.
-        at: the first dimension of the result that belongs to them.
+        joint: the broadcast shape of all indices.
+        at: the first dimension of the result that belongs to the indices.
         others: the array's dimensions that the result keeps.
     """
 
@@ -52,7 +53,7 @@ class Chosen(NamedTuple):
 
     @classmethod
     def by(cls, ndim: int, dims: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> Chosen:
-        """By indices of these shapes for the dimensions `dims` of an array that has `ndim`."""
+        """Describe indexing by arrays of these shapes, for the dimensions `dims` of an array with `ndim` dimensions."""
         removed = [dim for dim, shape in zip(dims, shapes, strict=True) if not shape]
         left = [axis for axis in range(ndim) if axis not in removed]
         replaced = [position for position, axis in enumerate(left) if axis in dims]
@@ -62,22 +63,22 @@ class Chosen(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first dimension of the result behind those of the indices."""
+        """The first dimension of the result behind the indices' dimensions."""
         return self.at + len(self.joint)
 
     def steps_of_others(self, steps: Sequence[int]) -> Steps:
-        """From steps along an array's dimensions to those along the result's, 0 along those of the indices."""
+        """Turn steps along the array's dimensions into steps along the result's: 0 along the indices' dimensions."""
         own = [steps[axis] for axis in self.others]
         return (*own[: self.at], *[0] * len(self.joint), *own[self.at :])
 
     def steps_of_joint(self, steps: Sequence[int]) -> Steps:
-        """From steps along all indices to those along the result's dimensions."""
+        """Turn steps along the indices' broadcast dimensions into steps along the result's: 0 along others."""
         behind = len(self.others) - self.at
         return (*[0] * self.at, *[0] * (len(self.joint) - len(steps)), *steps, *[0] * behind)
 
 
 def broadcast_steps(array: DeviceArray) -> Steps:
-    """The steps of an array that broadcasts: 0 along dimensions of one element."""
+    """Return the steps of an array that is to be broadcast: 0 along dimensions of one element."""
     return tuple([0 if size == 1 else step for size, step in zip(array.shape, steps_of(array), strict=True)])
 
 
@@ -85,12 +86,12 @@ def broadcast_steps(array: DeviceArray) -> Steps:
 
 
 class Places(NamedTuple):
-    """The places of the elements that a vector of indices names.
+    """The places in memory that a vector of indices names.
 
     Attributes:
         keys: for each index, an int64 that only indices of the same place share.
-        limit: keys are below it.
-        places: of each index; 0 if they are the keys.
+        limit: a number that all keys are below.
+        places: the place of each index; 0 if the keys are the places.
     """
 
     keys: DeviceArray
@@ -107,7 +108,7 @@ def places_of(
     strides: Sequence[int],
     offset: int,
 ) -> Places:
-    """The places that indices choose in memory with these sizes, strides and offset, in elements.
+    """Compute the places that indices for `dims` name in memory with these sizes, strides and offset, in elements.
 
     A negative index counts from the end; one that is out of range becomes the nearest valid one.
     """
@@ -143,7 +144,7 @@ def _places(dtypes: tuple[str, ...]) -> Walk:
 
 
 def places_along(launcher: Launcher, indices: DeviceArray, shape: tuple[int, ...], dim: int) -> Places:
-    """The places that `indices` name along one dimension of a contiguous array, for `gather` and `scatter`."""
+    """Compute the places that `indices` name along `dim` of a contiguous array of `shape`, as in ``gather``."""
     own = contiguous_strides(shape or (1,), 1)
     ndim = indices.ndim
     found = launcher.scratch((indices.size,), _INT64)
@@ -162,7 +163,7 @@ def _along(dtype: str) -> Walk:
 
 
 def known_keys(launcher: Launcher, indices: DeviceArray, limit: int) -> DeviceArray:
-    """Indices as a vector of keys; those outside of 0 to `limit` - 1 become the limit."""
+    """Return indices as a vector of keys; an index outside of 0 to `limit` - 1 becomes the key `limit`."""
     keys = launcher.scratch((indices.size,), _INT64)
     target = Walked(keys, contiguous_strides(indices.shape, 1))
     walk(launcher, _known(indices.dtype.name), indices.shape, [target], [walked(indices)], (), (limit,))
@@ -179,12 +180,12 @@ def _known(dtype: str) -> Walk:
 
 
 class Slices(NamedTuple):
-    """The elements of each index: a slice.
+    """The slice of elements that each index names.
 
     Attributes:
-        shape: of a slice.
-        target: the steps along it in the changed memory.
-        values: the steps along it in the values.
+        shape: the shape of a slice.
+        target: the steps along a slice in the changed memory.
+        values: the steps along a slice in the values.
     """
 
     shape: tuple[int, ...] = ()
@@ -201,15 +202,15 @@ def put_at(
     joint_shape: tuple[int, ...],
     slices: Slices,
 ) -> None:
-    """Put values at their places; of several for one place, the last.
+    """Write values to their places; of several values for one place, the last.
 
     Args:
         launcher: of the stream.
         target: contiguous memory.
-        places: of the indices.
-        values: whose steps along the dimensions of the indices are `joint`.
-        joint, joint_shape: see `values`.
-        slices: the elements of each index.
+        places: the places of the indices.
+        values: a slice of values for each index.
+        joint, joint_shape: the steps of the values along the indices' dimensions, and these dimensions' sizes.
+        slices: the slice that each index names.
     """
     count = places.keys.size
     if not count or not prod(slices.shape):
@@ -229,11 +230,12 @@ def put_at(
 
 
 class Last(NamedTuple):
-    """The last index of each key.
+    """The last index that has each key.
 
     Attributes:
-        array: by key, its last index; or for each index, whether it is the last; 0 if there is only one index.
-        by_key: see `array`.
+        array: for each key, its last index; or for each index, whether it is its key's last; 0 if there is only one
+            index.
+        by_key: whether `array` has an element for each key.
     """
 
     array: DeviceArray | int
@@ -282,14 +284,14 @@ def _put(given: str, wanted: str, by_key: bool, keys_are_places: bool) -> Walk:
 
 
 class Combination(NamedTuple):
-    """The C++ expressions that combine all values of one place.
+    """The combination of several values for one place, in C++.
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        start: the first total, in C++; "" for the present element.
+        start: the first total; "" for the element that is at the place.
         combine: combines a `total` and a taken value `v`; associative but for rounding.
         finish: turns the last total into the element; `count` is the number of values.
-        take: turns a value `v` into the one that is combined; it may use `count` as well.
+        take: turns a value `v` as given into the value that is combined; it may use `count` as well.
     """
 
     name: str
@@ -317,11 +319,12 @@ def combine_at(
     """Combine values with the elements at their places, one after the other; see `put_at`.
 
     Sorted by their places, the values are cut into stretches.  If a stretch begins with the place at which the one
-    before it ends, its values of that place are combined first: then no thread goes through all values of one place.
+    before it ends, its values for that place are combined first: then no thread goes through all values of one place.
+
     Args:
         launcher, target, places, values, joint, joint_shape, slices: see `put_at`.
         how: the combination.
-        skipped: the key of values that are left out.
+        skipped: the key whose values are left out.
     """
     count = places.keys.size
     if not count or not prod(slices.shape):
@@ -357,7 +360,7 @@ def combine_at(
 def _in_a_row(
     launcher: Launcher, values: DeviceArray, joint: Steps, joint_shape: tuple[int, ...], slices: Slices
 ) -> DeviceArray:
-    """A copy of values in which one slice is behind the other."""
+    """Copy values to contiguous memory, one slice behind the other."""
     size = values.itemsize
     strides = tuple([step * size for step in joint + slices.values])
     view = values.strided(joint_shape + slices.shape, values.dtype, 0, strides)
@@ -370,7 +373,9 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _taken(how: Combination, given: str, wanted: str) -> tuple[str, ...]:
-    """Statements in front: the type of totals, and the taken values of `key`, which are sorted."""
+    """Return C++ statements that declare the type of totals, and the functions `bound` (bisection of the sorted keys),
+    `taken` (the nth value in sorted order) and `combined`.
+    """
     stored = STORED[wanted]
     return (
         f"typedef {COMPUTED[wanted]} value;",
@@ -396,7 +401,9 @@ _NUMBERS: Final = ("many", "step", "skipped", "stretch")
 
 @lru_cache(None)
 def _begin(how: Combination, given: str, wanted: str) -> Walk:
-    """Make the kernel in which a stretch's thread combines its first values that have the key before it."""
+    """Build a program whose thread for a stretch combines the stretch's first values, if they have the last key of the
+    stretch before.
+    """
     counted = "bound(n, many, key + 1) - bound(0, n, key)" if "count" in how.take else "0"
     lines = (
         *_taken(how, given, wanted),
@@ -413,7 +420,9 @@ def _begin(how: Combination, given: str, wanted: str) -> Walk:
 
 @lru_cache(None)
 def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -> Walk:
-    """Make the kernel in which the thread of a key's first value combines all values of that key."""
+    """Build a program in which the thread of a key's first value combines the values in its stretch, and then the
+    beginnings of later stretches.
+    """
     place = "key" if keys_are_places else "places[order ? order[n_place] : n_place]"
     lines = (
         *_taken(how, given, wanted),
@@ -434,7 +443,7 @@ def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -
 
 
 def extreme(dtype: np.dtype[Any], highest: bool) -> str:
-    """The highest number of a dtype that is not complex, or the lowest, in C++."""
+    """Return the highest or the lowest number of a dtype that is not complex, in C++."""
     if dtype.kind == "b":
         return "true" if highest else "false"
     if dtype.kind in "iu":

@@ -1,4 +1,4 @@
-"""Positions of elements in a sorted sequence, and membership among others."""
+"""Positions of elements in a sorted sequence (``searchsorted``), and membership among other elements (``isin``)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .walks import Walk, Walked, contiguous, standing, steps_of, walk, walked
 
 
 def _compared_type(problem: Problem) -> str:
-    """The type in which the elements of both operands are compared, in C++."""
+    """Return the C++ type in which the elements of both operands are compared."""
     widened = [np.dtype(np.float32) if meta.dtype.name == "bfloat16" else meta.dtype.numpy for meta in problem.inputs]
     return COMPUTED[np.result_type(*widened).name]
 
 
-# Whether one element is before another; nans are at the end.
+# Tells whether `p` comes before `q` in sorted order, where nans are at the end.
 _LESS: Final = "auto less = [](value p, value q) { return p < q || (q != q && p == p); };"
 
 
@@ -67,7 +67,7 @@ def _search(compute: str, right: bool, given: str, sought: str, wanted: str) -> 
 def _build_isin(problem: Problem) -> Kernel:
     (invert,) = problem.attributes
     compute = _compared_type(problem)
-    # Kernels have no order of complex numbers, so these are compared with all others.
+    # Kernels cannot sort complex numbers: each is compared with all others, instead of by bisection.
     has_order = not any([meta.dtype.is_complex for meta in problem.inputs])
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

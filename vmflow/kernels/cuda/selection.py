@@ -1,4 +1,4 @@
-"""Choosing between two tensors, and limiting one."""
+"""Choosing between two tensors (``where``), and limiting one (``clamp``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def _where(problem: Problem) -> Kernel:
     if problem.attributes == REVERSED:
         values.reverse()
     to = problem.outputs[0].dtype
-    # Variables hold half precision in float32, and a conversion would change the bits of some nans.
+    # Half precision is moved as int16: variables hold it in float32, and the conversion would change the bits of some
+    # nans.
     if dtypes.is_half(to) and all([meta.dtype is to for meta in problem.inputs[1:]]):
         return single_kernel(problem, dtypes.int16, (0, *values), _bits_of(to), moves=True)
     return single_kernel(problem, to, (0, *values), constant)
@@ -33,5 +34,5 @@ def _bits_of(half: dtypes.dtype) -> Any:
 
 @builds("clamp", package=PACKAGE)
 def _clamp(problem: Problem) -> Kernel:
-    # A limit is rounded in the dtype of the result first.
+    # A limit is rounded in the result's dtype before elements are compared with it.
     return single_kernel(problem, problem.outputs[0].dtype, range(3), saturated)

@@ -1,8 +1,8 @@
-"""Keys sorted together with their positions, by their digits from the last to the first: a stable radix sort.
+"""A stable radix sort of keys together with their positions, by their digits from the last to the first.
 
-Each block counts the digits of a tile of keys, the counts become starts, and each block puts its keys behind its
-starts. All orders are those of the keys, so that the result does not depend on the threads (N. Satish et al., Designing
-Efficient Sorting Algorithms for Manycore GPUs, 2009).
+For each digit, a block counts the digit's values in a tile of keys, running sums turn the counts into starting
+positions, and the block moves its keys there.  Keys of equal digits keep their order, so that the result does not
+depend on the threads (N. Satish et al., Designing Efficient Sorting Algorithms for Manycore GPUs, 2009).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vmflow.streams.cuda.launching import Launcher
 
 from .sources import THREADS, CudaKernel
 
-# Bits of a digit, and the number of keys of each thread.
+# The bits of a digit, and the number of keys that a thread takes.
 _BITS: Final = 4
 _DIGITS: Final = 1 << _BITS
 _KEYS: Final = 8
@@ -26,19 +26,21 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class Sorted(NamedTuple):
-    """Keys in ascending order, and the former position of each; 0 for these if the order has not changed."""
+    """Keys in ascending order, and the former position of each key; 0 instead of positions if the order has not
+    changed.
+    """
 
     keys: DeviceArray
     order: DeviceArray | int
 
 
 def sort_keys(launcher: Launcher, keys: DeviceArray, limit: int) -> Sorted:
-    """Sort a vector of int64 keys from 0 to `limit` - 1; equal ones keep their order."""
+    """Sort a vector of int64 keys from 0 to `limit` - 1; equal keys keep their order."""
     return sort_by_bits(launcher, Sorted(keys, 0), max(limit - 1, 0).bit_length())
 
 
 def sort_by_bits(launcher: Launcher, given: Sorted, bits: int) -> Sorted:
-    """Sort keys, which may have been sorted before, as unsigned numbers, by so many of their last bits."""
+    """Sort keys as unsigned numbers, by their last `bits` bits; `given` may come from an earlier sort."""
     (count,) = given.keys.shape
     found = given
     if count < 2:
@@ -57,7 +59,7 @@ def sort_by_bits(launcher: Launcher, given: Sorted, bits: int) -> Sorted:
     return found
 
 
-# A function of a block of threads: the sum of the values of all threads before this one.
+# Returns the sum of `value` over all threads of the block that come before this thread.
 SUM_BEFORE: Final = f"""
 template <typename T> __device__ T sum_before(T value, T* shared) {{
     shared[threadIdx.x] = value;
@@ -74,7 +76,7 @@ template <typename T> __device__ T sum_before(T value, T* shared) {{
 }}
 """
 
-# The number of keys of each digit in each tile; digits are as far apart as there are tiles.
+# Counts each tile's keys by digit; the counts of one digit in all tiles are neighbours.
 _COUNT: Final = CudaKernel(
     "count_digits",
     f"""
@@ -92,7 +94,7 @@ extern "C" __global__ void count_digits(int64* counts, const int64* keys, int64 
 """,
 )
 
-# Counts, each replaced by the sum of those before it: by one block, in which each thread has a stretch of them.
+# Replaces each count by the sum of all counts before it: by one block, in which each thread has a stretch of counts.
 _STARTS: Final = CudaKernel(
     "starts_of_digits",
     f"""{SUM_BEFORE}
@@ -112,7 +114,7 @@ extern "C" __global__ void starts_of_digits(int64* counts, int64 count) {{
 """,
 )
 
-# Within a tile, each thread counts the digits of its keys; sums over digits and threads are the positions of its keys.
+# Moves a tile's keys: each thread counts the digits of its keys; sums over digits and threads are the keys' positions.
 _MOVE: Final = CudaKernel(
     "sort_by_digit",
     f"""{SUM_BEFORE}

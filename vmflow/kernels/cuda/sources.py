@@ -16,8 +16,8 @@ from . import nvrtc
 # --fmad=false: a product and a sum are rounded one after the other, as on the host.
 _OPTIONS: Final = ("--std=c++17", "--fmad=false")
 
-# The usual threads of a block, and the most blocks: enough to fill any GPU, and few enough that each thread has several
-# elements of a large array.
+# The usual number of threads of a block, and the most blocks of a launch: enough to fill any GPU, and few enough that
+# each thread has several elements of a large array.
 THREADS: Final = 256
 _MOST_BLOCKS: Final = 4096
 
@@ -29,7 +29,7 @@ class CudaKernel:
     Args:
         name: of the function in the source, which is ``extern "C"``.
         source: in CUDA C++; see `PRELUDE` for the types.
-        writes: the positions of the parameters that it writes to.
+        writes: the positions of the pointers that it writes to, among its parameters.
     """
 
     def __init__(self, name: str, source: str, writes: Sequence[int] = (0,)) -> None:
@@ -37,7 +37,8 @@ class CudaKernel:
         self.source = source
         self._writes = tuple(writes)
         self._code: dict[CompileTarget, bytes] = {}
-        # This lock is held for long; but a child that is forked meanwhile cannot use the devices, and compiles nothing.
+        # A thread holds this lock while it compiles.  A child that is forked meanwhile cannot use the devices, and so
+        # compiles nothing.
         self._compiling = threading.Lock()
 
     def launch(
@@ -48,20 +49,22 @@ class CudaKernel:
         threads: int = THREADS,
         shared: int = 0,
     ) -> None:
-        """Run the kernel behind all earlier work of the stream; for 0 blocks, nothing is launched."""
+        """Run the kernel behind all earlier work of the stream; for no blocks, nothing is launched."""
         if blocks:
             launcher.launch(launcher.function(self), (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
 
     def launch_over(self, launcher: Launcher, count: int, arguments: Sequence[Argument]) -> None:
-        """Run the kernel with a thread for each of `count` elements, or fewer threads that take several."""
+        """Run the kernel with a thread for each of `count` elements, or with fewer threads that go on to further
+        elements.
+        """
         self.launch(launcher, min(-(-count // THREADS), _MOST_BLOCKS), arguments)
 
     def is_there(self, device: CudaDevice) -> bool:
-        """Whether a launch on the device need not wait for the compiler."""
+        """Return whether a launch on the device need not wait for the compiler."""
         return self in device.functions or device.driver.target in self._code
 
     def compile(self, target: CompileTarget) -> bytes:
-        """The code, compiled by the first call; other threads wait for that one."""
+        """Return the kernel's code for a target, which the first call compiles; other threads wait for that call."""
         with self._compiling:
             code = self._code.get(target)
             if code is None:
@@ -71,13 +74,13 @@ class CudaKernel:
         return code
 
     def load(self, device: CudaDevice) -> Handle:
-        """The function on a device, loaded by the first call."""
+        """Return the kernel's function on a device, which the first call loads."""
         driver = device.driver
         code = self.compile(driver.target)
         with self._compiling:
             if self not in device.functions:
                 device.functions[self] = driver.function(driver.load(code), self.name)
-                # Another device takes the code from the cache on disk.
+                # The code need not stay in memory: another device takes it from the cache on disk.
                 self._code.pop(driver.target, None)
         return device.functions[self]
 
@@ -88,7 +91,7 @@ def full_source(kernel: CudaKernel) -> str:
 
 
 def compile_options(architecture: str) -> tuple[str, ...]:
-    """The compiler's options, for an architecture such as "compute_80" or "sm_90"."""
+    """Return the compiler's options for an architecture such as "compute_80" or "sm_90"."""
     return (*_OPTIONS, f"--gpu-architecture={architecture}")
 
 
@@ -171,7 +174,7 @@ INLINED float of_bits(int32_t bits) { return __int_as_float(bits); }
 INLINED int32_t bits_of(float value) { return __float_as_int(value); }
 """
 
-# For each dtype, the C++ type of an element in memory, and the one that it is computed in.
+# By dtype, the C++ type of an element in memory, and the type that it is computed in.
 STORED: Final = {
     "bool": "bool",
     "uint8": "unsigned char",
@@ -191,5 +194,5 @@ STORED: Final = {
 }
 COMPUTED: Final = {**STORED, "float16": "float", "bfloat16": "float"}
 
-# The type of a variable for an element in statements that `expressions` has written.
+# By dtype, the C++ type of a variable in statements that `expressions` has written.
 VARIABLES: Final = {**COMPUTED, **C_TYPES}

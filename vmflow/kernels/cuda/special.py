@@ -28,7 +28,9 @@ def _polygamma(problem: Problem) -> Kernel:
 
 
 def _polygamma_lines(n: int) -> list[str]:
-    """Return C++ statements of polygamma(n, x): Hurwitz's zeta of n + 1, by reflection left of 0, in float64."""
+    """Return C++ statements that compute polygamma(n, x) as the CPU does: in float64, by Hurwitz's zeta function of n +
+    1, and by reflection where x is below 0.
+    """
     sign, places = -1.0 if n % 2 == 0 else 1.0, of_cpu.FAR + 2
     lines = [
         "const double x = x0;",

@@ -20,7 +20,7 @@ from .pointwise import copy_array, launch_pointwise
 
 
 def copy_across(array: Array, *more: Array | None) -> Array:
-    """The kernel of a transfer: copy a contiguous array to the result's memory.
+    """Copy a contiguous array to the result's memory, ``more[-1]``, across devices: the kernel of a transfer.
 
     Copies from and to the host go through page-locked memory, unless the host's memory is page-locked itself: only then
     can a device copy while the host goes on.
@@ -45,7 +45,7 @@ def copy_across(array: Array, *more: Array | None) -> Array:
 
 
 def copy_into_pinned(array: Array, out: Array | None) -> Array:
-    """A copy of an array of the host in page-locked memory."""
+    """Return a copy of a host's array in page-locked memory."""
     device = device_of(0)  # page-locked memory serves all devices
     pinned = device.pinned.array(array.shape, array.dtype)
     device.driver.host_access(pinned, write=True)
@@ -54,12 +54,12 @@ def copy_into_pinned(array: Array, out: Array | None) -> Array:
 
 
 def assign(out: DeviceArray, array: DeviceArray) -> None:
-    """Copy an array into another one of its shape, cast to the dtype of that."""
+    """Copy `array` to `out`, an array of the same shape, cast to the dtype of `out`."""
     copy_array(current(), array, out)
 
 
 def add_to(out: DeviceArray, array: DeviceArray) -> None:
-    """Add an array to another one of its shape and dtype."""
+    """Add `array` to `out`, an array of the same shape and dtype, in place."""
     dtype = by_name(out.dtype.name)
     function = single("add", [dtype.name] * 2, 0, range(2), dtype, dtype)
     if function is None:
@@ -76,7 +76,9 @@ def _to_host(array: DeviceArray, out: Array | None) -> Array:
 
 
 def _land(driver: Driver, landed: np.ndarray[Any, Any], out: Array | None) -> Exception | None:
-    """Copy landed bytes from page-locked memory to the result, once the device has ended the copy; return an error."""
+    """Copy the page-locked array to `out`, once the device has written it; return the error if the device's copy
+    failed.
+    """
     try:
         driver.host_access(landed, write=False)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The windows of images as columns, and columns added up to images."""
+"""``im2col``: the windows of images as columns; and ``col2im``: columns added up to images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .walks import Steps, contiguous, in_order
 
 
 def _steps(sizes: Geometry) -> Steps:
-    """The steps of a contiguous array (samples, rows, pixels) along the dimensions of columns."""
+    """Return the steps of contiguous columns (samples, channels and taps, pixels) along the dimensions of
+    `column_shape`.
+    """
     channels, *rest = column_shape(sizes, sizes.samples)
     taps, samples, pixels = rest[: sizes.rank], rest[sizes.rank], rest[sizes.rank + 1 :]
     sample, *steps = contiguous_strides((samples, channels, *taps, *pixels), 1)

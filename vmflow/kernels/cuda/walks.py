@@ -1,4 +1,4 @@
-"""Kernels with a thread for each place of a shape, whose C++ statements read and write arrays."""
+"""Kernels with a thread for each place (tuple of indices) of a shape, whose C++ statements read and write arrays."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .sources import ELEMENTS_PRELUDE, STORED, CudaKernel
 
 _KERNELS: Final = 1024
 
-# The distances between neighbouring places along each dimension: of an array, in elements.
+# For each dimension, the distance between neighbouring places: of an array, its stride in elements.
 Steps: TypeAlias = tuple[int, ...]
 
 
 class Walk(NamedTuple):
-    """The statements of a thread, and their arrays and numbers.
+    """A thread's C++ statements, and the names of the arrays and numbers that they use.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         outs: the names and dtypes of the arrays that are written.
-        arrays: those of arrays that are only read.  For an array `x`, the variable `x` is the pointer to its
-            first element, and `x_place` is the position of the thread's place in it.
+        arrays: the names and dtypes of the arrays that are only read.  For an array `x`, the variable `x` is the
+            pointer to its first element, and `x_place` is the position of the thread's place in it.
         counters: names of sums of the place's indices, each index times a number: for `c`, the sum is `c_place`.
         numbers: the names of integers.
         lines: statements.
         real: the names of floating-point numbers, which come behind the integers.
-        functions: the source of functions that the statements call, beside those of every walk.
+        functions: the source of functions that the statements call, besides the functions that each walk has.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Walk(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """An array, or 0 for none, and its steps; the threads may read further elements, too."""
+    """An array, or 0 for none, and its steps along a walk's dimensions; threads may read other elements, too."""
 
     array: DeviceArray | int
     steps: Steps
@@ -66,7 +66,9 @@ def walk(
     counters: Sequence[Steps] = (),
     numbers: Sequence[Argument] = (),
 ) -> None:
-    """Run a thread for each place of a shape; outs overlap no arrays, unless threads read only elements they write."""
+    """Run a program's thread for each place of a shape; `outs` overlap no arrays, unless threads read only elements
+    they write.
+    """
     every = [each.steps for each in (*outs, *arrays)] + list(counters)
     sizes, steps = with_merged_dimensions(shape, every)
     if not sizes:
@@ -77,22 +79,22 @@ def walk(
 
 
 def steps_of(array: DeviceArray) -> Steps:
-    """The steps of an array along its own dimensions."""
+    """Return an array's strides along its own dimensions, in elements."""
     return tuple([stride // array.itemsize for stride in array.strides])
 
 
 def walked(array: DeviceArray) -> Walked:
-    """An array with the steps of its own dimensions."""
+    """Return an array with the steps of its own dimensions."""
     return Walked(array, steps_of(array))
 
 
 def standing(array: DeviceArray | int, ndim: int) -> Walked:
-    """An array in which the threads compute positions by themselves."""
+    """Return an array with steps of 0, so that the threads compute positions in it by themselves."""
     return Walked(array, (0,) * ndim)
 
 
 def along(axis: int, ndim: int, step: int = 1) -> Steps:
-    """The steps of a counter that has a step along one dimension."""
+    """Return the steps of a counter that grows by `step` along the dimension `axis`, and is constant along others."""
     return (0,) * axis + (step,) + (0,) * (ndim - axis - 1)
 
 
@@ -100,7 +102,7 @@ def along(axis: int, ndim: int, step: int = 1) -> Steps:
 
 
 def contiguous(launcher: Launcher, array: DeviceArray, dtype: np.dtype[Any] | None = None) -> DeviceArray:
-    """The array, or a copy that is contiguous and has the dtype."""
+    """Return the array, or a copy, if it is not contiguous or has another dtype than `dtype`."""
     to = array.dtype if dtype is None else dtype
     if array.contiguous and array.dtype == to:
         return array
@@ -110,7 +112,7 @@ def contiguous(launcher: Launcher, array: DeviceArray, dtype: np.dtype[Any] | No
 
 
 def separate(launcher: Launcher, array: DeviceArray, *outs: DeviceArray) -> DeviceArray:
-    """The array, or a copy of it if it shares memory with one that is written."""
+    """Return the array, or a copy of it if it shares memory with one of `outs`, which are written."""
     start, stop = array.extent()
     for low, high in [out.extent() for out in outs]:
         if start < high and low < stop:
@@ -121,13 +123,13 @@ def separate(launcher: Launcher, array: DeviceArray, *outs: DeviceArray) -> Devi
 
 
 def transposed(array: DeviceArray, order: Sequence[int]) -> DeviceArray:
-    """A view with the dimensions in another order."""
+    """Return a view of the array with its dimensions in another order."""
     shape = tuple([array.shape[axis] for axis in order])
     return array.strided(shape, array.dtype, 0, tuple([array.strides[axis] for axis in order]))
 
 
 def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1) -> DeviceArray:
-    """A view of the places from `start` to before `stop` along a dimension."""
+    """Return a view of the elements from `start` to before `stop` along the dimension `axis`."""
     count = max(len(range(start, stop, step)), 0)
     shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
     strides = (*array.strides[:axis], array.strides[axis] * step, *array.strides[axis + 1 :])
@@ -136,7 +138,7 @@ def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1)
 
 @contextmanager
 def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None = None) -> Iterator[DeviceArray]:
-    """A contiguous array, of a dtype unless it is None, to be written: its final contents are in `out`."""
+    """Yield a contiguous array, of `dtype` unless it is None, to be written: afterwards `out` has its contents."""
     fits = out.contiguous and dtype in (None, out.dtype)
     whole = out if fits else launcher.scratch(out.shape, out.dtype if dtype is None else dtype)
     yield whole
@@ -146,7 +148,7 @@ def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None =
 
 @contextmanager
 def changing(launcher: Launcher, array: DeviceArray, out: DeviceArray) -> Iterator[DeviceArray]:
-    """A contiguous array with the elements of `array`, to be changed: its final contents are in `out`."""
+    """Yield a contiguous array with the elements of `array`, to be changed: afterwards `out` has its contents."""
     with in_order(launcher, out) as whole:
         if (whole.pointer, whole.strides, whole.dtype) != (array.pointer, array.strides, array.dtype):
             copy_array(launcher, separate(launcher, array, whole), whole)
@@ -193,7 +195,7 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
 
 
 def _places(names: Sequence[str], rank: int) -> list[str]:
-    """Return C++ statements that compute the position in each array from the number of the thread."""
+    """Return C++ statements that compute the position in each array from the number of the place, `i`."""
     lines = ["int64 left = i;", *[f"int64 {name}_place = 0;" for name in names]]
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const int64 index{axis} = left % walk_size{axis}; left /= walk_size{axis};")

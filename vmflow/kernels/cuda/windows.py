@@ -1,8 +1,8 @@
 """Loops over the windows of images, in C++, for pooling and its gradients.
 
-A `Loop` goes through the places of a window along one dimension, or through the windows that contain a place.  Sums are
-taken dimension by dimension, as if one dimension was reduced after the other, which gives the CPU's order of roundings.
-No loop is unrolled: three nested ones would take more registers than threads should have.
+A `Loop` goes through the elements of a window along one dimension, or through the windows that contain an element.
+Sums are taken dimension by dimension, as if one dimension was reduced after the other, which gives the CPU's order of
+roundings.  No loop is unrolled: three nested ones would take more registers than threads should have.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from vmflow.streams.cuda.driver import Argument
 
 
 class Loop(NamedTuple):
-    """A loop along one dimension.
+    """A C++ loop over elements or windows along one dimension.
 
     Attributes:
-        head: the statements that begin it; `at<axis>` is the current place.
+        head: the statements that begin it; `at<axis>` is the index of the current element or window.
         length: the number of elements of the current window, an expression that is valid within the loop.
     """
 
@@ -26,22 +26,22 @@ class Loop(NamedTuple):
     length: str
 
 
-# Numbers of each dimension that the loops of ordinary windows need.
+# The names of the numbers that the loops of ordinary (not adaptive) pooling need for each dimension.
 WINDOW_NUMBERS: Final = ("size", "output", "kernel", "stride", "padding", "dilation", "padded")
 
 
 def window_numbers(windows: Sequence[Window], with_padding: bool = False) -> list[Argument]:
-    """The values of `WINDOW_NUMBERS` for each dimension."""
+    """Return the values of `WINDOW_NUMBERS` for each dimension."""
     return [number for window in windows for number in (*window, int(with_padding))]
 
 
 def names(rank: int, numbers: Sequence[str]) -> tuple[str, ...]:
-    """The names of the same numbers of each dimension."""
+    """Return the names of numbers for each of `rank` dimensions: size0, output0, ..., size1, output1, ..."""
     return tuple([f"{number}{axis}" for axis in range(rank) for number in numbers])
 
 
 def taps_of_window(axis: int) -> Loop:
-    """The elements of the window `p<axis>_place`, without those in the padding."""
+    """Return the loop over the elements of the window `p<axis>_place`, without those in the padding."""
     head = (
         f"const int64 start{axis} = p{axis}_place * stride{axis} - padding{axis};\n"
         f"#pragma unroll 1\nfor (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
@@ -52,7 +52,7 @@ def taps_of_window(axis: int) -> Loop:
 
 
 def windows_of_place(axis: int) -> Loop:
-    """The windows that contain the element `p<axis>_place`, in the order of their taps."""
+    """Return the loop over the windows that contain the element `p<axis>_place`, in the order of their taps."""
     head = (
         f"#pragma unroll 1\nfor (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
         f"const int64 far{axis} = p{axis}_place + padding{axis} - tap{axis} * dilation{axis};\n"
@@ -63,18 +63,18 @@ def windows_of_place(axis: int) -> Loop:
 
 
 def _count(axis: int, start: str) -> str:
-    """Return a C++ expression for the number of elements of a window, with or without the padding's."""
+    """Return the C++ expression of a window's number of elements, with the padding's if `padded<axis>` is set."""
     end = f"{start} + kernel{axis}"
     padded = f"least({end}, size{axis} + padding{axis}) - {start}"
     return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"
 
 
-# For each evenly divided dimension: the number of elements and that of windows.
+# The names of the numbers that adaptive pooling needs for each dimension: the numbers of elements and of windows.
 EVEN_NUMBERS: Final = ("size", "output")
 
 
 def even_window(axis: int) -> Loop:
-    """The elements of the window `p<axis>_place` of those that divide a dimension evenly."""
+    """Return the loop over the elements of the window `p<axis>_place` in adaptive pooling."""
     start, end = _even(f"p{axis}_place", f"size{axis}", f"output{axis}")
     head = (
         f"const int64 start{axis} = {start}, end{axis} = {end};\n"
@@ -84,7 +84,7 @@ def even_window(axis: int) -> Loop:
 
 
 def even_windows_of_place(axis: int) -> Loop:
-    """The windows that contain the element `p<axis>_place`: the range of windows that the element divides evenly."""
+    """Return the loop over the windows that contain the element `p<axis>_place` in adaptive pooling."""
     first, last = _even(f"p{axis}_place", f"output{axis}", f"size{axis}")
     start, end = _even(f"at{axis}", f"size{axis}", f"output{axis}")
     head = f"#pragma unroll 1\nfor (int64 at{axis} = {first}; at{axis} < {last}; at{axis}++) {{"
@@ -92,7 +92,7 @@ def even_windows_of_place(axis: int) -> Loop:
 
 
 def _even(number: str, size: str, parts: str) -> tuple[str, str]:
-    """Return C++ expressions for begin and end of part `number`, if `size` is divided evenly into `parts`."""
+    """Return C++ expressions of the begin and the end of part `number`, if `size` elements are divided into `parts`."""
     return f"{number} * {size} / {parts}", f"(({number} + 1) * {size} + {parts} - 1) / {parts}"
 
 
@@ -100,7 +100,7 @@ def _even(number: str, size: str, parts: str) -> tuple[str, str]:
 
 
 def searched(loops: Sequence[Loop], body: Sequence[str]) -> list[str]:
-    """Statements for all places of a window, in the order of memory."""
+    """Return C++ statements that run `body` for all elements of a window, in the order of memory."""
     return [*[loop.head for loop in loops], *body, "}" * len(loops)]
 
 
@@ -112,12 +112,12 @@ def summed(
     share: Callable[[Loop, str], str] | None = None,
     total: Callable[[Loop, str], str] | None = None,
 ) -> tuple[list[str], str]:
-    """Statements that sum values up over a nest of loops, and the sum.
+    """Return C++ statements that sum values up over a nest of loops, and the expression of the sum.
 
     Args:
-        loops: with their dimensions, the outermost first.
+        loops: each with its dimension, the outermost first.
         compute: the type of sums.
-        value: at the innermost place.
+        value: the expression of the value in the innermost loop.
         share: turns a value, or the sum over the inner loops, into the summand.
         total: turns the sum over a loop into its result, after the loop.
     """

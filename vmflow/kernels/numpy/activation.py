@@ -23,8 +23,8 @@ from .ufuncs import computes
 
 
 def _sigmoid_step(x: Array, out: Array) -> None:
-    # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but results
-    # below 1e-8 would be lost.
+    # exp may overflow to infinity, whose reciprocal is right.  tanh would not overflow, but results below 1e-8 would be
+    # lost.
     np.multiply(x, -1, out)  # not negative(), see `arithmetic._in_order`
     np.exp(out, out)
     np.add(out, 1, out)
@@ -44,8 +44,8 @@ computes("silu")(by_precision(in_tiles(_silu_step, 1, single=True), in_tiles(_si
 
 # The error function and functions that build on it, in float32
 
-# Up to here erf(x) / x - 1 is computed as a polynomial in x * x; from here on erfc is the -8th power of a polynomial in
-# the distance.
+# For |x| up to here, erf(x) / x - 1 is a polynomial in x * x; beyond, erfc is the -8th power of a polynomial in the
+# distance from here.
 _BORDER: Final = np.float32(1.0940218)
 _NEAR: Final = constants(
     (0.128379166, -0.376126021, 0.112833127, -0.0268422663, 0.00516630197, -0.000781729934, 7.22230907e-05), np.float32
@@ -54,7 +54,7 @@ _BEYOND: Final = constants(
     (1.30102396, 0.455127895, 0.218519896, 0.064245142, 0.0167339444, 0.00564338034, -0.000130182932, 0.000607183902),
     np.float32,
 )
-# The -8th root of twice the normal distribution's tail, of the distance from 0.
+# A polynomial in |x| whose -8th power is twice the normal distribution's tail, 2 P(X > |x|).
 TAIL: Final = constants(
     (
         1.0,
@@ -74,10 +74,10 @@ _HALF: Final = np.array(0.5, np.float32)
 _MINUS_HALF: Final = np.array(-0.5, np.float32)
 _ROOT_OF_DENSITY: Final = np.array(1 / sqrt(2 * pi), np.float32)
 _SIGN: Final = np.array(-(1 << 31), np.int32)
-# A minimum with an array takes a third of the time of one with a number.
+# The minimum of two arrays takes a third of the time of the minimum of an array and a number.
 _BORDERS: Final = np.full(TILE // 4, _BORDER, np.float32)
 _ZEROS: Final = np.zeros(TILE // 4, np.float32)
-# Far beyond where the tail is 0 in float32, and finite, so that it is 0 at infinity too.
+# |x| is limited to this number, where the tail is 0 in float32; infinity times 0 would be nan.
 _FARTHEST: Final = np.full(TILE // 4, 1e5, np.float32)
 
 
@@ -103,19 +103,19 @@ def _erf_step(x: Array, out: Array, near: Array, distance: Array, square: Array,
 
 
 def _copy_sign(x: Array, size: Array, scratch: Array, out: Array) -> None:
-    """Write `size`, which is positive, with the signs of `x` into `out`: copysign in a third of numpy's time."""
+    """Compute ``numpy.copysign(size, x)`` of a positive `size` by bits, in a third of the time."""
     bits = scratch.view(np.int32)
     np.bitwise_and(x.view(np.int32), _SIGN, bits)
     np.bitwise_or(size.view(np.int32), bits, out.view(np.int32))
 
 
-# Both terms are computed by the same operations, so that exactly 0 is added to results near 0.
+# erfc at the border is computed by the operations used beyond it, so that nothing at all is added to results near 0.
 _ERFC_AT_BORDER: Final = np.array(_BEYOND[0])
 _minus_eighth_power(_ERFC_AT_BORDER)
 
 
 def _gelu_step_of_single(x: Array, out: Array, size: Array, power: Array) -> None:
-    """Compute GELU in float32 as ``max(x, 0) - |x| P(X > |x|)``, which loses no digits where x is negative."""
+    """Compute gelu, ``max(x, 0) - |x| P(X > |x|)``, which loses no digits where x is negative."""
     np.abs(x, size)
     np.minimum(size, _FARTHEST[: x.size], out=size)
     polynomial(size, TAIL, power)
@@ -138,7 +138,7 @@ def _gelu_gradient_step_of_single(
     np.multiply(density, size, density)
     polynomial(size, TAIL, power)
     _minus_eighth_power(power)
-    # The derivative minus 1/2 is odd: of |x| it is (1 - tail) / 2 + |x| density.
+    # The derivative of gelu minus 1/2 is odd: for |x| it is (1 - tail) / 2 + |x| density.
     np.multiply(power, _HALF, power)
     np.subtract(_HALF, power, power)
     np.add(power, density, power)

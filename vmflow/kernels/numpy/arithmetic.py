@@ -19,7 +19,7 @@ takes_numbers(saturated, "logical_and", "logical_or", "logical_xor", "maximum", 
 
 
 def _places(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """Return the numbers of bits to shift by; a negative number shifts all bits out, as in PyTorch."""
+    """Return the number of bits to shift by, as an operand; a negative number shifts all bits out, as in PyTorch."""
     return saturated(value if value >= 0 else np.iinfo(numpy_dtype).max, numpy_dtype)
 
 
@@ -32,13 +32,15 @@ takes_numbers(_places, "bitwise_left_shift", "bitwise_right_shift")
 @computes("pow")
 def _power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.dtype.kind == "i" and (exponent < 0).any():
-        # numpy raises an error here.  A fraction rounded towards zero is 0, except for the powers of 1 and -1.
+        # numpy raises an error for negative exponents.  These powers are fractions, rounded to 0, except for the bases
+        # 1 and -1.
         unit = np.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
         result = np.where(exponent < 0, unit, np.power(base, np.maximum(exponent, 0)))
         return result.astype(base.dtype, copy=False)
     if exponent.dtype.kind in "biuc":
         return np.power(base, exponent, out)
-    # numpy takes the square root where an exponent of 0.5 is broadcast; the power of -inf and -0.0 is different.
+    # Where an exponent of 0.5 is broadcast, numpy takes the square root, which differs from the power for -inf and
+    # -0.0.
     roots = exponent == 0.5
     odd = roots & ((base == -math.inf) | (base == 0)) if roots.any() else roots
     exact = np.abs(base) if odd.any() else None
@@ -47,12 +49,12 @@ def _power(base: Array, exponent: Array, out: Array | None) -> Array:
 
 
 def _squared_reciprocal(base: Array, out: Array | None) -> Array:
-    # In this order, since the square of a small number may be denormal, which has fewer digits.
+    # The reciprocal is taken first, since the square of a small number may be denormal, which has fewer digits.
     reciprocal = np.reciprocal(base, out)
     return np.multiply(reciprocal, reciprocal, out)
 
 
-# numpy's power of floating-point numbers takes 10 to 40 times as long as these, which are the common ones.
+# Functions for the common exponents: numpy's power of floating-point numbers takes 10 to 40 times as long.
 _QUICKLY: Final[dict[complex, Callable[[Array, Array | None], Array]]] = {
     -2: _squared_reciprocal,
     -1: lambda base, out: np.reciprocal(base, out),
@@ -68,14 +70,14 @@ _QUICKLY: Final[dict[complex, Callable[[Array, Array | None], Array]]] = {
 def _scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.ndim == 0:
         quick = _QUICKLY.get(exponent.item())
-        # The product of complex numbers with infinities differs from their power.
+        # Complex numbers are only squared this way: other products with infinities differ from the power.
         if quick is not None and (base.dtype.kind == "f" or exponent == 2):
             return quick(base, out)
     return _power(base, exponent, out)
 
 
 def _divided(divide: Function) -> Function:
-    """Make a division that raises for an integer divisor of 0, for which numpy would return 0."""
+    """Wrap a division to raise ZeroDivisionError for an integer divisor of 0, where numpy's would return 0."""
 
     def divided(dividend: Array, divisor: Array, out: Array | None) -> Array:
         if divisor.dtype.kind in "iu" and not divisor.all():
@@ -87,7 +89,7 @@ def _divided(divide: Function) -> Function:
 
 def _trunc_divide(dividend: Array, divisor: Array, out: Array | None) -> Array:
     if dividend.dtype.kind in "iu":
-        # Integers are divided as integers: in floating point, large ones would lose digits.
+        # Integers are not divided in floating point, where large ones would lose digits.
         down = np.floor_divide(dividend, divisor)
         inexact = (dividend < 0) != (divisor < 0)
         inexact &= down * divisor != dividend
@@ -108,13 +110,13 @@ computes("fmod")(_divided(np.fmod))
 def _sign(array: Array, out: Array | None) -> Array:
     if array.dtype.kind == "b":
         return array.copy()
-    # numpy's sign of nan is nan, and that of -0.0 depends on the dtype.
+    # Here the sign of nan and of -0.0 is 0; numpy's sign of nan is nan, and that of -0.0 depends on the dtype.
     above = np.greater(array, 0).astype(array.dtype)
     return np.subtract(above, np.less(array, 0).astype(array.dtype), out)
 
 
 def _in_order(ufunc: Function) -> Function:
-    """Make a function of a unary ufunc that never lets it write to an array with gaps.
+    """Wrap a ufunc of one operand so that it never writes to an array with gaps.
 
     numpy 2.4 computes wrong elements there: `negative` in place where neighbours are 16 bytes apart (64 for elements of
     8), and `signbit` into 17 or more bools that are not next to each other.
@@ -135,13 +137,13 @@ _signbit_of_floats: Final = _in_order(np.signbit)
 
 @computes("signbit")
 def _signbit(array: Array, out: Array | None) -> Array:
-    # numpy has none for integers and bools.
+    # numpy has no signbit of integers and bools.
     return _signbit_of_floats(array, out) if array.dtype.kind not in "biu" else np.less(array, 0, out)
 
 
 @computes("heaviside")
 def _heaviside(array: Array, values: Array, out: Array | None) -> Array:
-    # numpy's function takes no integers, and returns nan for nan.
+    # numpy's heaviside takes no integers, and returns nan for nan.
     return np.where(array == 0, values, (array > 0).astype(values.dtype))
 
 
@@ -150,7 +152,7 @@ def _heaviside(array: Array, values: Array, out: Array | None) -> Array:
 
 @computes("round")
 def _round(array: Array, out: Array | None) -> Array:
-    # numpy would turn integers into floats.
+    # numpy's rint would turn integers into floats.
     return array.copy() if array.dtype.kind in "iu" else np.rint(array, out)
 
 
@@ -161,7 +163,9 @@ computes("rsqrt")(_QUICKLY[-0.5])
 
 
 def _by_keyword(ufunc: Any) -> Function:
-    """Pass `out` by keyword: numpy will give the third positional argument of maximum another meaning."""
+    """Wrap numpy's maximum or minimum to pass `out` by keyword: the third positional argument is about to change its
+    meaning.
+    """
     return lambda first, second, out: ufunc(first, second, out=out)
 
 
@@ -170,14 +174,16 @@ computes("minimum", "clamp_max")(_by_keyword(np.minimum))
 computes("fmax")(_by_keyword(np.fmax))
 computes("fmin")(_by_keyword(np.fmin))
 
-# From so many elements on, `clip`, which begins in Python, is faster than a ufunc.
+# From this many elements on, `clip`, which begins in Python, is faster than a ufunc.
 _MANY: Final = 8192
 
 _INFINITY: Final = np.float32(np.inf)
 
 
 def _limiting(ufunc: Function, least: bool) -> Function:
-    """Make maximum or minimum with a number by `clip`, which has a vector loop for that, unlike the ufuncs."""
+    """Wrap maximum (`least`) or minimum to use `clip` for large arrays and a number, for which ufuncs have no vector
+    loop.
+    """
 
     def limiting(first: Array, second: Array, out: Array | None) -> Array:
         array, limit = (second, first) if first.ndim < second.ndim else (first, second)
@@ -200,6 +206,6 @@ def _relu(array: Array, out: Array | None) -> Array:
 
 @computes("relu_gradient")
 def _relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
-    dead = np.less_equal(result, 0)  # so that the gradient passes where the result is nan
+    dead = np.less_equal(result, 0)  # false for nan, where the gradient passes
     target = np.empty(dead.shape, gradient.dtype) if out is None else out
     return chosen(dead, np.zeros((), gradient.dtype), gradient, target)

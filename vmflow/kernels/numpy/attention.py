@@ -23,23 +23,23 @@ from . import sums
 from .half import computes_in
 from .random import kept_elements
 
-# Elements of the scores in a block.
+# The number of scores in a block.
 BLOCK: Final = 1 << 18
 
 # Rows of a block where attention is causal: fewer rows skip more keys, but make products too small for BLAS.
 _CAUSAL_ROWS: Final = 64
 
-# Up to here sums are computed by BLAS; see `sums`.
+# Rows of up to this many elements are summed by BLAS; see `sums`.
 _SHORT: Final = 1024
 
 Index = tuple[Any, ...]
 
-# weights(a block as in `Scores.blocks`) -> its softmaxes
+# weights(index, rows, keys), for a block as in `Scores.blocks`, returns the block's softmaxes.
 Weights: TypeAlias = Callable[[Index, slice, int], Array]
 
 
 class Scores(NamedTuple):
-    """The scores of queries and keys.
+    """The scores of queries and keys, and their division into blocks.
 
     Attributes:
         leading: the dimensions before the last two.
@@ -55,11 +55,13 @@ class Scores(NamedTuple):
     causal: bool
 
     def spread(self, array: Array) -> Array:
-        """A view of an operand with all leading dimensions."""
+        """Return a view of an operand, broadcast to all leading dimensions."""
         return np.broadcast_to(array, (*self.leading, *array.shape[-2:]))
 
     def blocks(self) -> Iterator[tuple[Index, slice, int]]:
-        """Each block's index of heads, its rows, and their number of keys; the last rows come first."""
+        """Yield each block's index of heads, its rows, and the number of keys they attend to; the last rows
+        come first.
+        """
         most = max(min(self.length, _CAUSAL_ROWS) if self.causal else self.length, 1)
         rows = max(min(most, BLOCK // max(self.others, 1)), 1)
         together = max(BLOCK // (rows * max(self.others, 1)), 1)
@@ -75,7 +77,7 @@ class Scores(NamedTuple):
                     yield (*outer, some), slice(start, stop), min(stop, self.others) if self.causal else self.others
 
     def block(self, query: Array, key: Array, mask: Array | None, index: Index, rows: slice, keys: int) -> Array:
-        """The scores of a block, -inf where nothing may be attended to."""
+        """Compute the scores of a block; -inf where a query must not attend to a key."""
         found = np.matmul(query[index][..., rows, :] * self.factor, key[index][..., :keys, :].swapaxes(-1, -2))
         if self.causal and keys > rows.start + 1:
             corner = found[..., rows.start :]
@@ -91,7 +93,7 @@ class Scores(NamedTuple):
 
 @functools.lru_cache(64)
 def _behind(rows: int, keys: int) -> Array:
-    """Return a bool matrix (rows, keys): whether the key lies behind the query of that row."""
+    """Return a matrix (rows, keys) that tells whether the key comes behind the row's query."""
     result: Array = ~np.tri(rows, keys, dtype=bool)
     result.flags.writeable = False
     return result
@@ -107,9 +109,9 @@ def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softma
     """Compute the softmax in place along the last dimension; a row of only -inf becomes zeros.
 
     Args:
-        masked: whether there may be such rows.
+        masked: whether there may be rows of only -inf.
         logarithms: receives the logarithm of each row's divisor, 0 for rows of -inf, unless it is None.
-        in_c: the C function for calls without such rows and logarithms.
+        in_c: the C function to use, without masks and logarithms; or None.
     """
     if in_c is not None and scores.flags.c_contiguous and in_c.call(scores, scores) is not None:
         return
@@ -139,9 +141,9 @@ def forward(
 
     Args:
         operands: query, key, value, and perhaps a mask; all but the mask with all leading dimensions.
-        scale: a factor of the weights after the softmax, or None.
+        scale: the factors of the weights after the softmax (dropout), or None.
         probabilities: (..., length, others), receives the softmaxes, or None.
-        logarithms: (..., length), receives those of `_softmax`, or None.
+        logarithms: (..., length), receives the logarithms of `_softmax`, or None.
         softmax: see `_softmax`.
     """
     query, key, value = operands[:3]
@@ -182,7 +184,7 @@ def backward(
     The gradient by the mask has the shape of the scores.
 
     Args:
-        by_result, by_weights: the gradients by the forward pass's results; one of them may be None.
+        by_result, by_weights: the gradients by attention's result and by its weights; one of them may be None.
         weights_of: returns the softmaxes of a block, from its index of heads, its rows, and their number of keys.
         operands: query, key and value, with all leading dimensions.
         scale: see `forward`.
@@ -190,7 +192,7 @@ def backward(
     query, key, value = operands
     by_query, by_key, by_value, by_mask = found
     for array in found:
-        # Elements that no block reaches would not be written.
+        # Blocks do not write all elements of these gradients, so they begin as zeros.
         if array is not None and (
             array is by_mask or not all_scores.length or all_scores.length < all_scores.others or by_result is None
         ):
@@ -225,10 +227,10 @@ def backward(
 
 
 def _put(all_scores: Scores, target: Array, weights: Array, outer: Array, rows: slice, keys: int) -> None:
-    """Add the transposed weights times `outer` to the first keys of `target`; the last rows, which come first, set
-    them.
+    """Add ``weights.T @ outer`` to the first `keys` rows of `target`; the block of the last rows comes first, and
+    overwrites them.
 
-    If the last rows do not reach all keys, the other keys are 0 beforehand.
+    If that block does not reach all keys, `target` is 0 beforehand.
     """
     turned = weights.swapaxes(-1, -2)
     place = target[..., :keys, :]
@@ -240,18 +242,20 @@ def _put(all_scores: Scores, target: Array, weights: Array, outer: Array, rows: 
 
 # The ops
 
-# (factor of the scores, whether they are causal, probability of dropping a weight, whether the probabilities are kept;
-# otherwise the logarithms of their divisors are)
+# (factor of the scores, whether attention is causal, probability of dropping a weight, whether the softmax weights are
+# kept for the gradient; otherwise the logarithms of their divisors are)
 _Options = tuple[float, bool, float, bool]
 
 
 def _probabilities(all_scores: Scores, query: TensorMeta) -> TensorMeta:
-    """The meta of the probabilities, one for each query and key."""
+    """Return the meta of the softmax weights, one for each query and key."""
     return meta((*all_scores.leading, all_scores.length, all_scores.others), query.dtype, query.device)
 
 
 def _in_c(problem: Problem, all_scores: Scores, query: TensorMeta, value: TensorMeta, keeps: bool) -> Attention | None:
-    """Attention without mask and dropout in C, or its gradient; None if C has no function now, or BLAS is as fast."""
+    """Return the C function of attention without mask and dropout, or of its gradient; None if there is none now, or
+    BLAS is as fast.
+    """
     if not pays(all_scores.others, max(query.shape[-1], value.shape[-1])):
         return None
     name = "attention_gradient" if problem.op.endswith("_gradient") else "attention"
@@ -260,7 +264,9 @@ def _in_c(problem: Problem, all_scores: Scores, query: TensorMeta, value: Tensor
 
 
 def _dropout(probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Callable[[int, int], Array] | None:
-    """The function of seed and offset that returns the weights' factors, 0 for dropped ones; None without dropout."""
+    """Return a function of seed and offset that draws the weights' factors, 0 for dropped weights; None without
+    dropout.
+    """
     if not p:
         return None
     kept, factor = kept_elements(probabilities, p), compute.type(1 / (1 - p) if p < 1 else 0.0)
@@ -280,7 +286,7 @@ def _attention(problem: Problem) -> Function:
     masked = inputs > 3
     dropout = _dropout(weights, p, compute)
     in_c = None if masked or p else _in_c(problem, all_scores, query, problem.inputs[2], keeps)
-    # The C softmax is not requested unless it is needed: a program with attention in C need not wait for it.
+    # C's softmax is requested only if it is needed: a program with attention in C need not wait for its compilation.
     by_blocks = in_c is None and keeps and not masked
     softmax = Softmax.of("softmax", compute, weights.numel, False) if by_blocks else None
 
@@ -302,11 +308,11 @@ def _attention(problem: Problem) -> Function:
 
 @builds("scaled_dot_product_attention_gradient")
 def _attention_gradient(problem: Problem) -> Function:
-    """Build the gradient of attention.
+    """Build the kernel of attention's gradients.  Attributes: the forward op's; whether each of its results has a
+    gradient; whether each operand needs one.
 
-    Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
-
-    Operands: the existing gradients, the kept array, query, key, value; a mask if probabilities were not kept.
+    Operands: the existing gradients, the array kept by the forward op, query, key, value; a mask if weights were not
+    kept.
     """
     options, present, wanted = cast("tuple[_Options, tuple[bool, bool], tuple[bool, ...]]", problem.attributes)
     factor, causal, p, keeps = options
@@ -338,7 +344,7 @@ def _attention_gradient(problem: Problem) -> Function:
         def weights_of(index: Index, rows: slice, keys: int) -> Array:
             if keeps:
                 return kept[index][..., rows, :keys]
-            # The logarithms alone do not tell the mask.
+            # The kept logarithms do not tell which scores were masked, so these are masked again.
             scores = all_scores.block(three[0], three[1], mask, index, rows, keys)
             np.subtract(scores, kept[index][..., rows, None], scores)
             return np.exp(scores, scores)

@@ -18,18 +18,22 @@ from .special import polynomial
 from .tiles import in_tiles
 from .ufuncs import computes
 
-# Up to here by the power series (10.25.2), all of whose terms are positive; beyond, the terms of the asymptotic one
-# (10.40.1) fall below the last bit before they grow again.
+# Up to this x, the power series (10.25.2) is used, all of whose terms are positive; beyond, the terms of the asymptotic
+# series (10.40.1) fall below the last bit before they grow again.
 BEYOND: Final = 18.0
 
 
 def series(order: int) -> tuple[float, ...]:
-    """Coefficients, highest power first, of I(x) / (x / 2) ** order as a polynomial in ``x * x / 4``."""
+    """Return the coefficients, by powers of ``x * x / 4``, highest first, of the function divided by ``(x / 2) **
+    order``.
+    """
     return tuple([1 / (math.factorial(k) * math.factorial(k + order)) for k in range(52)])[::-1]
 
 
 def asymptotic(order: int) -> tuple[float, ...]:
-    """Coefficients, highest power first, of exp(-x) * sqrt(2 * pi * x) * I(x) as a polynomial in ``1 / x``."""
+    """Return the coefficients, by powers of ``1 / x``, highest first, of ``exp(-x) * sqrt(2 * pi * x)`` times the
+    function.
+    """
     coefficients = [1.0]
     for k in range(1, 31):
         coefficients.append(coefficients[-1] * ((2 * k - 1) ** 2 - 4 * order * order) / (8 * k))
@@ -50,7 +54,7 @@ def _step(order: int, scaled: bool) -> Callable[[Array, Array, Array], None]:
         part = size[outside]
         found = polynomial(1.0 / part, far) / np.sqrt(part) * (1 / math.sqrt(2 * math.pi))
         if not scaled:
-            # The exponential is taken in two halves, since it overflows before the function does.
+            # Multiplied twice by exp(x / 2), since exp(x) overflows before the function does.
             growth = np.exp(part * 0.5)
             found = np.where(part == np.inf, np.inf, found * growth * growth)
         result[outside] = found

@@ -19,7 +19,8 @@ from .philox import Words
 
 _Array = Any
 
-# The bits of the square root of 1/2, from which fractions begin; of an exponent; of a fraction.
+# The bits of the square root of 1/2, at which fractions begin, in float32 and float64; and the sizes of their
+# fractions.
 _ROOT: Final = 0x3F3504F3
 _WIDE_ROOT: Final = 0x3FE6A09E667F3BCD
 _FRACTION: Final = 23
@@ -27,7 +28,9 @@ _WIDE_FRACTION: Final = 52
 
 
 def normals(words: Words) -> _Array:
-    """Return a normal float32 number for each random word; the first word of each pair determines the radius."""
+    """Return as many normal numbers of float32 as there are words; the first word of each pair determines the
+    radius.
+    """
     radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)
@@ -38,7 +41,7 @@ def normals(words: Words) -> _Array:
 
 
 def wide_normals(words: Words) -> _Array:
-    """Half as many normal numbers of float64; the first two words of each four determine the radius; see `normals`."""
+    """Return half as many float64 normal numbers as words; the first two words of each four determine the radius."""
     high, low = words[1::4].astype(np.float64), (words[0::4] >> np.uint32(11)).astype(np.float64)
     radius = np.sqrt(-2 * wide_logarithm(high * 2.0**-32 + low * 2.0**-53 + 2.0**-54))
     turned = (words[3::4].astype(np.uint64) << np.uint64(32) | words[2::4]) + np.uint64(1 << 61)
@@ -92,7 +95,7 @@ def wide_logarithm(x: _Array) -> _Array:
 
 
 def _wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
-    """The same in float64."""
+    """Sines and cosines of float64 angles of up to an eighth of a turn."""
     square = x * x
     sine = _polynomial(square, _WIDE_SINE) * square * x + x
     cosine = _polynomial(square, _WIDE_COSINE) * (square * square) - square * 0.5 + 1.0

@@ -1,4 +1,4 @@
-"""Losses of class indices: the negative log-likelihood, and the cross-entropy of scores."""
+"""Losses whose targets are class indices: the negative log-likelihood, and the cross-entropy of scores."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from . import rows
 
 
 def _rows(cases: Cases, array: Array) -> Array:
-    """The scores as a matrix of the dtype to compute in."""
+    """Return the scores as a matrix (rows, classes) of the dtype to compute in."""
     moved = np.moveaxis(array, cases.axis, -1) if array.ndim > 2 else array
     return np.ascontiguousarray(moved, cases.compute.numpy).reshape(cases.rows, cases.classes)
 
 
 def _weight(cases: Cases, rest: Sequence[Any]) -> Array | None:
-    """The weights of the classes, if they are among the arguments; the last argument is no operand."""
+    """Return the weights of the classes, if they are among the last arguments of a kernel, `rest`, which end with
+    `out`.
+    """
     return rest[0].astype(cases.compute.numpy, copy=False) if len(rest) > 1 else None
 
 
 def _back(cases: Cases, matrix: Array) -> Array:
-    """Return a matrix of rows, as `_rows` makes them, in the shape of the scores."""
+    """Return a matrix (rows, classes) in the shape of the scores."""
     rest = cases.shape[: cases.axis] + cases.shape[cases.axis + 1 :]
     result = matrix.reshape(*rest, cases.classes)
     return np.moveaxis(result, -1, cases.axis) if len(cases.shape) > 2 else result.reshape(cases.shape)
@@ -39,13 +41,13 @@ def _none_ignored(cases: Cases) -> bool:
 
 
 def _places(cases: Cases, target: Array) -> tuple[Array, Array | None]:
-    """Return each row's class, 0 for ignored rows, and a mask of the rows that count; None if all do.
+    """Return the class of each row, 0 for an ignored row, and whether each row counts; None if all do.
 
     Raises:
-        IndexError: if there is no such class.
+        IndexError: if a class is out of range.
     """
     target = target.reshape(-1)
-    # Usually no more needs to be checked.
+    # Without ignored rows, only the lowest and the highest class need a check.
     if _none_ignored(cases) and cases.rows and target.min() >= 0 and target.max() < cases.classes:
         return target, None
     kept = target != cases.ignored
@@ -58,7 +60,7 @@ def _places(cases: Cases, target: Array) -> tuple[Array, Array | None]:
 
 
 def _is_plain(cases: Cases) -> bool:
-    """Whether the loss is a mean or sum over all rows in float32, none of which is ignored, without smoothing."""
+    """Return whether the loss is a mean or sum over all rows in float32, without ignored rows and smoothing."""
     return (
         _none_ignored(cases)
         and not cases.smoothing
@@ -69,7 +71,7 @@ def _is_plain(cases: Cases) -> bool:
 
 
 def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
-    """The loss, and the divisor of the mean."""
+    """Compute the loss from log-probabilities, and the divisor of the mean (the sum of weights)."""
     reduction = cases.reduction
     places, kept = _places(cases, target)
     smoothing = logs.dtype.type(cases.smoothing)
@@ -79,26 +81,26 @@ def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> 
         total = logs.dtype.type(cases.rows)
     else:
         weights = weights.astype(logs.dtype, copy=False)
-        losses = _counted(kept, losses * weights)  # nan does not count, either
+        losses = _counted(kept, losses * weights)  # 0 for ignored rows, even if their loss is nan
         total = weights.sum()
     if smoothing:
         spread = logs.sum(1) if weight is None else logs @ weight
         losses = losses * (1 - smoothing) + _counted(kept, spread) * (smoothing / cases.classes)
     if reduction == "none":
         return -losses.reshape(target.shape), total
-    loss = 0 - losses.sum()  # without losses 0, not -0
+    loss = 0 - losses.sum()  # the loss of no rows is 0, not -0
     return np.asarray(loss / total if reduction == "mean" else loss), np.asarray(total)
 
 
 def _factors(cases: Cases, gradient: Array, total: Array, kept: Array | None) -> Array:
-    """The gradient by the loss of each row, before weights; one number if it is the same for all rows."""
+    """Return the gradient by each row's loss, before class weights; one number if it is the same for all rows."""
     if cases.reduction == "mean":
         gradient = gradient / total
     return _counted(kept, np.asarray(gradient).astype(cases.compute.numpy, copy=False).reshape(-1))
 
 
 def _counted(kept: Array | None, values: Array) -> Array:
-    """The values of the rows that count, and 0 for the others."""
+    """Return the values of the rows that count, and 0 for ignored rows."""
     return values if kept is None else np.where(kept, values, 0)
 
 

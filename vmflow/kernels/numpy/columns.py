@@ -1,4 +1,4 @@
-"""The windows of images as the columns of a matrix, and back.
+"""im2col and its adjoint: windows of images become the columns of a matrix, and columns are added up to images.
 
 The copy costs as much as the product when its innermost runs are short.  Hence two layouts: small images with many
 samples are copied with the batch innermost, large images with their rows innermost.
@@ -21,15 +21,15 @@ from vmflow.kernels.problems.convolution import Geometry, Sizes
 # with four of 18 MB.
 COLUMN_BYTES: Final = 8 << 20
 
-# The row length from which rows are copied one by one, and the batch below which the layout does not matter.
+# The row length from which rows are copied one by one, and the batch size below which the layout does not matter.
 _LONG_ROW: Final = 32
 _SMALL_BATCH: Final = 8
 
 
 class Layout:
-    """The order of dimensions in which columns are made: with the batch innermost, or the images' rows.
+    """The order of dimensions while columns are made, and the transpositions to this order and back.
 
-    Arrays "inside" have the channels first, followed by the samples and the image, or by the image and the samples.
+    In this layout, arrays have the channels first, then the samples and the image, or the image and the samples.
     """
 
     def __init__(self, geometry: Geometry, samples: int) -> None:
@@ -42,28 +42,28 @@ class Layout:
         self.to_outside = (geometry.rank + 1, 0, *back) if self.batch_last else (1, 0, *spatial)
 
     def inside(self, channels: int, size: Sizes) -> tuple[int, ...]:
-        """The shape of images inside."""
+        """Return the shape of images in this layout."""
         return (channels, *size, self.samples) if self.batch_last else (channels, self.samples, *size)
 
     def image(self, parts: Iterable[slice]) -> tuple[slice, ...]:
-        """Return an index that cuts the image dimensions of an array in this layout ("inside")."""
+        """Return an index of an array in this layout, which takes `parts` of the image's dimensions."""
         every = slice(None)
         return (every, *parts) if self.batch_last else (every, every, *parts)
 
     def interior(self) -> tuple[slice, ...]:
-        """The index of the input in padded images inside."""
+        """Return the index of the input in padded images in this layout."""
         sizes = self.geometry
         return self.image([slice(before, before + size) for before, size in zip(sizes.before, sizes.size, strict=True)])
 
     def padded_shape(self) -> tuple[int, ...]:
-        """The shape of padded images inside."""
+        """Return the shape of padded images in this layout."""
         sizes = self.geometry
         return self.inside(
             sizes.channels, tuple([sum(each) for each in zip(sizes.before, sizes.size, sizes.behind, strict=True)])
         )
 
     def padded(self, array: Array) -> Array:
-        """Return the input in this layout, with its padding added."""
+        """Return the input with its padding, in this layout."""
         moved = array.transpose(self.to_inside)
         if not any(self.geometry.before + self.geometry.behind):
             return np.ascontiguousarray(moved) if self.batch_last else moved
@@ -72,7 +72,7 @@ class Layout:
         return result
 
     def columns(self, array: Array, memory: Array | None = None) -> Array:
-        """The input's windows: (groups, taps of a group, output pixels), in `memory` if that has their shape."""
+        """Return the input's windows, (groups, taps of a group, output pixels), in `memory` if that has their shape."""
         sizes = self.geometry
         source = self.padded(array)
         channel, *rest = source.strides
@@ -92,19 +92,19 @@ class Layout:
         return result
 
     def pixels(self, array: Array) -> Array:
-        """An output, or its gradient, as (groups, filters of a group, output pixels)."""
+        """Return an output, or its gradient, as (groups, filters of a group, output pixels)."""
         sizes = self.geometry
         return np.ascontiguousarray(array.transpose(self.to_inside)).reshape(
             sizes.groups, sizes.filters // sizes.groups, self.samples * prod(sizes.output)
         )
 
     def from_pixels(self, pixels: Array) -> Array:
-        """The inverse of `pixels`, as a view of shape (samples, filters, ...)."""
+        """Return products (groups, filters of a group, output pixels) as a view of shape (samples, filters, ...)."""
         sizes = self.geometry
         return pixels.reshape(self.inside(sizes.filters, sizes.output)).transpose(self.to_outside)
 
     def from_columns(self, columns: Array) -> Array:
-        """Columns added up at their pixels, as a view of shape (samples, channels, ...)."""
+        """Add columns up at their pixels; return a view of shape (samples, channels, ...)."""
         sizes = self.geometry
         taps = columns.reshape(sizes.channels, *sizes.kernel, *self.inside(sizes.channels, sizes.output)[1:])
         result = np.zeros(self.padded_shape(), columns.dtype)
@@ -116,7 +116,7 @@ class Layout:
 
 
 def memory_for(memory: Array | None, shape: tuple[int, ...], like: Array) -> Array:
-    """`memory` if it is contiguous, of that shape and of the dtype of `like`, else new memory.
+    """Return `memory` if it is contiguous, of this shape and of the dtype of `like`, else new memory.
 
     Memory that is reused is still in the cache, and its pages are mapped.
     """
@@ -126,13 +126,13 @@ def memory_for(memory: Array | None, shape: tuple[int, ...], like: Array) -> Arr
 
 
 def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
-    """The elements along a padded dimension that a tap of the kernel reads."""
+    """Return the slice of elements along a padded dimension that a tap of the kernel reads."""
     first = tap * dilation
     return slice(first, first + (output - 1) * stride + 1, stride)
 
 
 def are_kept(sizes: Geometry, itemsize: int) -> bool:
-    """Whether columns are kept for the gradient by the weight, which would otherwise make them again.
+    """Return whether columns are kept for the gradient by the weight, which would otherwise make them again.
 
     For a large batch, making them again is cheaper than keeping their memory.
     """
@@ -140,11 +140,11 @@ def are_kept(sizes: Geometry, itemsize: int) -> bool:
 
 
 def pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
-    """The batch cut so that the columns of each piece fit the buffer."""
+    """Yield slices that cut the batch so that the columns of each piece fit the buffer, with the piece's layout."""
     each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
     size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
     if geometry.samples and geometry.samples % size:
-        # The pieces are of equal size, so that no small one is left over.
+        # Equal pieces, so that no small one is left over.
         size = -(-geometry.samples // -(-geometry.samples // size))
     layout = None
     for start in range(0, geometry.samples, size):

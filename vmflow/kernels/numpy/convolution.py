@@ -24,18 +24,20 @@ from . import sums
 from .columns import Layout, are_kept, memory_for, pieces
 from .half import computes_in, in_single
 
-# From so many filters to a group on, BLAS multiplies columns in 0.4 to 0.9 of C's time; with half as many, in 1 to 1.4
-# of it (kernels of 3 x 3 on one thread of a Zen 4, with OpenBLAS 0.3.31).
+# From this many filters of a group on, BLAS multiplies columns in 0.4 to 0.9 of C's time; with half as many, in 1 to
+# 1.4 of it (kernels of 3 x 3 on one thread of a Zen 4, with OpenBLAS 0.3.31).
 _MANY_FILTERS: Final = 48
 
 
 def _in_c(sizes: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
-    """The convolution of arrays of this dtype in C; None if C has no function now, or a product is as fast."""
+    """Return the C functions of a convolution of this dtype; None if there are none now, or matrix products are as
+    fast.
+    """
     if sizes.rank > 2 or sizes.pointwise() or not sizes.samples or not sizes.filters or not all(sizes.columns_shape()):
         return None
     if sizes.filters // sizes.groups >= _MANY_FILTERS:
         return None
-    # A line is an image of one row.
+    # A one-dimensional convolution is a convolution of images of one row.
     ones = (sizes.size, sizes.kernel, sizes.output, sizes.stride, sizes.dilation)
     counts = (sizes.samples, sizes.groups, sizes.channels // sizes.groups, sizes.filters // sizes.groups)
     pairs = [(1, *pair)[-2:] for pair in ones] + [(0, *pair)[-2:] for pair in (sizes.before, sizes.behind)]
@@ -43,12 +45,12 @@ def _in_c(sizes: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
 
 
 def _forward_placed(native: Convolution) -> Placed:
-    """See `vmflow.kernels.choosing.Placed`."""
+    """Return the forward pass in C as a `choosing.Placed`."""
     return lambda inputs, outputs, scratch: native.forward.placed((*(*inputs, None)[:3], *outputs))
 
 
 def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
-    """The same for the gradients."""
+    """Return the wanted gradients in C as a `choosing.Placed`."""
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         gradient, source, weight = inputs
@@ -65,7 +67,7 @@ def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
 
 
 def _matrices(weight: Array, sizes: Geometry) -> Array:
-    """The weight as one matrix for each group: filters, possibly none, by taps."""
+    """Return the weight as one matrix for each group: (groups, filters of a group, taps of a group)."""
     return weight.reshape(
         sizes.groups, sizes.filters // sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel)
     )
@@ -96,15 +98,16 @@ def _forward(sizes: Geometry, native: Convolution | None) -> Function:
 
 
 def _with_bias(pixels: Array, bias: Array | None) -> Array:
-    """The bias added to (groups, filters of a group, output pixels) in place.
+    """Add the bias to products (groups, filters of a group, output pixels) in place.
 
-    Here it is added along whole images; during their copy, along other strides, it would cost more.
+    The bias is added along whole images; during their copy, along other strides, it would cost more.
     """
     return pixels if bias is None else np.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
 
 
 def _turned(sizes: Geometry) -> Geometry | None:
-    """Return the convolution of the output's gradient that gives the input's, if it is cheaper than columns.
+    """Return the convolution of the output's gradient that computes the gradient by the input; None if the other way is
+    cheaper.
 
     The other way makes columns and adds them up, which costs more than copying as many.
     """
@@ -112,7 +115,8 @@ def _turned(sizes: Geometry) -> Geometry | None:
         return None
     reach = [spread * (taps - 1) for spread, taps in zip(sizes.dilation, sizes.kernel, strict=True)]
     before = tuple([most - given for most, given in zip(reach, sizes.before, strict=True)])
-    # That convolution has as many windows as the input has pixels, even if the forward one left the last pixels out.
+    # There are as many windows as the input has pixels, even if the forward pass's last window ends before the input's
+    # end.
     behind = tuple(
         [
             size - output + most - first
@@ -132,14 +136,16 @@ def _turned(sizes: Geometry) -> Geometry | None:
 
 
 def _turned_weight(weight: Array, sizes: Geometry) -> Array:
-    """Return the weight of the convolution `_turned`: kernels point-reflected, channels and filters exchanged."""
+    """Return the weight for the convolution of `_turned`: each kernel point-reflected, with channels in place of
+    filters.
+    """
     parts = weight.reshape(sizes.groups, sizes.filters // sizes.groups, sizes.channels // sizes.groups, *sizes.kernel)
     reflected = parts[(slice(None),) * 3 + (slice(None, None, -1),) * sizes.rank]
     return reflected.swapaxes(1, 2).reshape(sizes.channels, sizes.filters // sizes.groups, *sizes.kernel)
 
 
-# From (gradient, input or None, columns or None, weight or None, out) to the wanted gradients.  That by the input goes
-# into `out`, an array or None, if it fits.
+# gradients(gradient, input or None, columns or None, weight or None, out) returns the wanted gradients.  The gradient
+# by the input goes into `out`, an array or None, if it fits.
 _Gradients: TypeAlias = Callable[..., tuple[Array, ...]]
 
 
@@ -157,7 +163,7 @@ def _gradients(sizes: Geometry, wanted: Wanted, native: Convolution | None, dtyp
 
 
 def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
-    """Return the function that computes the gradients by columns in numpy, for arrays of this dtype.
+    """Return the `_Gradients` function that computes with numpy, for arrays of this dtype.
 
     All gradients are computed together, since each begins by transposing the same array.
     """
@@ -170,7 +176,9 @@ def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any])
         np.matmul(matrix, source, out.reshape(sizes.samples, sizes.groups, sizes.channels // sizes.groups, pixels))
 
     def by_parameters(gradient: Array, array: Any, columns: Any, matrix: Any, by_input: Any) -> tuple[Array, Array]:
-        """The gradients by weight and bias; also that by the input, piece by piece, if there is an array for it."""
+        """Compute the gradients by weight and bias, and, if `by_input` is an array, also that by the input, piece by
+        piece.
+        """
         by_weight = np.zeros(
             (sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel), sizes.filters // sizes.groups),
             gradient.dtype,
@@ -256,14 +264,14 @@ def _several_gradients(problem: Problem) -> Kernel:
     sizes: Geometry = problem.details
     _, wanted, source, has_columns = problem.attributes
     half, to, compute = dtypes.is_half(source.dtype), source.dtype.numpy, computes_in(source.dtype)
-    # Kept columns mean that C had no kernel then; and C computes the bias's gradient alone no faster.
+    # If columns were kept, C had no kernel in the forward pass; and C computes the bias's gradient alone no faster.
     native = None if has_columns or wanted[1:] == (False, True) else _in_c(sizes, compute)
     gradients = _gradients(sizes, wanted, native, compute)
 
     def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
         if half:
             gradient, array, weight = [value.astype("float32") for value in (gradient, array, weight)]
-        # In half precision `memory_for` finds that it does not fit.
+        # In half precision, `memory_for` finds that `out` does not fit.
         place = out[0] if out is not None and wanted[0] else None
         found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
         return tuple([array.astype(to, copy=False) for array in found])

@@ -17,7 +17,7 @@ from .ufuncs import constant
 
 @builds("cast", "to_device", "copy_")
 def _copy(problem: Problem) -> Function:
-    """Build the kernel that casts an array to the result's dtype and broadcasts it to the result's shape."""
+    """Build the kernel that copies an array, cast to another dtype and broadcast."""
     (source,), (output,) = problem.inputs, problem.outputs
     loses_imaginary = loses_imaginary_part(source.dtype, output.dtype)
     to, shape, broadcasts = output.dtype.numpy, output.shape, source.shape != output.shape
@@ -34,12 +34,16 @@ def _copy(problem: Problem) -> Function:
 
 
 def loses_imaginary_part(source: dtypes.dtype, target: dtypes.dtype) -> bool:
-    """Whether a cast drops imaginary parts, of which numpy would warn; a truth value depends on the whole number."""
+    """Return whether a cast drops imaginary parts, of which numpy would warn; a cast to bool depends on the whole
+    number.
+    """
     return source.is_complex and not target.is_complex and target is not dtypes.bool_
 
 
 def lies_across(out: Array, array: Array) -> bool:
-    """Whether `array` is large, and its rows and columns are exchanged in memory as compared with `out`."""
+    """Return whether `array` is large, and its last two dimensions lie in memory in the opposite order of those of
+    `out`.
+    """
     return (
         out.size > 1 << 14
         and out.shape == array.shape
@@ -52,7 +56,8 @@ def lies_across(out: Array, array: Array) -> bool:
 
 
 def copy_transposed(out: Array, array: Array) -> None:
-    """Copy an array that `lies_across` in strips as wide as cache lines: row by row, each line is fetched often.
+    """Copy an array that `lies_across` in strips as wide as one or four cache lines, which row by row would be fetched
+    many times.
 
     Lines a multiple of a kibibyte apart share few places in the cache; there the strip is one line wide, else four.
     """

@@ -28,7 +28,7 @@ def _linspace(problem: Problem, start: float, end: float, out: Array | None) -> 
     steps = output.numel
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     count = np.arange(steps)
-    # Computed from both ends, so that both are exact.
+    # The first half counts from the start, the second from the end, so that both are exact.
     values = np.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
     return values.astype(output.dtype.numpy)
 

@@ -1,4 +1,4 @@
-"""The likelihood of a sequence, summed over all its alignments in time.
+"""CTC loss: the likelihood of a sequence, summed over all its alignments in time.
 
 The states of an alignment are the target's n classes with blanks before, between and behind them: 2 n + 1 states.
 """
@@ -21,7 +21,7 @@ class _States:
 
     Attributes:
         log_probs: (times, batch, classes), in float64.
-        times, lengths: of each case's input and target.
+        times, lengths: the length of each case's input, and of its target.
         classes: (batch, states): the class that each state emits.
         skips: (batch, states): 0 if a state may follow the one two before it, else minus infinity.
         emissions: (times, batch, states): the log-probability of each state's class.
@@ -67,15 +67,17 @@ class _States:
             )
 
     def ends(self) -> Array:
-        """Zero for the states with which an alignment may end, minus infinity for others."""
+        """Return (batch, states): 0 for the states with which an alignment may end, minus infinity for others."""
         states = np.arange(self.classes.shape[1])
         behind = 2 * self.lengths[:, None] - states
         return np.where((behind == 0) | (behind == 1), 0.0, -np.inf)
 
     def forwards(self) -> Array:
-        """Log-likelihoods (times, batch, states) of all beginnings of alignments that end in a state at a time."""
+        """Return (times, batch, states): the log-likelihood of all beginnings of alignments that end in the state at
+        the time.
+        """
         steps = self.log_probs.shape[0]
-        # Padding: two states before the first that are never reached.
+        # Two states in front, which are never reached, so that each state has two before it.
         result = np.full((steps, len(self.cases), self.classes.shape[1] + 2), -np.inf)
         if steps:
             result[0, :, 2:4] = self.emissions[0, :, :2]
@@ -86,11 +88,13 @@ class _States:
         return result[:, :, 2:]
 
     def backwards(self) -> Array:
-        """Log-likelihoods (times, batch, states) of all continuations of alignments from a state at a time."""
+        """Return (times, batch, states): the log-likelihood of all continuations of alignments after the state at the
+        time.
+        """
         steps = self.log_probs.shape[0]
         ends = self.ends()
         result = np.full((steps, *self.classes.shape), -np.inf)
-        # Padding: two states behind the last that are never reached.
+        # Two states behind the last, which are never reached, so that each state has two behind it.
         after = np.full((len(self.cases), self.classes.shape[1] + 2), -np.inf)
         skips = np.full(self.classes.shape, -np.inf)
         skips[:, :-2] = self.skips[:, 2:]
@@ -104,7 +108,7 @@ class _States:
         return result
 
     def _summed(self, first: Array, second: Array, third: Array) -> Array:
-        """``log(exp(first) + exp(second) + exp(third))``, in fewer steps than by `logaddexp`."""
+        """Compute ``log(exp(first) + exp(second) + exp(third))``, in fewer steps than by `logaddexp`."""
         top = np.maximum(np.maximum(first, second), third)
         np.maximum(top, _LOWEST, out=top)  # the difference of two infinities would be nan
         total = np.exp(first - top)
@@ -115,8 +119,8 @@ class _States:
         return total
 
     def losses(self, forwards: Array) -> Array:
-        """The negative log likelihood of each case."""
-        # An input of no steps has one alignment, that of an empty target.
+        """Return the negative log-likelihood of each case's target."""
+        # An input of no steps has one alignment, if the target is empty.
         empty = np.where(self.lengths == 0, 0.0, np.inf)
         if not forwards.shape[0]:
             return empty
@@ -124,7 +128,9 @@ class _States:
         return np.where(self.times == 0, empty, -np.logaddexp.reduce(final, 1))
 
     def gradient(self) -> tuple[Array, Array]:
-        """The losses, and the gradient of each by log-probabilities whose probabilities sum to one."""
+        """Return the losses, and each loss's gradient by log-probabilities (times, batch, classes) whose probabilities
+        sum to one.
+        """
         forwards = self.forwards()
         losses = self.losses(forwards)
         likelihoods = np.exp(forwards + self.backwards() + losses[:, None])

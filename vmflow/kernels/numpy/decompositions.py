@@ -1,4 +1,4 @@
-"""Factors of matrices, functions that build on them, and the exponential of matrices.
+"""Matrix factorizations (Cholesky, QR, LU, SVD, eigenvalues), functions that build on them, and the matrix exponential.
 
 Half precision is computed in float32, since LAPACK has none.
 """
@@ -69,7 +69,8 @@ def _lu_factor(array: Array, pivoting: bool) -> tuple[Array, ...]:
 
 # The exponential
 
-# The diagonal Padé approximant of order 13, from the highest power, and the norm up to which it has all digits.
+# Coefficients of exp's diagonal Padé approximant of order 13, from the highest power, and the norm up to which it has
+# all digits.
 PADE: Final = (
     1.0,
     182.0,
@@ -90,7 +91,9 @@ PADE_NORM: Final = 5.371920351148152
 
 
 def _matrix_exp(array: Array) -> tuple[Array, ...]:
-    """Compute matrix exponentials by scaling and squaring (N. J. Higham, 2005)."""
+    """Compute exp(A) of matrices A as N. J. Higham does (The scaling and squaring method for the matrix exponential
+    revisited, 2005).
+    """
     if not array.size:
         return (array.copy(),)
     norm = np.abs(array).sum(-2).max(-1)

@@ -1,4 +1,4 @@
-"""Dropout: zero a random part of the elements and scale up the rest."""
+"""Dropout: zero random elements, and scale up the other ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the kernels of ops that treat each element alone, from the function of each op.
+"""Builds the kernels of elementwise ops, from the function of each op.
 
 A kernel casts the operands to the dtype in which the op computes, makes arrays of Python numbers, and shares large
 arrays among threads, or leaves them to C, which computes the same to the bit.
@@ -17,7 +17,7 @@ from vmflow.kernels.native.arrays import Single
 from vmflow.kernels.native.functions import SINGLE
 from vmflow.kernels.problems.elementwise import REVERSED, Elementwise
 
-# The first three declare the functions that compute the ops.
+# Imported since they declare the functions that compute the ops.
 from . import (
     activation as activation,
     arithmetic as arithmetic,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def _single_or(single: Single, otherwise: Function) -> Function:
-    """Make a function that computes by C, and by `otherwise` for operands that C does not take."""
+    """Return a function that calls C, or `otherwise` for operands that C does not take."""
 
     def function(*arguments: Any) -> Array:
         *arrays, out = arguments
@@ -85,13 +85,13 @@ def _placed(single: Single) -> Placed:
 def _in_c(
     name: str, single: Single | None, given: list[str], compute: DType, output: TensorMeta, cost: float
 ) -> Single | SingleLoop | None:
-    """An op in C, for arrays that are worth sharing; see `spread`.
+    """Return an op's C function, for arrays that are worth sharing among threads, or None; see `spread`.
 
     Args:
-        name: in the table of rules.
+        name: the op's name in the table of rules.
         single: the op's function in C for float32, if it has one.
         given: the dtypes of the operands.
-        compute: the dtype that it is computed in.
+        compute: the dtype that the op is computed in.
         output, cost: see `work`.
     """
     whole = work(output, cost)
@@ -101,7 +101,7 @@ def _in_c(
         return single if set(given) == {compute.name} else None
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
-    # Imported here, since not all programs have large arrays.
+    # Imported on first use, since not all programs have large arrays.
     from vmflow.kernels.expressions.bodies import Operation
     from vmflow.kernels.native.loops import SingleLoop
 
@@ -110,19 +110,19 @@ def _in_c(
 
 
 def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...]) -> Function:
-    """Wrap a function so that operands of other dtypes are cast to `compute` first."""
+    """Wrap a function to cast its operands to `compute` where necessary."""
     if all([meta.dtype is compute for meta in metas]):
         return function
     to = compute.numpy
 
     def with_casts(*arguments: Any) -> Array:
         *operands, out = arguments
-        # A number that does not fit is left as it is; see `ufuncs.comparable`.
+        # An integer that `compute` does not hold is left as it is; see `ufuncs.comparable`.
         wide = [array.astype(to, copy=False) if isinstance(array, np.ndarray) else array for array in operands]
         return function(*wide, out)
 
     return with_casts
 
 
-# numpy returns 0.0 or -0.0, depending on their position in its loops.
+# Given 0.0 and -0.0, numpy returns either, depending on their position in its loops, so that C could not agree.
 _EITHER_ZERO: Final = frozenset(["maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max"])

@@ -1,4 +1,4 @@
-"""Rows of a table by index, and the largest elements of each bag of rows."""
+"""Embeddings: rows of a table by index, limits of the rows' norms, and the largest elements of each bag of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmflow.kernels.native.indexing import AddRows
 
 
 def _check_rows(index: Array, rows: int) -> None:
-    """Raise IndexError unless every index names one of so many rows; negative ones do not count from the end."""
+    """Raise IndexError unless all indices are from 0 to `rows` - 1; negative indices do not count from the end."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= rows:
@@ -23,7 +23,7 @@ def _check_rows(index: Array, rows: int) -> None:
 @kernel_of("embedding")
 def _embedding(problem: Problem, places: Array, values: Array, out: Array | None) -> Array:
     _check_rows(places, len(values))
-    # The index is within its range, so that "clip" changes nothing; checked by numpy, it would go through a buffer.
+    # Indices are within their range, so that "clip" changes nothing; if numpy checked them, it would copy to a buffer.
     return np.take(values, places, 0, out, "clip")
 
 
@@ -43,7 +43,7 @@ def _embedding_gradient(problem: Problem) -> Function:
             part = part / np.bincount(places, minlength=rows).astype(wide)[places][:, None]
         table = np.zeros(output.shape, wide)
         if in_c is None or not in_c.call(table, places, part):
-            # Added element by element: numpy's loop for vectors is four times as fast as adding whole rows.
+            # Elements are added one by one: numpy has a fast loop for vectors, four times as fast as adding whole rows.
             np.add.at(table.reshape(-1), (places[:, None] * width + np.arange(width)).reshape(-1), part.reshape(-1))
         if padding >= 0:
             table[padding] = 0
@@ -59,7 +59,7 @@ def _limit_norms(problem: Problem, values: Array, places: Array, out: Array | No
         out = values.copy()
     elif out is not values:
         out[...] = values
-    # An index out of range is left to the look-up, which fails without losing the table's values.
+    # An index out of range is skipped: the look-up that follows reports it, and the table's values are not lost.
     named = np.unique(places)
     named = named[(named >= 0) & (named < len(values))]
     norms = np.linalg.norm(values[named].astype(np.float64), order, 1)

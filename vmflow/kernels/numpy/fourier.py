@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 
-# transform(array, *attributes); the first attributes are the dimensions
+# transform(array, *attributes) returns the transform; the first attribute is the dimensions to transform.
 Transform: TypeAlias = Callable[..., Array]
 
 
@@ -33,7 +33,7 @@ def _to_half(array: Array, dims: tuple[int, ...], norm: Any) -> Array:
 
 
 def _from_half(array: Array, dims: tuple[int, ...], length: int, norm: Any) -> Array:
-    """Compute the inverse transform of half a spectrum; `length` is the size of the result's last dimension."""
+    """Transform a half spectrum back to a real array, whose last transformed dimension has `length` elements."""
     lengths = [*[array.shape[dim] for dim in dims[:-1]], length]
     return np.fft.irfftn(array, lengths, dims, norm)
 

@@ -1,4 +1,4 @@
-"""Several elementwise ops as one, which computes large arrays in tiles.
+"""Several elementwise ops fused into one, which computes large arrays in tiles.
 
 Intermediate results within a tile stay in the cache until they are used, so that memory is read and written once for
 any number of ops.  The kernels of the ops themselves compute each tile: results agree to the bit with those of single
@@ -35,16 +35,17 @@ from vmflow.kernels.strides import with_merged_dimensions
 TILE: Final = 1 << 17
 
 # A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would in the
-# whole.
+# whole array.
 _WHOLE: Final = 64
 
-# Bytes of a line of the cache, at which each tile begins.
+# The bytes of a cache line, at which each tile's memory begins.
 _LINE: Final = 64
 
-# From so many elements on, a fused op is worth a run of the C compiler.
+# From this many elements on, a fused op is worth a run of the C compiler.
 _COMPILED_FROM: Final = 1 << 12
 
-# An occasional fused op is worth a run of the C compiler after so many calls; and the number of forms that are counted.
+# The calls after which a fused op of eager ops is worth a run of the C compiler; and the number of forms that are
+# counted.
 COMPILED_FROM_TIMES: Final = 3
 _FORMS: Final = 1024
 
@@ -52,14 +53,14 @@ _occurrences: dict[Hashable, int] = {}
 
 
 def _occurs_often(form: Hashable) -> bool:
-    """Count one more call of this form; returns whether there have been enough."""
+    """Count one more call of a fused op of this form; return whether there have been `COMPILED_FROM_TIMES`."""
     times = _occurrences.get(form, 0)
     if times < COMPILED_FROM_TIMES and (times or len(_occurrences) < _FORMS):
         times = _occurrences[form] = times + 1
     return times >= COMPILED_FROM_TIMES
 
 
-# The most calls that are prepared for arrays that stay where they are; others are prepared anew each time.
+# The most calls that are prepared once for arrays that stay where they are; more calls are prepared anew each time.
 _CALLS: Final = 2048
 
 
@@ -67,11 +68,11 @@ _CALLS: Final = 2048
 
 
 def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None], int]:
-    """The offset of each step's tile in the workspace, None for an output; and the workspace's bytes.
+    """Return the offset of each step's tile in the workspace, None for an output; and the workspace's bytes.
 
     Args:
         inputs: the number of the fused op's inputs.
-        elements: of a tile.
+        elements: the number of elements of a tile.
     """
     steps, outputs = fused.steps, fused.outputs
     last = list(range(len(steps)))
@@ -80,7 +81,7 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
             if operand >= inputs:
                 last[operand - inputs] = position
     offsets: list[int | None] = []
-    # For each size of an element, the offsets of tiles in the workspace that are free again.
+    # By the bytes of an element, the offsets of tiles that are free again.
     free: defaultdict[int, list[int]] = defaultdict(list)
     nbytes = 0
 
@@ -93,7 +94,7 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
         read = dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
         ending = [number for number in read if last[number] == position and number not in outputs]
         if step.kernel.sharing:
-            # The result takes the operand's tile; one of another dtype would be overwritten before it was read.
+            # The step may work in place; an operand of another dtype would be overwritten before it was read.
             for value in [value for value in ending if steps[value].output.dtype is step.output.dtype][:1]:
                 release(value)
                 ending.remove(value)
@@ -117,10 +118,10 @@ class FusedKernel:
 
     Args:
         fused: see `Fused`.
-        metas: of the inputs.
+        metas: the metas of the inputs.
 
     Attributes:
-        scratch: the bytes of its scratch memory.
+        scratch: the bytes of scratch memory that it needs.
     """
 
     def __init__(self, fused: Fused, metas: tuple[TensorMeta, ...]) -> None:
@@ -132,7 +133,7 @@ class FusedKernel:
         self._numel = numel = math.prod(self._shape)
         self._work = work(self._made[0], sum([step.cost for step in fused.steps]) / max(numel, 1))
         self._in_c = FusedLoops(metas, [operation_of(step) for step in fused.steps], outputs, self._work)
-        # The form is the same for all numbers and sizes.
+        # The form of an occasional op, which is the same for all numbers and sizes, to count its calls.
         self._form = (
             (
                 tuple([(step.name, step.attributes, step.operands) for step in fused.steps]),
@@ -152,7 +153,7 @@ class FusedKernel:
             function, before, after = step.kernel.with_scalars(step.scalars)
             output = outputs.index(position) if position in outputs else -1
             self._recipe.append((function, before, step.operands, after, output))
-        # A lower bound; arrays that are not contiguous may need more tiles.
+        # A lower bound of the number of calls; arrays that are not contiguous may need more tiles.
         self._calls_at_least = max(1, -(-numel // self._tile)) * len(self._steps)
 
     def compute(self, *arguments: Any) -> Any:
@@ -173,7 +174,9 @@ class FusedKernel:
         return tuple(outs) if several else outs[0]
 
     def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
-        """Compute a single tile by numpy: finding memory for each result would take longer than allocating it."""
+        """Compute a single tile by numpy, without a workspace: dividing it up would take longer than allocating each
+        result.
+        """
         values = list(arrays)
         for function, before, operands, after, output in self._recipe:
             out = outs[output] if output >= 0 else None
@@ -183,11 +186,13 @@ class FusedKernel:
             values.append(result if out is None else out)
 
     def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
-        """Return one call of C for all steps over arrays that stay alive; None if C has no function, or not yet."""
+        """Return one call of C for all steps, valid as long as the arrays live; None if there is no C function, or not
+        yet.
+        """
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
-        """Return the calls for arrays that stay at their addresses: one of C if it has a function, else numpy's."""
+        """Return the calls for arrays that stay where they are: one call of C if possible, else numpy's."""
         native = self.native(arrays, outs)
         if native is not None:
             return [native]
@@ -197,7 +202,7 @@ class FusedKernel:
         return list(self.calls(arrays, outs, workspace))
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
-        """The calls of numpy in order, for the present number of threads."""
+        """Yield the calls of numpy in order, for the present number of threads."""
         pieces = intra_op.pieces(self._work)
         if pieces > 1:
             parts: list[tuple[list[Call]]] = []
@@ -211,7 +216,7 @@ class FusedKernel:
     def _calls_of(
         self, arrays: Sequence[Array], outs: Sequence[Array], whole: tuple[int, ...], workspace: Array
     ) -> Iterator[Call]:
-        """The calls for arrays that broadcast to this shape, by one thread."""
+        """Yield one thread's calls of numpy, for arrays that broadcast to the shape `whole`."""
         if math.prod(whole) <= self._tile:
             yield from self._calls(arrays, outs, self._scratch(whole, workspace))
             return
@@ -223,8 +228,8 @@ class FusedKernel:
             yield from self._calls(given, wanted, scratch[shape])
 
     def _scratch(self, shape: tuple[int, ...], workspace: Array) -> list[Array]:
-        """For each step of the fused op, the part of the workspace for its result; None where that is an output."""
-        # numpy checks arrays that share memory for a long time, but not if they are the same object.
+        """Return for each step of the fused op its tile in the workspace; None where the result is an output."""
+        # numpy takes long to check arrays that share memory, but not if they are the same object.
         made: dict[tuple[int | None, np.dtype[Any]], Array] = {}
         found: list[Array] = []
         for step, offset in zip(self._steps, self._offsets, strict=True):
@@ -244,7 +249,8 @@ class FusedKernel:
         return calls
 
     def sharing(self) -> list[tuple[int, int]]:
-        """The outputs that may take an input's memory: (input, output), if their dtypes and layouts are the same.
+        """Return the pairs (input, output) in which the output may take the input's memory, if dtypes and layouts are
+        the same.
 
         The input must have been read for the last time before the step that writes the output, or by that step.
         """
@@ -270,10 +276,12 @@ def _make(calls: Iterable[Call]) -> None:
 def tiles(
     arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], elements: int
 ) -> Iterator[tuple[list[Array], list[Array], tuple[int, ...]]]:
-    """Cut arrays that broadcast to a shape, and others of that shape, into matching pieces of limited size."""
+    """Cut `arrays`, which broadcast to a shape, and `outs`, of that shape, into matching pieces of at most `elements`,
+    if possible.
+    """
     count = len(arrays)
     if all([array.size == 1 or (array.shape == shape and array.flags.c_contiguous) for array in (*arrays, *outs)]):
-        # A shortcut with the result of the code below, in a tenth of the time.
+        # Gives the same views as the general way below, in a tenth of the time.
         merged: tuple[int, ...] = (math.prod(shape),)
         views = [array.reshape(() if array.size == 1 else -1) for array in (*arrays, *outs)]
     else:
@@ -298,7 +306,7 @@ def tiles(
 
 
 def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Array]]:
-    """Reshape arrays to as few dimensions as possible by merging contiguous ones; 0-d arrays stay as they are."""
+    """Return views of the arrays with as few dimensions as possible, and their shape; 0-d arrays stay as they are."""
     rank = len(shape)
     merged, strides = with_merged_dimensions(shape, [array.strides or (0,) * rank for array in arrays])
     views = [

@@ -16,22 +16,21 @@ from vmflow.instructions.blob import Array
 from .special import BERNOULLI, STIRLING, erfc_of_double, lgamma, polynomial
 from .ufuncs import computes
 
-# From here on the density is computed by Stirling's formula, without differences of large logarithms.
+# From this `a` on the density is computed by Stirling's formula, without differences of large logarithms.
 LARGE: Final = 10.0
-# Sums and fractions converge after some multiple of the root of the larger operand: up to here, within so many terms.
+# Sums and fractions converge after some multiple of the larger operand's root: up to `HUGE`, within `MOST_TERMS` terms.
 HUGE: Final = 1e6
 MOST_TERMS: Final = 20_000
-# Relative to the sum, terms that no longer change it; and differences of the fraction's factors that are only rounding.
+# A term below `SMALL` times the sum no longer changes it; a fraction's factor within `NEARLY_ONE` of 1 is only
+# rounding.
 SMALL: Final = 2.0**-54
 NEARLY_ONE: Final = 2.0**-50
-# Coefficients of powers of eta, highest first: the correction of the normal distribution (8.12.8), and its term in 1 /
-# a.
+# The correction to the normal distribution (8.12.8), by powers of eta, highest first, and its term in 1 / a.
 CORRECTION: Final = (1 / 2835, 1 / 864, -2 / 135, 1 / 12, -1 / 3)
 NEXT_CORRECTION: Final = -1 / 540
 # Below this first operand, the upper function of x < a + 1 can be so small that `1 - lower` has few of its digits.
 TINY: Final = 0.1
-# Coefficients of powers of a, highest first, of log(gamma(1 + a)) / a (5.7.3): (-1) ** k * zeta(k) / k, and Euler's
-# constant.
+# By powers of a, highest first, log(gamma(1 + a)) / a (5.7.3): (-1) ** k * zeta(k) / k, and Euler's constant.
 LOG_GAMMA_BY_A: Final = (
     *(-1.0000305882363070 / 15, 1.0000612481350587 / 14, -1.0001227133475785 / 13, 1.0002460865533080 / 12),
     *(-1.0004941886041195 / 11, 1.0009945751278181 / 10, -1.0020083928260822 / 9, 1.0040773561979443 / 8),
@@ -71,7 +70,9 @@ def _lower_by_series(a: Array, x: Array) -> Array:
 
 
 def _upper_of_tiny(a: Array, x: Array) -> Array:
-    """The upper function without a difference of nearly equal numbers (8.7.3), for ``a < TINY`` and ``x < a + 1``."""
+    """The upper gamma function for ``a < TINY`` and ``x < a + 1``, without a difference of nearly equal numbers
+    (8.7.3).
+    """
     exponent = a * (np.log(x) - polynomial(a, LOG_GAMMA_BY_A))
     total, term = np.zeros_like(x), np.ones_like(x)
     for k in range(1, ALTERNATING_TERMS):
@@ -81,7 +82,9 @@ def _upper_of_tiny(a: Array, x: Array) -> Array:
 
 
 def _upper_by_fraction(a: Array, x: Array) -> Array:
-    """The continued fraction (8.9.2), times ``a``, by Lentz's method (W. Lentz, Applied Optics 15, 1976)."""
+    """The upper gamma function's continued fraction (8.9.2), times ``a``, by Lentz's method (W. Lentz, Applied Optics
+    15, 1976).
+    """
     result = np.empty_like(x)
     active = np.arange(x.size)
     b = x + 1.0 - a
@@ -110,9 +113,9 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
 
 
 def _upper_of_huge(a: Array, x: Array) -> Array:
-    """Compute the upper function for large `a`: a normal distribution's tail with a correction (8.12.4)."""
+    """The upper gamma function for ``a >= HUGE``: the normal distribution's tail plus a correction (8.12.4)."""
     excess = (x - a) / a
-    # The logarithm would cancel all but the square of a small excess.
+    # For a small excess, the difference to its logarithm would lose digits; a series is used.
     half_square = np.where(
         np.abs(excess) < 1e-3,
         excess * excess * polynomial(excess, (1 / 6, -1 / 5, 1 / 4, -1 / 3, 1 / 2)),
@@ -164,13 +167,15 @@ def _igammac(first: Array, second: Array, out: Array | None) -> Array:
     return _incomplete(first, second, upper=True)
 
 
-# So many terms are summed before Euler's and Maclaurin's formula adds the rest.
+# The number of zeta's terms that are summed before Euler's and Maclaurin's formula adds the rest.
 FIRST_TERMS: Final = 12
 
 
 @computes("zeta")
 def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
-    """Compute Hurwitz's zeta function by Euler's and Maclaurin's summation formula (25.11.5)."""
+    """Hurwitz's zeta function by Euler's and Maclaurin's summation formula (25.11.5), applied where terms are
+    positive.
+    """
     s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
     valid = (s > 1) & ((q > 0) | (~whole & (q == q) & (s == np.rint(s))))
@@ -181,7 +186,7 @@ def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
         total = np.where(number < further, total + np.power(place, -s_safe), total)
         place = np.where(number < further, place + 1.0, place)
     power = np.power(place, -s_safe)
-    # In another order of the factors, an infinity times 0 would be nan.
+    # In another order, an infinity times 0 would be nan.
     total = total + (power * place / (s_safe - 1.0) + power * 0.5)
     factor = s_safe / place
     for order, bernoulli in enumerate(BERNOULLI, 1):

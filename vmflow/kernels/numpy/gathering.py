@@ -1,4 +1,4 @@
-"""Elements put, read and reduced by an index for each, and zeros with parts filled in."""
+"""``gather``, ``scatter`` and ``scatter_reduce``, with an index for each element, and zeros with parts filled in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _scatter_slices(problem: Problem) -> Function:
     def kernel(*arguments: Any) -> Array:
         *parts, out = arguments
         whole = np.empty(output.shape, output.dtype.numpy) if out is None else out
-        # Only gaps are filled with zeros, not the whole: these gradients are often of parts of one large tensor.
+        # No element is written twice without need: these are often gradients of parts of one large tensor.
         for place in empty:
             whole[place] = 0
         for part, place in zip(parts, filled, strict=True):
@@ -69,9 +69,9 @@ def _one_hot(problem: Problem, array: Array, out: Array | None) -> Array:
 
 
 def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:
-    """``array[place] += part``, where each repetition of an index counts."""
+    """Compute ``array[place] += part``, and add each value if an index is repeated."""
     if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
-        wide = array.astype(np.float32)  # half precision would soon stop growing
+        wide = array.astype(np.float32)  # sums in half precision would soon stop growing
         np.add.at(wide, place, part.astype(np.float32))
         array[...] = wide.astype(array.dtype)
     else:
@@ -82,7 +82,9 @@ def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:
 
 
 def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> None:
-    """Raise unless all indices are from 0 up to the dimension's size; numpy alone would let negative ones through."""
+    """Raise IndexError unless all indices are from 0 up to the dimension's size; numpy would accept negative
+    indices.
+    """
     size = shape[dim] if shape else 1
     if places.size and not (places.min() >= 0 and places.max() < size):
         wrong = places[(places < 0) | (places >= size)].flat[0]
@@ -90,14 +92,16 @@ def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> 
 
 
 def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
-    """Make a numpy index that uses `index` for dimension `dim`, and the index's own coordinates for the others."""
+    """Return a tuple that indexes dimension `dim` by `index`, and the other dimensions by the index's own
+    coordinates.
+    """
     place = list(np.ogrid[tuple([slice(size) for size in index.shape])])
     place[dim : dim + 1] = [index]
     return tuple(place)
 
 
 def _named(array: Array, places: Array, values: Array, dim: int) -> tuple[Array, tuple[Array, ...], Array]:
-    """Return the array, the numpy index that `places` make, and the values; 0-d ones get one dimension."""
+    """Return the array, the tuple of `_along_axis`, and the values; 0-d arrays become one-dimensional."""
     if places.ndim:
         return array, _along_axis(places, dim), values
     return array.reshape(1), (places.reshape(1),), values.reshape(1)
@@ -156,7 +160,7 @@ def _scatter(problem: Problem) -> Function:
 def _scatter_reduce(problem: Problem, array: Array, places: Array, values: Array, out: Array | None) -> Array:
     dim, how, include_self = problem.attributes
     to = problem.outputs[0].dtype.numpy
-    wide = computes_in(problem.outputs[0].dtype)  # half precision would soon stop growing
+    wide = computes_in(problem.outputs[0].dtype)  # sums in half precision would soon stop growing
     check_places("scatter_reduce", places, array.shape, dim)
     result = array.astype(wide, order="C")
     _reduce_at(*_named(result, places, values.astype(wide), dim), how, include_self)
@@ -164,7 +168,7 @@ def _scatter_reduce(problem: Problem, array: Array, places: Array, values: Array
 
 
 def _reduce_at(array: Array, place: tuple[Any, ...], values: Array, how: str, include_self: bool) -> None:
-    """Reduce `values` into ``array[place]``, where each repetition of a place counts."""
+    """Reduce `values` into ``array[place]``, with each value of a repeated place."""
     if not include_self:
         starts = {"sum": 0, "mean": 0, "prod": 1}
         array[place] = starts[how] if how in starts else _extreme(array.dtype, how == "amin")

@@ -10,12 +10,12 @@ from vmflow.kernels.choosing import Function
 
 
 def computes_in(dtype: dtypes.dtype) -> Any:
-    """The numpy dtype to compute in: float32 for half precision, else the same."""
+    """Return the numpy dtype to compute in: float32 for half precision, else `dtype` itself."""
     return (dtypes.float32 if dtypes.is_half(dtype) else dtype).numpy
 
 
 def in_single(kernel: Function, half: bool) -> Function:
-    """Wrap `kernel` so that half precision is computed in float32 and rounded once; unchanged unless `half`."""
+    """Wrap a kernel to compute half precision in float32, if `half`."""
     if not half:
         return kernel
 

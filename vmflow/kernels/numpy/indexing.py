@@ -20,7 +20,7 @@ from .gathering import add_at, check_places
 
 
 def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> tuple[Array, tuple[Any, ...]]:
-    """`array` with the 0-d indices applied, as integers are: before the others; and the index made of the others."""
+    """Return a view of `array` with the 0-d indices applied, as integers, and the index made of the other indices."""
     before: list[Any] = [slice(None)] * array.ndim
     behind: list[Any] = [slice(None)] * array.ndim
     for dim, index in zip(dims, indices, strict=True):
@@ -28,7 +28,7 @@ def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> 
             behind[dim] = index
         else:
             before[dim], behind[dim] = int(index), None
-    # With the ellipsis, indexing returns a view even if no dimension is left.
+    # With the ellipsis, indexing makes a view even if no dimension is left.
     return array[(*before, Ellipsis)], tuple([value for value in behind if value is not None])
 
 
@@ -44,7 +44,7 @@ def _index(problem: Problem) -> Function:
             for dim, places in zip(dims, rest, strict=False):
                 check_places("index_select", places, array.shape, dim)
         if selects:
-            # The index is known to be within its range; checked by numpy again, it would go through a buffer.
+            # Indices are known to be within their range; if numpy checked them again, it would copy to a buffer.
             return np.take(array, rest[0], dims[0], rest[1], "clip")
         view, place = _placed(array, dims, rest[:-1])
         return np.ascontiguousarray(view[place]) if copies else view.copy(order="C")
@@ -71,7 +71,7 @@ def _index_add_to_zeros(problem: Problem) -> Function:
 def _add_rows(
     target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta], elements: int
 ) -> AddRows | None:
-    """The addition in C, which works along one dimension."""
+    """Return the C function that adds values at indices of one dimension; None if the op has others."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
     return AddRows.of("add_rows", target.dtype.numpy, elements, dims[0]) if is_for_c else None
 
@@ -111,7 +111,7 @@ def _index_put(problem: Problem) -> Function:
 
 
 def _view(whole: Array, part: Part) -> Array:
-    """The part of a C-contiguous array, sharing its memory."""
+    """Return the view of a C-contiguous array that `part` (shape, strides, offset) describes."""
     if part is None:
         return whole
     shape, strides, offset = part
@@ -122,7 +122,7 @@ def _view(whole: Array, part: Part) -> Array:
 
 
 def _destination(array: Array, out: Array | None) -> Array:
-    """The array in which to change a few elements: `array` itself if that is the destination, else a copy."""
+    """Return the array in which to change a few elements: `out`, with the contents of `array`, or a copy."""
     if out is None:
         return array.copy(order="C")
     if not np.may_share_memory(out, array):
@@ -156,7 +156,7 @@ def _respread(problem: Problem, array: Array, out: Array | None) -> Array:
 
 
 def _places(geometry: Geometry, low: int) -> Array:
-    """Return the position of each element of a geometry in memory, counted from `low`."""
+    """Return each element's position in memory for a geometry (shape, strides, offset), counted from `low`."""
     shape, strides, offset = geometry
     places = np.full(shape, offset - low, np.int64)
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):

@@ -1,4 +1,4 @@
-"""Arrays joined, repeated, reversed and cut along a diagonal."""
+"""Ops that join, repeat, flip or roll arrays, or cut them along a diagonal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _roll(problem: Problem, array: Array, out: Array | None) -> Array:
     return np.ascontiguousarray(np.roll(array, *problem.attributes)).reshape(array.shape)
 
 
-# Rows of a matrix that are cut together.
+# The number of rows that are cut along the diagonal together.
 _BAND: Final = 64
 
 

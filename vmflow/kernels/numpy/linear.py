@@ -1,4 +1,4 @@
-"""Dense layers: a product with the bias added to its rows, and its three gradients."""
+"""Dense layers: ``input @ weight.T + bias``, and the gradients by input, weight and bias."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import sums
 from .half import in_single
 from .products import MatrixProduct, call_of, call_with, is_for_c, product_kernel
 
-# Up to so many elements, numpy adds the bias before the preparation of a C call would pay.
+# Up to this many elements, numpy adds the bias faster than a C call is prepared.
 _FEW: Final = 4096
 
 
@@ -31,7 +31,7 @@ def _linear(problem: Problem) -> Kernel:
     half = dtypes.is_half(source.dtype)
     compute = dtypes.float32 if half else source.dtype
     multiply = product_kernel(compute, rows, features, outputs)
-    # The product in C adds the bias itself, so that none is added here.
+    # C's product adds the bias itself.
     apart = len(problem.inputs) > 2 and not isinstance(multiply, MatrixProduct)
     add = AddToRows.of("add_to_rows", compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
 
@@ -69,7 +69,7 @@ def _linear(problem: Problem) -> Kernel:
 
 @builds("linear_gradient")
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Build the gradients of a dense layer; the attributes say which of (input, weight, bias) are wanted."""
+    """Build the kernel of a dense layer's gradients.  Attributes: for input, weight and bias, whether it is wanted."""
     by_input, by_weight, by_bias = cast("tuple[bool, bool, bool]", problem.attributes)
     _, source, weight = problem.inputs
     outputs, features = weight.shape
@@ -81,7 +81,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
     # The bias's gradient, sums of the gradient's columns, comes with a product, which reads the gradient anyway.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, MatrixProduct) else None
     columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
-    # Both results are then the same for any layout of the gradient.
+    # A contiguous gradient makes both results the same for any layout of the operand.
     in_lines = by_bias and by_weight and is_for_c(compute, outputs, rows, features)
     to = source.dtype.numpy
 

@@ -53,7 +53,7 @@ def explained(name: str) -> Iterator[None]:
         raise LinAlgError(f"linalg.{name}: {error}") from error
 
 
-# For each op, factor(matrices, *attributes) -> one or several results.
+# By op, factor(matrices, *attributes) -> one or several results.
 FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "inv": lambda array: (np.linalg.inv(array),),
     "det": lambda array: (np.linalg.det(array),),
@@ -62,7 +62,7 @@ FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
 
 @kernel_of("inv", "det")
 def factored(problem: Problem, array: Array, out: Any) -> Any:
-    """Factor matrices by the op's function in `FACTORS`, and return the results."""
+    """Compute an op of `FACTORS`, and round the results to the outputs' dtypes."""
     dtype = problem.inputs[0].dtype
     with explained(problem.op):
         results = FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), *problem.attributes)

@@ -1,4 +1,4 @@
-"""The cross-entropy of probabilities, or of scores whose sigmoids are probabilities."""
+"""Binary cross-entropy of probabilities, or of scores (logits) whose sigmoids are probabilities."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _binary_cross_entropy_with_logits(problem: Problem) -> Function:
     (source,) = problem.outputs
 
     def kernel(array: Array, target: Array, out: Array | None) -> Array:
-        # max(x, 0) - x * target + log(1 + exp(-|x|)): no exponential overflows.
+        # In max(x, 0) - x * target + log(1 + exp(-|x|)), no exponential overflows.
         result = np.log1p(np.exp(-np.abs(array)))
         result += np.maximum(array, 0)
         result -= array * target

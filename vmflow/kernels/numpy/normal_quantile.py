@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Numerator and denominator by region, the highest power first.
+# Coefficients of numerator and denominator for each region of probabilities, the highest power first.
 CENTRE = (
     (
         2509.0809287301226727,
@@ -85,7 +85,7 @@ def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
     centred = np.asarray(probability, np.float64) - 0.5
     with np.errstate(all="ignore"):
         outer = np.sqrt(-np.log(0.5 - np.abs(centred)))
-        # The tail is the probability itself where that is small: 0.5 - |p - 0.5| has lost its last digits.
+        # Taken from the probability itself where it is small: 0.5 - |p - 0.5| has lost its last digits.
         lower = np.sqrt(-np.log(probability))
         outer = np.where(centred < 0, lower, outer)
         centre = ratio(0.180625 - centred * centred, *CENTRE) * centred
@@ -96,7 +96,7 @@ def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
 
 
 def ratio(x: NDArray[Any], numerator: tuple[float, ...], denominator: tuple[float, ...]) -> NDArray[Any]:
-    """A ratio of polynomials, highest power first."""
+    """Compute a ratio of polynomials of `x`, whose coefficients begin with the highest power's."""
     top = x * numerator[0]
     for coefficient in numerator[1:-1]:
         top += coefficient

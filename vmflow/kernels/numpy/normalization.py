@@ -1,6 +1,7 @@
-"""Normalisation: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
+"""Batch and layer normalization: values are shifted and scaled to mean 0 and variance 1, over a batch or within a
+sample.
 
-Half precision computes in float32.
+Half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from .rows import destination, handed, normalize, normalize_backward
 # whole samples; above, they run over the values, which are enough by themselves.
 _SHORT: Final = 256
 
-# (eps, whether there is a weight, whether there is a bias)
+# An op's attributes: (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
 
 
 def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
-    """Weight and bias, each None if the layer has none."""
+    """Return the weight and the bias, each None if the layer has none."""
     given = list(operands)
     weight = given.pop(0) if options[1] else None
     return weight, given.pop(0) if options[2] else None
 
 
-# Over the batch, for each channel
+# Batch normalization: over the batch, for each channel
 
 
 class _Channels:
-    """The shape in which an array (samples, channels, ...) is viewed so that numpy's inner loops are long.
+    """Arrays (samples, channels, ...), viewed so that numpy's loops are long.
 
     Attributes:
         view: the shape for elementwise work.
@@ -54,21 +55,21 @@ class _Channels:
         self.count = samples * values
 
     def wide(self, vector: Array) -> Array:
-        """A vector over channels, to broadcast over the view."""
+        """Return a vector over channels in a shape that broadcasts over the view."""
         if not self.short:
             return vector[:, None]
         return vector if self.split[2] == 1 else np.repeat(vector, self.split[2])
 
     def sum(self, array: Array) -> Array:
-        """Sum an array over all but its channels; einsum is two to three times as fast here as `sum`."""
+        """Return the sum of each channel.  einsum is two to three times as fast here as sum over two dimensions."""
         return np.einsum("scv->c", array.reshape(self.split))
 
     def in_c(self, dtype: np.dtype[Any]) -> ColumnSums | None:
-        """The C function that `sum_of_products` may use, if there is one."""
+        """Return the C function that `sum_of_products` may use, or None."""
         return None if self.short else sums.columns_in_c(dtype, self.split[0] * self.split[1])
 
     def sum_of_products(self, first: Array, second: Array, in_c: ColumnSums | None) -> Array:
-        """Sum the product of two arrays over all but their channels."""
+        """Return the sum over each channel of ``first * second``."""
         if not self.short:
             products = np.vecdot(first.reshape(self.split), second.reshape(self.split))
             return sums.of_columns(products, in_c=in_c)
@@ -179,7 +180,7 @@ def _batch_norm_inference(problem: Problem) -> Function:
     return kernel
 
 
-# Over the last dimensions, for each sample
+# Layer normalization: over the last dimensions, for each sample
 
 
 @builds("layer_norm")

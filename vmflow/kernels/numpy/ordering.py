@@ -1,4 +1,4 @@
-"""Positions of elements by their order: sorting, the largest few, one of a given rank, the most frequent one."""
+"""Positions of elements by their order: sorting, the k largest, the element of a rank, the most frequent element."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Find = TypeVar("Find", bound=Callable[..., Array])
 
 
 def comparable(array: Array) -> Array:
-    """The array in a dtype that numpy sorts."""
+    """Return the array in a dtype that numpy sorts: float32 for bfloat16."""
     return array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array
 
 
 def _order(array: Array, dim: int, descending: bool) -> Array:
-    """The indices that sort `array`; equal elements keep their order."""
+    """Return the indices that sort `array` along `dim`; equal elements keep their order."""
     if not descending:
         return np.argsort(array, axis=dim, kind="stable")
     backwards = np.argsort(np.flip(array, dim), axis=dim, kind="stable")

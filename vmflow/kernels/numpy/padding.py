@@ -14,7 +14,7 @@ from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from .half import in_single
 from .ufuncs import constant
 
-# The numbers of elements before and after each dimension.
+# The numbers of elements added before and after each dimension.
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 
 
@@ -44,12 +44,12 @@ def interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 def border_part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return an index that cuts dimension `axis` of a padded array, and the interior of the dimensions after it."""
+    """Return an index that takes `part` of dimension `axis`, and the interior of later dimensions."""
     return (*[slice(None)] * axis, part, *interior(pairs, shape)[axis + 1 :])
 
 
 def copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, slice]]:
-    """Along one padded dimension, pairs of slices: a border, and the part of the interior that it repeats."""
+    """Return pairs of slices along a padded dimension: a border, and the part of the interior that it repeats."""
     before, after = pair
     end = length - after
     found: list[tuple[slice, slice]] = []
@@ -58,7 +58,7 @@ def copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, s
     elif mode == "circular":
         found = [(slice(0, before), slice(end - before, end)), (slice(end, length), slice(before, before + after))]
     else:
-        # Backwards, from the element next to the one at the border.
+        # The interior is repeated backwards, from its second element on ("reflect").
         stop = end - 2 - after
         left, right = slice(2 * before, before, -1), slice(end - 2, stop if stop >= 0 else None, -1)
         found = [(slice(0, before), left), (slice(end, length), right)]

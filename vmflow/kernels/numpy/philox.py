@@ -15,7 +15,7 @@ import numpy as np
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint32]]
 
 _ROUNDS: Final = 10
-# The factors by which a round multiplies the third and the first word of a block.
+# Factors of the third and the first word of a block.
 _MULTIPLIERS: Final = np.array([[0xCD9E8D57], [0xD2511F53]], np.uint64)
 # The increments of the two halves of the key in each round: the golden ratio, and the square root of 3 less 1.
 _STEPS: Final = 0x9E3779B9, 0xBB67AE85
@@ -24,12 +24,12 @@ _MASK: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
 WHOLE: Final = (1 << 64) - 1
 
-# Blocks that are computed together: their words stay in the second cache.
+# The number of blocks that are computed together: their words stay in the second-level cache.
 _TOGETHER: Final = 1 << 12
 
 
 def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Words:
-    """The words `first` to ``first + count`` of the blocks from a position on.
+    """Return the words `first` to ``first + count`` of the blocks that begin at a position.
 
     Args:
         seed, position, lane: of 64 bits each.
@@ -45,7 +45,7 @@ def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Wo
 
 
 def blocks(seed: int, position: int, places: Any, lane: int = 0) -> Words:
-    """The words of the blocks at some places behind a position: one row of four for each.
+    """Return the words of the blocks number ``position + places``: (places, 4).
 
     Args:
         seed, position, lane: see `words`.

@@ -24,7 +24,7 @@ from .half import in_single
 
 
 def _tap(window: Window, number: int) -> tuple[slice, slice]:
-    """The windows that have this tap within the input, and the taps' positions there."""
+    """Return two slices: the windows whose tap `number` lies within the input, and the positions of these taps."""
     shift = number * window.dilation - window.padding
     low = max(0, -(shift // window.stride))
     high = min(window.output, (window.size - 1 - shift) // window.stride + 1)
@@ -35,17 +35,17 @@ def _tap(window: Window, number: int) -> tuple[slice, slice]:
 
 
 def _starts(window: Window) -> Array:
-    """For each window, the position of its first tap; below 0 in the padding."""
+    """Return for each window the position of its first tap; below 0 in the padding."""
     return np.arange(window.output) * window.stride - window.padding
 
 
 def _first_taps(window: Window) -> Array:
-    """For each window, the first tap within the input."""
+    """Return for each window the number of its first tap within the input."""
     return np.maximum(0, -(_starts(window) // window.dilation))
 
 
 def _counts(window: Window, with_padding: bool) -> Array:
-    """For each window, the number of its elements, with or without those of the padding."""
+    """Return for each window the number of its elements, with or without those in the padding."""
     starts = _starts(window)
     ends = np.minimum(starts + window.kernel, window.size + window.padding)
     if with_padding:
@@ -60,8 +60,8 @@ class _Planes:
     outweigh the work; there it pays to move the planes' dimensions to the front first, and back in the result.
 
     Attributes:
-        windows: along each dimension.
-        first: the first dimension of a plane in arrays inside.
+        windows: the windows along each dimension.
+        first: the first dimension of a plane in arrays of this layout; see `inside`.
     """
 
     def __init__(self, shape: tuple[int, ...], windows: Sequence[Window]) -> None:
@@ -72,15 +72,15 @@ class _Planes:
         self.first = 0 if self.last else 1
 
     def output(self) -> tuple[int, ...]:
-        """The shape of an output, with a value for each window."""
+        """Return the shape of the result, with a value for each window."""
         return self.samples, self.channels, *[window.output for window in self.windows]
 
     def along(self) -> list[tuple[int, Window]]:
-        """The dimensions of planes in arrays inside, and the windows there, the last dimension first."""
+        """Return the planes' dimensions in this layout, each with its windows, the last dimension first."""
         return list(enumerate(self.windows, self.first))[::-1]
 
     def inside(self, array: Array) -> Array:
-        """(samples, channels, ...) with the planes' dimensions moved to the front, if that pays."""
+        """Return an array (samples, channels, ...) with the planes' dimensions moved to the front, if that pays."""
         size = array.shape[2:]
         if self.last:
             return np.ascontiguousarray(array.reshape(self.count, -1).T).reshape(*size, self.count)
@@ -94,12 +94,12 @@ class _Planes:
         return array.reshape(self.samples, self.channels, *size)
 
     def broadcast(self, vector: Array, axis: int) -> Array:
-        """A vector shaped to broadcast along one dimension inside."""
+        """Return a vector in a shape that broadcasts along dimension `axis` of arrays in this layout."""
         return vector.reshape(vector.shape + (1,) * (len(self.windows) - axis))
 
 
 def _at(axis: int, part: Any) -> tuple[Any, ...]:
-    """Return an index that cuts dimension `axis` alone."""
+    """Return an index that takes `part` of dimension `axis`."""
     return (slice(None),) * axis + (part,)
 
 
@@ -107,7 +107,7 @@ def _at(axis: int, part: Any) -> tuple[Any, ...]:
 
 
 def _initial(array: Array, window: Window, axis: int) -> Array:
-    """The first element of each window."""
+    """Return each window's first element within the input."""
     outside, inside = _tap(window, 0)
     if outside == slice(0, window.output):
         return array[_at(axis, inside)].copy(order="C")
@@ -115,7 +115,7 @@ def _initial(array: Array, window: Window, axis: int) -> Array:
 
 
 def _largest(array: Array, window: Window, axis: int) -> Array:
-    """Windows along `axis` reduced to their largest element; nan if there is one."""
+    """Reduce windows along `axis` to their largest element; nan if there is one."""
     best = _initial(array, window, axis)
     for number in range(1, window.kernel):
         outside, inside = _tap(window, number)
@@ -127,7 +127,7 @@ def _largest(array: Array, window: Window, axis: int) -> Array:
 def _largest_and_where(
     planes: _Planes, array: Array, window: Window, axis: int, carried: Sequence[Array], nan: bool
 ) -> tuple[Array, Array, list[Array]]:
-    """Reduce windows along `axis` to their largest elements; also return their taps, and `carried` there."""
+    """Like `_largest`; return also the number of each maximum's tap, and the elements of `carried` at the maxima."""
     small = np.dtype(np.uint8) if window.kernel <= 256 else np.dtype(np.int32)
     best = _initial(array, window, axis)
     chosen = np.empty(best.shape, small)
@@ -153,11 +153,11 @@ def _largest_and_where(
 
 
 def _in_c(planes: _Planes, dtype: np.dtype[Any]) -> MaxPool | None:
-    """Return the C function of these windows; None if C has none for them, or not now."""
+    """Return the C function of max pooling; None if C has no function for these windows, or not now."""
     windows = planes.windows
     if len(windows) > 2:
         return None
-    # A line is an image of one row.
+    # One-dimensional pooling is pooling of an image of one row.
     down, across = windows if len(windows) == 2 else (Window(1, 1, 1, 1, 0, 1), *windows)
     sizes = [size for pair in zip(down, across, strict=True) for size in pair]
     return MaxPool.of(dtype, (planes.count, *sizes), planes.output())
@@ -183,7 +183,7 @@ def _max_values(problem: Problem) -> Function:
 @builds("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 def _max_with_indices(problem: Problem) -> Kernel:
     planes = _Planes(problem.inputs[0].shape, problem.details)
-    # The distances of neighbours along each dimension, in a flat plane.
+    # The distance in a flat plane between neighbours along each dimension.
     steps = [prod([window.size for window in planes.windows[number + 1 :]]) for number in range(len(planes.windows))]
     corners: Array = np.zeros((), np.int64)
     for (axis, window), step in zip(planes.along()[::-1], steps, strict=True):
@@ -197,7 +197,7 @@ def _max_with_indices(problem: Problem) -> Kernel:
             return found
         nan = array.dtype.kind not in "iu" and bool(np.isnan(array).any())
         best = planes.inside(array)
-        taps: list[Array] = []  # the positions along the dimensions reduced so far, in their order
+        taps: list[Array] = []  # the maxima's taps along the dimensions reduced so far
         for axis, window in planes.along():
             best, chosen, moved = _largest_and_where(planes, best, window, axis, taps, nan)
             taps = [chosen, *moved]
@@ -228,7 +228,7 @@ def _plane_scatter(problem: Problem) -> Function:
             return found
         whole = np.zeros(numel, wide)
         if numel:
-            # Windows may overlap and share their largest element: each gradient counts.
+            # Overlapping windows may share their largest element: all their gradients are added.
             np.add.at(whole, _flat(places, plane), array.reshape(-1).astype(wide, copy=False))
         return whole.reshape(shape).astype(to, copy=False)
 
@@ -244,7 +244,7 @@ def _plane_gather(problem: Problem, array: Array, places: Array, out: Array | No
 
 
 def _flat(indices: Array, plane: int) -> Array:
-    """Indices into each plane as indices into all planes in a row."""
+    """Turn indices into each plane into indices into all planes, one after the other."""
     planes = indices.shape[0] * indices.shape[1]
     return (indices.reshape(planes, -1) + np.arange(0, planes * plane, plane)[:, None]).reshape(-1)
 
@@ -253,7 +253,7 @@ def _flat(indices: Array, plane: int) -> Array:
 
 
 def _total(array: Array, window: Window, axis: int) -> Array:
-    """Windows along `axis` summed up."""
+    """Sum up the elements of each window along `axis`."""
     taps = [_tap(window, number) for number in range(window.kernel)]
     whole = slice(0, window.output)
     if len(taps) > 1 and taps[0][0] == taps[1][0] == whole:
@@ -268,7 +268,7 @@ def _total(array: Array, window: Window, axis: int) -> Array:
 
 
 def _spread(array: Array, window: Window, axis: int) -> Array:
-    """Add each window's value to all of the window's elements: the transpose of `_total`."""
+    """Add each window's value to all of its elements along `axis`: the transpose of `_total`."""
     shape = (*array.shape[:axis], window.size, *array.shape[axis + 1 :])
     disjoint = window.disjoint()
     result = np.empty(shape, array.dtype) if disjoint else np.zeros(shape, array.dtype)
@@ -283,7 +283,7 @@ def _spread(array: Array, window: Window, axis: int) -> Array:
 
 
 def _divisor(windows: Sequence[Window], with_padding: bool, override: int | None) -> Callable[[Any], Any]:
-    """The function from a dtype to the divisors of windows' sums: a number, or an array over the output."""
+    """Return a function from a dtype to the divisors of windows' sums: a number, or an array over the output."""
     if override is not None:
         return lambda dtype: dtype.type(override)
     counts = functools.reduce(np.multiply.outer, [_counts(window, with_padding) for window in windows])
@@ -327,7 +327,7 @@ def _mean_gradient(problem: Problem) -> Function:
 
 
 def _intervals(size: int, output: int) -> list[tuple[int, int]]:
-    """Begin and end of each window; neighbours share an element where `output` does not divide `size`."""
+    """Return begin and end of each window; neighbours may share an element where `output` does not divide `size`."""
     return [(index * size // output, -(-(index + 1) * size // output)) for index in range(output)]
 
 
@@ -351,7 +351,9 @@ def _adaptive_spread(array: Array, sizes: Sequence[int]) -> Array:
 
 
 def _adaptive_largest(array: Array, sizes: Sequence[int]) -> tuple[Array, Array]:
-    """The largest elements of windows of planes, (samples, channels, ...), and their indices into flat planes."""
+    """Return the largest elements of the planes' windows, (samples, channels, ...), and their indices into flat
+    planes.
+    """
     plane = array.shape[2:]
     places = np.broadcast_to(np.arange(prod(plane)).reshape(plane), array.shape)
     for axis, output in list(enumerate(sizes, 2))[::-1]:

@@ -22,35 +22,34 @@ from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 # product(left, right, out or None) -> the result, which is `out` unless that is None.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 
-# The fewest multiply-adds from which on C is not slower than BLAS, which would then use its threads, and these keep
-# their cores from others for a tenth of a second.  The upper limit: where nothing fits into caches, BLAS at its best is
-# faster.
+# From `_LEAST` multiplications on, C is not slower than BLAS, which would use its threads, and these keep their cores
+# busy for a tenth of a second.  From `_MOST` on, nothing fits into caches, and BLAS at its best is faster.
 _LEAST: Final = 1 << 18
 _MOST: Final = 1 << 30
 
-# The fewest rows or columns for C: with fewer, vectors are mostly empty.
+# With fewer rows or columns, SIMD vectors are mostly empty.
 _FEWEST: Final = 8
 
 
 @cache
 def _most() -> float:
-    """Return the most products that C computes; infinity if BLAS leaves half of the processor's vectors unused."""
+    """Return `_MOST`, or infinity if BLAS leaves half of the processor's SIMD vectors unused."""
     narrow = blas_core.hint(blas_core.loaded_core(), blas_core.cpu_flags()) is not None
     return inf if narrow else _MOST
 
 
 def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
-    """The function that multiplies so many matrices of (rows, depth) and (depth, columns), called from one place.
+    """Return the function for one place in code that multiplies `batch` matrices (rows, depth) and (depth, columns).
 
     Args:
-        dtype: that of the computation.
+        dtype: the dtype of the computation.
     """
     in_c = MatrixProduct.of() if is_for_c(dtype, rows, depth, columns, batch) else None
     return np.matmul if in_c is None else in_c
 
 
 def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
-    """Whether C multiplies these if its function is loaded; see `product_kernel`."""
+    """Return whether C multiplies such matrices, if its function is loaded; see `product_kernel`."""
     products = batch * rows * depth * columns
     # numpy multiplies a column and a row by loops of its own, which take ten times as long as they should.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
@@ -58,12 +57,12 @@ def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: in
 
 
 def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
-    """Return a product as one call for arrays that stay at their addresses."""
+    """Return a product as one call, for arrays that stay where they are."""
     return call_with(multiply, left, right, out) or (multiply, (left, right, out), out)
 
 
 def call_with(
     multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
-    """A call of a `MatrixProduct`; None if there is none for these arrays."""
+    """Return a call of a `MatrixProduct`; None if C has none for these arrays."""
     return multiply.placed(left, right, out, added, sums) if isinstance(multiply, MatrixProduct) else None

@@ -21,7 +21,8 @@ from . import philox
 from .box_muller import logarithm, normals, wide_logarithm, wide_normals
 from .normal_quantile import normal_quantile
 
-# Numbers that numpy computes together: intermediate results stay in the second cache.  A whole number of blocks.
+# The count of numbers that numpy computes together, in whole blocks: intermediate results stay in the second-level
+# cache.
 _TOGETHER: Final = 1 << 14
 
 _HALF: Final = np.uint64(32)
@@ -29,11 +30,11 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
 class _Kind(NamedTuple):
-    """The computation of numbers of a kind of `DTYPES`.
+    """The computation by numpy of one of the kinds of numbers in `DTYPES`.
 
     Attributes:
         function: (seed, offset, first, count, *parameters) -> the numbers.
-        work: for one number, see `intra_op.LEAST`.
+        work: the work for one number, see `intra_op.LEAST`.
     """
 
     function: Callable[..., Array]
@@ -45,12 +46,12 @@ def _words(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
 
 
 def _uniform_floats(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
-    """Multiples of 2**-24 in [0, 1)."""
+    """Draw uniform float32 numbers in [0, 1), multiples of 2**-24."""
     return (philox.words(seed, offset, first, count, lane) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def _uniform_doubles(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
-    """Multiples of 2**-53 in [0, 1)."""
+    """Draw uniform float64 numbers in [0, 1), multiples of 2**-53."""
     words = philox.words(seed, offset, 2 * first, 2 * count, lane)
     return words[1::2] * 2.0**-32 + (words[0::2] >> np.uint32(11)) * 2.0**-53
 
@@ -68,7 +69,7 @@ def _normal_doubles(seed: int, offset: int, first: int, count: int, lane: int) -
 
 
 def _kept(seed: int, offset: int, first: int, count: int, limit: int, rest: float) -> Array:
-    """Draw whether dropout keeps each element, as `random_kept` in random.c does."""
+    """Draw whether dropout keeps elements; see `random_kept` in random.c."""
     skipped = first % 2
     words = philox.words(seed, offset, first // 2, (skipped + count + 1) // 2)
     bits = words.view(np.uint16)[skipped : skipped + count]
@@ -79,7 +80,7 @@ def _kept(seed: int, offset: int, first: int, count: int, limit: int, rest: floa
 
 
 def _integers(seed: int, offset: int, first: int, count: int, below: int, low: int) -> Array:
-    """Integers from `low` up to, without, ``low + below``, where 0 stands for 2**64."""
+    """Draw integers from `low` to before ``low + below``, where a `below` of 0 stands for 2**64."""
     words = philox.words(seed, offset, 2 * first, 2 * count).view(np.uint64)
     return (scaled(words, below or philox.WHOLE + 1) + np.uint64(low & philox.WHOLE)).view(np.int64)
 
@@ -100,7 +101,7 @@ class Numbers:
 
     Args:
         kind: one of `DTYPES`.
-        elements: their number.
+        elements: the count of numbers.
 
     Attributes:
         in_c: whether C draws them.
@@ -129,10 +130,10 @@ class Numbers:
             part[:] = self._function(seed, offset, first + start, part.size, *(parameters or (0,)))
 
     def drawn(self, count: int, seed: int, offset: int, *parameters: Any, out: Array | None = None) -> Array:
-        """The first numbers of the range, as an array of one dimension, by several threads if they are many.
+        """Return the first `count` numbers of the range as a vector, drawn by several threads if they are many.
 
         Args:
-            count: their number.
+            count: the count of numbers.
             seed, offset, parameters: see `fill`.
             out: memory for them, or None.
         """
@@ -146,7 +147,7 @@ class Numbers:
 
 
 def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
-    """Memory for results as an array of one dimension and this dtype; None if it is no such memory."""
+    """Return the memory for results as a vector, if it is contiguous and of this dtype; else None."""
     if out is None or out.dtype != dtype or not out.flags.c_contiguous or type(out) is not np.ndarray:
         return None
     return out.reshape(-1)
@@ -168,13 +169,14 @@ def _uniform(problem: Problem) -> Function:
 @builds("randn")
 def _normal(problem: Problem) -> Function:
     (output,) = problem.attributes
-    # Real and imaginary part share the variance of 1.
+    # A complex number has variance 1, so that its real and imaginary parts have 1/2 each.
     scale = output.dtype.to_real().numpy.type(math.sqrt(0.5)) if output.dtype.is_complex else None
     return _reals("normal", output, lambda drawn: drawn if scale is None else drawn * scale)
 
 
 def _reals(name: str, output: TensorMeta, finish: Callable[[Array], Array]) -> Function:
-    """Numbers of a floating-point dtype, or of a complex one, which takes two each.
+    """Build the kernel that draws numbers of a floating-point dtype, or of a complex one, which takes two for each
+    element.
 
     Args:
         name: of the kinds of numbers, "uniform" or "normal".
@@ -216,7 +218,7 @@ def _exponential(problem: Problem) -> Function:
 
 
 def exponentials(uniform: Array) -> Array:
-    """Exponential numbers of float64, from multiples of 2**-53."""
+    """Turn uniform float64 numbers, multiples of 2**-53, into exponential numbers."""
     found: Array = -wide_logarithm(uniform + 2.0**-54)
     return found
 
@@ -239,7 +241,7 @@ def _randint(problem: Problem) -> Function:
 
 
 def scaled(words: Array, count: int) -> Array:
-    """Words of 64 bits as integers below `count`: the upper halves of their products with it, of 128 bits.
+    """Turn 64-bit words into integers below `count`: the upper halves of the 128-bit products with `count`.
 
     The probabilities of two integers differ by 2**-64 at most.
     """
@@ -265,7 +267,7 @@ def _permutation(problem: Problem) -> Function:
 
 
 def permuted(words: Array) -> Array:
-    """Return a permutation: the positions of random 64-bit words in ascending order of the words."""
+    """Return the positions of 64-bit words in ascending order of the words."""
     # A key ends in its position: so no two are equal, and the sorted keys hold the positions.
     size = max(words.size - 1, 0).bit_length()
     bits = np.uint64((1 << size) - 1)
@@ -292,10 +294,10 @@ def _bernoulli(problem: Problem) -> Function:
 
 
 def kept_elements(mask: TensorMeta, p: float) -> Callable[[int, int], Array]:
-    """The function of seed and offset that is true with probability ``1 - p``.
+    """Return a function of seed and offset that draws a mask, true with probability ``1 - p``.
 
-    Sixteen random bits decide nearly always.  If they equal those of p, a further word decides by the rest of p, so
-    that the probability is right to 2**-48.
+    Sixteen random bits nearly always decide.  If they equal the first sixteen of p, a further word is compared with the
+    rest of p, so that the probability is right to 2**-48.
     """
     numbers = Numbers("kept", mask.numel)
     limit = int(p * 65536)
@@ -316,8 +318,8 @@ def _categories(problem: Problem) -> Function:
             raise ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
         drawn = numbers.drawn(count, seed, offset)
         if not replacement:
-            # The first of independent exponential times, each with its weight as rate, falls on a category with the
-            # right probability; later ones are draws from the remaining categories.
+            # Each category gets an exponential time, with its weight as rate: the earliest category is a draw with the
+            # right probability, and later ones are draws from the remaining categories.
             with np.errstate(divide="ignore"):
                 times = exponentials(drawn).reshape(weights.shape) / weights
             return np.argsort(times, axis=-1, kind="stable")[..., : output.shape[-1]].astype(np.int64)
@@ -337,7 +339,7 @@ def _truncated(problem: Problem) -> Function:
     output, mean, std, a, b = problem.attributes
     numbers = Numbers("uniform_doubles", output.numel)
     low, high = (a - mean) / std, (b - mean) / std
-    # Far above the mean, probabilities are too close to 1 to distinguish; below it they are not.
+    # An interval above the mean is mirrored: far above it, probabilities are too close to 1 to be told apart.
     sign = -1.0 if low > 0 else 1.0
     low, high = sorted((sign * low, sign * high))
     first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))
@@ -359,7 +361,7 @@ def _orthogonal(problem: Problem) -> Function:
     def kernel(seed: int, offset: int, out: Array | None) -> Array:
         drawn = numbers.drawn(output.numel, seed, offset).reshape(max(rows, columns), min(rows, columns))
         q, r = np.linalg.qr(drawn)
-        # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
+        # The signs that QR leaves open must be fixed, or the matrix is not uniformly distributed (Mezzadri, 2007).
         q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0) * gain
         return _as(np.ascontiguousarray(q if rows >= columns else q.T), output)
 

@@ -1,8 +1,8 @@
-"""The arithmetic of recurrent layers: a whole sequence forward, and backward again, step after step.
+"""Recurrent layers (RNN, LSTM, GRU): the forward and the backward pass over sequences, one time step after the other.
 
-All rows of a sequence lie behind each other: those of one step are neighbours, and a step may have fewer rows than the
-one before it, as in a packed sequence.  Computations that do not depend on the step before are made for all rows
-together: products with the input, the derivatives of the gates, and the products that compute the gradients of the
+The input has a row for each sequence and step.  The rows of one step are neighbours, and a step may have fewer rows
+than the step before it, as in a packed sequence.  Computations that do not depend on the step before are made for all
+rows together: products with the input, the derivatives of the gates, and the products that compute the gradients of the
 weights.  Each step only computes one product with the state and a few passes over its gates.
 """
 
@@ -21,12 +21,12 @@ from vmflow.kernels.problems.recurrent import Layer, Step, Weights
 
 from .half import computes_in
 
-# The elements of a chunk of rows, so that a chunk stays in the cache.
+# The number of elements of a chunk, which stays in the cache.
 _IN_CACHE: Final = 1 << 15
 
 
 def _carried(state: Array, initial: Array, step: Step) -> Array:
-    """The state from which a step continues: a row that begins with this step has its initial one."""
+    """Return the state from which a step continues: a row that begins with this step has its initial state."""
     if step.size == len(state):
         return state
     if step.size < len(state):
@@ -35,7 +35,7 @@ def _carried(state: Array, initial: Array, step: Step) -> Array:
 
 
 def previous(states: Array, initial: Array, steps: list[Step]) -> Array:
-    """Return, for each row of all steps, the state before the step."""
+    """Return for each row the state before its step."""
     result = np.empty_like(states)
     state = initial
     for step in steps:
@@ -46,7 +46,7 @@ def previous(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def last(states: Array, initial: Array, steps: list[Step]) -> Array:
-    """The state of each sequence after its last step."""
+    """Return the state of each sequence after its last step."""
     result = initial.copy()
     for step, size_after in zip(steps, [*[step.size for step in steps[1:]], 0], strict=True):
         if size_after < step.size:
@@ -55,7 +55,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
-    """The factor of each gate, and the weights multiplied by it: 1/2 for all but number `unhalved`.
+    """Return the factor of each gate (1/2 for all but number `unhalved`), and the weights multiplied by the factors.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
     """
@@ -70,7 +70,7 @@ def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights
 
 
 def _sums_from_input(rows: Array, weights: Weights) -> Array:
-    """Compute the part of the gates' sums that comes from the input, for the rows of all steps together."""
+    """Return the gates' sums from the input, and both biases, for all rows."""
     result = np.matmul(rows, weights.by_input.T)
     if weights.input_bias is not None:
         result += weights.input_bias + weights.state_bias
@@ -108,7 +108,7 @@ _Found: TypeAlias = tuple[Array, Array, list[Array], "Array | None"]
 def _rnn_forward(
     rectified: bool, steps: list[Step], rows: Array, begin: list[Array], weights: Weights
 ) -> tuple[Array, ...]:
-    """The state after each step."""
+    """Run an RNN forward; return the state after each step."""
     (initial,) = begin
     states = _sums_from_input(rows, weights)
     by_state = np.ascontiguousarray(weights.by_state.T)
@@ -140,7 +140,7 @@ def _rnn_backward(rectified: bool, steps: list[Step], had: _Passed) -> _Found:
 
 
 def _lstm_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
-    """Run an LSTM; return the state, the gates and the cell after each step."""
+    """Run an LSTM forward; return state, gates and cell after each step."""
     initial, initial_cell = begin
     factor, weights = _halved(weights, 4, 2)
     offset = 1 - factor
@@ -206,7 +206,9 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
 
 
 def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
-    """For each gate, the factor of the gradient by the cell (three gates) or by the state (the last)."""
+    """Return the factors of the gradients by the gates' sums: of the gradient by the cell (three gates) or by the state
+    (the output gate).
+    """
     hidden = bent.shape[1]
     result = np.empty_like(gates)
     several = max(_IN_CACHE // max(4 * hidden, 1), 1)
@@ -216,7 +218,7 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
         taken, new = gate[:, :hidden], gate[:, 2 * hidden : 3 * hidden]
         factor = result[rows_of]
         np.subtract(1, gate, factor)
-        np.multiply(factor, gate, factor)  # the factor is right for three of the four gates
+        np.multiply(factor, gate, factor)  # right for three of the four gates
         factor[:, :hidden] *= new
         factor[:, hidden : 2 * hidden] *= before[rows_of]
         third = factor[:, 2 * hidden : 3 * hidden]
@@ -234,19 +236,19 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
 
 
 def new_first(parameter: Array) -> Array:
-    """The inverse of `new_last`."""
+    """Move the new gate to the front, from the parameters' order of gates."""
     third = len(parameter) // 3
     return np.concatenate([parameter[2 * third :], parameter[: 2 * third]])
 
 
 def new_last(parameter: Array) -> Array:
-    """Reorder the rows of a parameter: from the order of kept gradients (new first) to the parameters' own."""
+    """Move the new gate to the end, to the parameters' order of gates."""
     third = len(parameter) // 3
     return np.concatenate([parameter[third:], parameter[:third]])
 
 
 def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
-    """Run a GRU; return the state and the gates after each step."""
+    """Run a GRU forward; return state and gates after each step."""
     (initial,) = begin
     hidden = initial.shape[1]
     _, weights = _halved(weights, 3, 2)
@@ -289,7 +291,7 @@ def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: We
 def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
     (gates,), (by_last,) = had.every, had.by_last
     hidden = by_last.shape[1]
-    # Four gradients for each row, in the kept order; see above.
+    # Four gradients for each row, in the order of the kept gates.
     sums = _gru_factors(gates, had.before)
     carried = by_last.copy()
     scratch = np.empty_like(carried)
@@ -306,7 +308,7 @@ def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
 
 
 def _gru_factors(gates: Array, before: Array) -> Array:
-    """Return, for each of the four kept arrays of a GRU, the factor of the gradient by the state."""
+    """Return the factors by which the gradient by the state gives the four gradients of `_gru_backward`."""
     hidden = before.shape[1]
     result = np.empty_like(gates)
     several = max(_IN_CACHE // max(4 * hidden, 1), 1)
@@ -365,7 +367,7 @@ def _forward(problem: Problem) -> Function:
 
 
 def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
-    """The arrays by their names."""
+    """Return the arrays of a gradient's kernel by their names."""
     gradients, saved = sum(present), layer.saved
     given = iter(arrays[:gradients])
     by_states, *by_rest = [next(given) if there else None for there in present]
@@ -386,7 +388,7 @@ def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...
 
 
 def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[], Array]]:
-    """For each operand, the function that computes its gradient, since not all are wanted."""
+    """Return for each operand of the layer a function that computes its gradient, since not all are wanted."""
     from_input, from_state, by_initial, by_projection = found
 
     def ordered(parameter: Array) -> Array:
@@ -407,11 +409,10 @@ def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[],
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
 def _backward(problem: Problem) -> Function:
-    """Build the backward pass of a recurrent layer.
+    """Build the kernel of a layer's gradients.  Attributes: the layer's; whether each of its results has a gradient;
+    whether each operand needs one.
 
-    Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
-
-    Operands: the existing gradients, the saved results, the operands of the layer.
+    Operands: the existing gradients, the results saved by the forward pass, the operands of the layer.
     """
     given, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", problem.attributes)
     layer = Layer(*given)

@@ -25,7 +25,7 @@ _MULTIPLY: Final[Any] = np.multiply.reduce
 
 
 def accumulated(source: dtypes.dtype, output: dtypes.dtype) -> np.dtype[Any]:
-    """The dtype to accumulate in: sums of half precision would stop growing at 2048 ones."""
+    """Return the dtype to accumulate in: float32 for half precision, whose sums of ones would stop growing at 2048."""
     return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
 
 
@@ -72,7 +72,7 @@ def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
 
 
 def _by(ufunc: np.ufunc) -> Callable[[TensorMeta, TensorMeta], Reduce]:
-    """Make a reduction by a ufunc for metas of any kind."""
+    """Return a `_Reduction.function` that reduces by a ufunc, for any metas."""
     reduce: Any = ufunc.reduce  # Any, see `_ADD`
     # Positional arguments, which numpy takes faster.
     return lambda source, output: lambda array, axis, keepdims: reduce(array, axis, None, None, keepdims)
@@ -87,7 +87,7 @@ class _Reduction(NamedTuple):
             depend on the number of rows in a call.
         in_c: the name of the C function for float32 over the last dimensions, see `RowReduction`; without `finish`,
             which takes its result.
-        finish: None if C's result is the op's.
+        finish: turns C's result into the op's; None if both are the same.
     """
 
     function: Callable[[TensorMeta, TensorMeta], Reduce]
@@ -135,7 +135,7 @@ def _kernel(function: Reduce, dims: tuple[int, ...], keepdim: bool, output: Tens
 def _by_rows(
     function: Reduce, dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
 ) -> Function:
-    """Wrap a reduction so that threads share it, if many elements are reduced to many over the last dimensions."""
+    """Like `_kernel`, but by several threads if many elements are reduced to many over the last dimensions."""
     plain = _kernel(function, dims, keepdim, output)
     if (
         not _are_last(dims, source)

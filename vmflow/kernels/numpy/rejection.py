@@ -1,4 +1,4 @@
-"""Random numbers that are drawn until one is accepted: counts of Poisson's distribution, and gamma numbers.
+"""Random numbers by rejection sampling: counts of Poisson's distribution, and gamma numbers.
 
 Attempt number t of element number i has lanes of its own of block number i, and there are no more than `ATTEMPTS`.  So
 each element is a function of its index here, too, and does not depend on the attempts of others.
@@ -18,27 +18,28 @@ from . import philox
 from .box_muller import wide_logarithm, wide_normals
 from .special import lgamma
 
-# An attempt is accepted with a probability of 0.85 or more, so that at most one element in 2**87 is left without.
+# An attempt is accepted with a probability of 0.85 or more, so that at most one element in 2**87 is left without a
+# number.
 ATTEMPTS: Final = 32
 
-# Below this rate, Poisson's distribution is inverted step by step, in no more than so many steps: larger numbers have a
+# Below this rate, Poisson's distribution is inverted step by step, in at most `STEPS` steps: larger numbers have a
 # probability of less than 2**-53.
 STEPWISE_BELOW: Final = 10.0
 STEPS: Final = 64
 
 
 def uniform(words: Array) -> Array:
-    """Numbers of float64 in (0, 1) from pairs of words."""
+    """Return uniform float64 numbers in (0, 1) from pairs of words."""
     return words[..., 1] * 2.0**-32 + (words[..., 0] >> np.uint32(11)) * 2.0**-53 + 2.0**-54
 
 
 def _tried(count: int, attempt: Callable[[Array, int], tuple[Array, Array]], otherwise: Array) -> Array:
-    """The first accepted number of each element.
+    """Return the first accepted number of each element.
 
     Args:
         count: the number of elements.
         attempt: takes positions of elements and the attempt's number, returns whether each is accepted, and numbers.
-        otherwise: the numbers of elements without an accepted one.
+        otherwise: the numbers for elements without an accepted number.
     """
     found = otherwise.copy()
     left = np.arange(count)
@@ -70,7 +71,7 @@ def _poisson(problem: Problem) -> Function:
 
 
 def _few_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
-    """Draw Poisson counts of small rates, by inverting the distribution function step by step."""
+    """Draw Poisson counts of small rates: invert the distribution function, step by step."""
     drawn = uniform(philox.blocks(seed, offset, places))
     probability = np.exp(-rates)
     below = probability.copy()
@@ -86,7 +87,9 @@ def _few_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
 
 def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
-    """Draw Poisson counts of large rates by transformed rejection (W. Hoermann, 1993: PTRS)."""
+    """Draw Poisson counts by W. Hoermann's PTRS (The transformed rejection method for generating Poisson random
+    variables, 1993).
+    """
     b = 0.931 + 2.53 * np.sqrt(rates)
     a = -0.059 + 0.02483 * b
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
@@ -110,7 +113,7 @@ def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
 @builds("standard_gamma")
 def _gamma(problem: Problem) -> Function:
-    """Build the drawing of gamma numbers (G. Marsaglia and W. Tsang, 2000)."""
+    """Gamma numbers by G. Marsaglia and W. Tsang (A simple method for generating gamma variables, 2000)."""
     (output,) = problem.attributes
     least: Any = np.finfo(np.float64).tiny if output.dtype.itemsize == 8 else np.finfo(np.float32).tiny
 
@@ -131,7 +134,8 @@ def _gamma(problem: Problem) -> Function:
             return positive & (np.log(u) < 0.5 * x * x + d[left] * (1 - v + np.log(v))), d[left] * v
 
         found = _tried(wide.size, attempt, d)
-        # A number for a concentration below 1 is one for a concentration greater by 1, times a power of a uniform one.
+        # A gamma number for a concentration below 1 is one for a concentration greater by 1, times a power of a uniform
+        # number.
         power = wide_logarithm(uniform(philox.blocks(seed, offset, np.arange(wide.size)))) / wide
         found = np.maximum(found * np.where(small, np.exp(power), 1.0), least)
         return found.reshape(output.shape).astype(output.dtype.numpy)

@@ -1,4 +1,4 @@
-"""Resampling by tables: each element of the result is a weighted sum of elements of the input."""
+"""Resampling (interpolation) by tables: each element of the result is a weighted sum of elements of the input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .half import in_single
 
 
 class Table(NamedTuple):
-    """The indices of input elements that each result element is a sum of, and their weights: (result, taps)."""
+    """For each element of the result, the positions of input elements and their weights: two arrays (result, taps)."""
 
     places: Array
     weights: Array
@@ -32,7 +32,7 @@ def _cubic(distance: Array, sharpness: float) -> Array:
 
 
 def _nearest(along: Along) -> Table:
-    # In float32, as in PyTorch, so that the same elements are chosen where the quotient is nearly an integer.
+    # In single precision, like PyTorch: the same elements are chosen where the quotient is nearly an integer.
     step = np.float32(along.scale) if along.scale else np.float32(along.source) / np.float32(along.target)
     targets = np.arange(along.target, dtype=np.float32)
     if along.filter == "nearest-exact":
@@ -55,7 +55,9 @@ def _interpolated(along: Along) -> Table:
 
 
 def _antialiased(along: Along) -> Table:
-    """Make the table of an antialiased filter, as Pillow's: as wide as an output element, with weights of sum 1."""
+    """Make the table like Pillow: the filter is as wide as an output element, cut off at the edges, and sums up
+    to 1.
+    """
     step = along.step()
     widening = max(step, 1.0)
     support = (1.0 if along.filter == "linear" else 2.0) * widening
@@ -71,7 +73,7 @@ def _antialiased(along: Along) -> Table:
 
 
 def _transposed(table: Table, size: int) -> Table:
-    """The table of the transposed linear map, for gradients: its result has `size` elements."""
+    """Return the table of the transposed linear map, for gradients: its result has `size` elements."""
     count = table.places.shape[1]
     places, weights = table.places.reshape(-1), table.weights.reshape(-1)
     used = weights != 0

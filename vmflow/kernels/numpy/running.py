@@ -24,7 +24,7 @@ def _running(problem: Problem) -> Function:
     accumulate = _UFUNCS[problem.op].accumulate
     to = output.dtype.numpy
     kept = accumulated(source.dtype, output.dtype)
-    # In float64, as in C, since errors of float32 would add up.
+    # Rounding errors of float32 would add up; C also adds in float64.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
     is_for_c = source.shape and source.device.type == "cpu"
     in_c = Running.of(problem.op, kept, source.numel, dim, reverses) if is_for_c else None
@@ -62,7 +62,7 @@ def _recurrence(problem: Problem, factor: Array, term: Array, out: Array | None)
 
 @kernel_of("cummax", "cummin")
 def _places(problem: Problem, array: Array, out: Array | None) -> Array:
-    """Compute the index of the running extremum at each position; of equal elements the last."""
+    """Return the index of the extremum up to each element; the last one of equal extrema."""
     (dim,) = problem.attributes
     if array.ndim == 0:
         return np.zeros((), np.int64)

@@ -1,4 +1,4 @@
-"""Positions of elements in a sorted sequence, membership among others, and counts.
+"""Positions of elements in a sorted sequence, membership among other elements, and counts.
 
 It counts distinct elements (`unique`), numbers (`bincount`) and elements in bins (histograms).
 """
@@ -37,7 +37,7 @@ def _isin(problem: Problem, array: Array, others: Array, out: Array | None) -> A
     return np.ascontiguousarray(found).reshape(problem.outputs[0].shape)
 
 
-# The distinct elements or slices; for each element, the number of its distinct one; and the count of each.
+# The distinct elements or slices; for each element, the position of its equal among them; and their counts.
 _Distinct: TypeAlias = tuple[Array, Array, Array]
 
 
@@ -57,14 +57,14 @@ def _distinct(problem: Problem, array: Array, out: Array | None) -> tuple[Array,
 
 
 def _sorted(array: Array, dim: int | None) -> _Distinct:
-    """Find the distinct elements, or slices, in ascending order, as `unique` needs them."""
+    """In ascending order."""
     if dim is not None and not array.shape[dim]:
         return array, np.zeros(0, np.int64), np.zeros(0, np.int64)
     return np.unique(array, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
 
 
 def _neighbours(array: Array, dim: int | None) -> _Distinct:
-    """Find runs of equal neighbours, as `unique_consecutive` needs them: one element of each, and counts."""
+    """Find distinct elements among neighbours: one of each run of equal elements."""
     rows = np.moveaxis(array, dim or 0, 0)
     differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
     first = np.concatenate([np.ones(min(len(rows), 1), bool), differs])
@@ -104,7 +104,7 @@ def _histogram(problem: Problem, *arguments: Any) -> tuple[Array, Array]:
 
 
 def _limits(low: float, high: float, array: Array) -> tuple[float, float]:
-    """The range that is divided into bins: the given one, or that of the elements, widened if it is empty."""
+    """Return the range that is divided into bins: `low` to `high`, or that of the elements, widened if it is empty."""
     if low == high and array.size:
         low, high = float(array.min()), float(array.max())
         if not (math.isfinite(low) and math.isfinite(high)):

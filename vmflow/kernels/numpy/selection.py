@@ -1,4 +1,4 @@
-"""Choosing between two tensors, and limiting one."""
+"""Choosing between two tensors (``where``), and limiting one (``clamp``)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vmflow.kernels.problems.elementwise import CHEAP, REVERSED
 from .spreading import spread
 from .ufuncs import constant, saturated
 
-# Integer dtypes, by the bytes of the elements that they are as wide as.
+# Integers as wide as the elements, by their bytes.
 _WORDS: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
 
 
 def chosen(condition: Array, first: Array, second: Array, out: Array) -> Array:
-    """`first` where the condition holds, else `second`, of one dtype, into `out`, which may be one of them.
+    """Write `first` where the condition holds, else `second`, of one dtype, into `out`, which may be one of both.
 
-    By arithmetic on the bits, since numpy's own selection takes ten times as long where the condition follows no
+    Bits are selected by arithmetic, since numpy's own selection takes ten times as long where the condition follows no
     pattern: the processor mispredicts its branches.
     """
     word = _WORDS.get(out.dtype.itemsize)
@@ -63,7 +63,7 @@ def _where(problem: Problem) -> Kernel:
 def _clamp(problem: Problem) -> Kernel:
     (output,) = problem.outputs
     to = output.dtype.numpy
-    has_clip = output.dtype is not dtypes.bfloat16  # numpy has this function for its own dtypes
+    has_clip = output.dtype is not dtypes.bfloat16  # numpy has clip for its own dtypes
 
     def kernel(array: Array, low: Any, high: Any, out: Array | None) -> Array:
         array = array.astype(to, copy=False)

@@ -24,7 +24,7 @@ from .ufuncs import computes
 
 
 def _erf_step(x: Array, out: Array, size: Array) -> None:
-    """Compute erf by W. J. Cody's rational approximations (Math. Comp. 23, 1969; CALERF); numpy has no erf."""
+    """Compute erf by W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     result = np.empty_like(size)
@@ -38,7 +38,7 @@ def _erf_step(x: Array, out: Array, size: Array) -> None:
 
 
 def _ranges(size: Array) -> tuple[Array, Array, Array]:
-    """Indices of elements near 0, in the middle, and far out; nan is far out."""
+    """Return the indices of elements near 0, in the middle, and far out; nan is far out."""
     near = size <= 0.46875
     up_to_middle = size <= 4.0
     return near.nonzero()[0], (near ^ up_to_middle).nonzero()[0], (~up_to_middle).nonzero()[0]
@@ -101,7 +101,7 @@ erf_of_double = in_tiles(_erf_step, 1, single=False)
 
 
 def _erfc_step(x: Array, out: Array, size: Array) -> None:
-    """Compute erfc by the approximations of `erf`; far out it keeps the digits that 1 - erf would lose."""
+    """Compute erfc by the approximations of erf; far out it keeps its digits, which 1 - erf would lose."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
@@ -111,7 +111,7 @@ def _erfc_step(x: Array, out: Array, size: Array) -> None:
     beyond[middle] = _gaussian(part) * ratio(part, ERFC_P, ERFC_Q)
     part = np.minimum(size[far], 40.0)  # beyond 27 the result is 0 in float64
     beyond[far] = _gaussian(part) * _far(part)
-    # Below 0 it is the difference to 2: with the sign s of x, (1 - s) + s * beyond.
+    # Below 0, erfc is 2 - beyond: with the sign s of x, (1 - s) + s * beyond.
     np.copysign(1.0, x, size)
     np.multiply(beyond, size, beyond)
     np.subtract(1.0, size, size)
@@ -123,7 +123,7 @@ computes("erfc")(erfc_of_double)
 
 
 def _erfcx_step(x: Array, out: Array, size: Array) -> None:
-    """Compute erfcx: the approximations of `erfc` without their factor exp(-x * x)."""
+    """Compute erfcx by the approximations of erfc without their factor, the exponential."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
@@ -132,7 +132,7 @@ def _erfcx_step(x: Array, out: Array, size: Array) -> None:
     part = size[middle]
     beyond[middle] = ratio(part, ERFC_P, ERFC_Q)
     beyond[far] = _far(size[far])
-    # Below 0 it is the difference to 2 exp(x * x).
+    # Below 0, erfcx is 2 exp(x * x) - beyond.
     np.copyto(out, np.where(x < 0, 2.0 / _gaussian(np.minimum(size, 27.0)) - beyond, beyond))
 
 
@@ -151,7 +151,7 @@ def _gaussian(x: Array) -> Array:
 
 
 def _erfinv_step(x: Array, out: Array, result: Array) -> None:
-    """By the normal distribution's quantiles."""
+    """Compute erfinv by the normal distribution's quantiles."""
     inside = np.abs(x) <= 0.85
     central, outer = inside.nonzero()[0], (~inside).nonzero()[0]
     half = x[central] * 0.5
@@ -206,16 +206,17 @@ def near_two() -> tuple[float, ...]:
     return (*high, 1 - _EULER, 0.0)
 
 
-# Coefficients of powers of 1 / x**2, highest first: the rest of log(gamma(x)) beyond Stirling's formula, times x
-# (5.11.1).
+# By powers of 1 / x**2, highest first: the rest of log(gamma(x)) beyond Stirling's formula, times x (5.11.1).
 STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(BERNOULLI, 1)])[::-1]
-# And the rest of digamma(x) beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
+# By powers of 1 / x**2, highest first: the rest of digamma(x) beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
 DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(BERNOULLI, 1)])[::-1]
 
 
 @computes("lgamma")
 def lgamma(array: Array, out: Array | None) -> Array:
-    """Compute log|gamma|: by reflection left of 0.5 (5.5.3), else by recurrence to 2 (5.5.1) or asymptotically."""
+    """log(|gamma(x)|): below 0.5 by reflection (5.5.3); up to `FAR` moved near 2 by the recurrence (5.5.1); beyond by
+    Stirling.
+    """
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0.5
     y = np.where(reflected, 1.0 - x, x)
@@ -241,7 +242,9 @@ def lgamma(array: Array, out: Array | None) -> Array:
 
 @computes("digamma")
 def _digamma(array: Array, out: Array | None) -> Array:
-    """Compute digamma: by reflection left of 0 (5.5.4), else asymptotically after the recurrence (5.5.2)."""
+    """digamma(x): below 0 by reflection (5.5.4); moved up to `FAR` by the recurrence (5.5.2), and there by a series
+    (5.11.2).
+    """
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0
     y = np.where(reflected, 1.0 - x, x)
@@ -267,7 +270,7 @@ def _polygamma(problem: Problem) -> Function:
     cotangents = derivative_of_cotangent(n)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        """Compute polygamma: by reflection left of 0 (5.15.6), else by the zeta function (25.11.12)."""
+        """polygamma(n, x): below 0 by reflection (5.15.6), elsewhere by the zeta function (25.11.12)."""
         x = np.asarray(array, dtype=np.float64)
         reflected = x < 0
         value = scale * zeta(n + 1, np.where(reflected, 1.0 - x, x))
@@ -279,7 +282,7 @@ def _polygamma(problem: Problem) -> Function:
 
 
 def derivative_of_cotangent(n: int) -> tuple[float, ...]:
-    """The n-th derivative of the cotangent, as a polynomial of it, highest power first."""
+    """Return the n-th derivative of the cotangent as a polynomial of the cotangent, highest power first."""
     polynomial = np.polynomial.Polynomial([0.0, 1.0])
     for _ in range(n):
         polynomial = polynomial.deriv() * np.polynomial.Polynomial([-1.0, 0.0, -1.0])
@@ -297,7 +300,7 @@ def _xlogy(factor: Array, array: Array, out: Array | None) -> Array:
 
 @computes("sinc")
 def _sinc(array: Array, out: Array | None) -> Array:
-    # The angle is taken from the nearest integer, since that distance times pi loses no digits.
+    # The sine is taken of the distance to the nearest integer, whose product with pi loses no digits.
     x = np.asarray(array, dtype=np.float64)
     nearest = np.rint(x)
     sine = np.sin(math.pi * (x - nearest)) * (1.0 - 2.0 * (np.fmod(nearest, 2.0) != 0))

@@ -1,4 +1,4 @@
-"""Kernels that treat each element alone, by several threads if arrays are large."""
+"""Elementwise kernels, computed by several threads if arrays are large."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_C_FROM: Final = 1 << 16
 
 
 def work(output: TensorMeta, cost: float) -> float:
-    """The work of an op that threads may share, counted like `intra_op.LEAST`; 0 on the simulated device.
+    """Return the work of an op that threads may share, counted like `intra_op.LEAST`; 0 on the simulated device.
 
     Args:
         output: the meta of the result.
@@ -43,12 +43,12 @@ def _work_of_costly() -> float:
 def spread(
     kernel: Function, output: TensorMeta, cost: float, in_c: InC | None = None, site: CallSite | None = None
 ) -> Function:
-    """A kernel that treats each element alone, by several threads where that is worth it.
+    """Wrap an elementwise kernel to be computed by several threads where that is worth it.
 
     Args:
-        kernel: to call for each piece.
+        kernel: the kernel, to be called for each piece.
         output, cost: see `work`.
-        in_c: the same in C, which shares the work by itself.
+        in_c: the kernel in C, which shares the work among threads by itself.
         site: remembers the calls of `in_c`, if that is called with exactly the kernel's arguments.
     """
     whole = work(output, cost)
@@ -56,7 +56,7 @@ def spread(
         return kernel
     to, each = output.dtype.numpy, whole / output.numel
 
-    # Most calls are like an earlier one.  Operands that are no arrays are never taken for one.
+    # Most calls repeat an earlier call at the site.  Operands that are no arrays are never taken for a repetition.
     again = None if site is None else site.again
 
     def in_pieces(*arguments: Any) -> Array:

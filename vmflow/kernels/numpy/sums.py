@@ -26,7 +26,7 @@ _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
 
-# A product pays for columns of at least so many rows, and for arrays of at least so many elements.
+# A product pays for columns of at least `_ROWS` rows, and for arrays of at least `_FEW` elements.
 _ROWS: Final = 8
 _FEW: Final = 8192
 
@@ -35,20 +35,22 @@ _LONG: Final = 128
 
 
 def suits(array: Array) -> bool:
-    """Whether this module's functions take this array and are faster."""
+    """Return whether this module's functions take this array and are faster than numpy's."""
     return array.dtype.char in "fd" and array.flags.c_contiguous and array.size >= _FEW
 
 
 @functools.lru_cache(64)
 def ones(count: int, dtype: np.dtype[Any]) -> Array:
-    """Return a vector of `count` ones, in shared memory that must not be written to."""
+    """Return `count` ones, in memory that must not be written to."""
     result = np.ones(count, dtype)
     result.flags.writeable = False
     return result
 
 
 def of_rows(matrix: Array, in_c: RowReduction | None = None) -> Array:
-    """The sum of each row of a matrix that `suits`; in C, if it has a function and a place to remember the call."""
+    """Return the sum of each row of a matrix that `suits`; by the C function `in_c`, if there is one and rows
+    are long.
+    """
     rows, length = matrix.shape
     if in_c is not None and matrix.dtype is _SINGLE and length >= _LONG:
         found = in_c.call(matrix)
@@ -73,14 +75,14 @@ def _of_vector(vector: Array) -> Array:
 
 
 def columns_in_c(dtype: np.dtype[Any], elements: int) -> ColumnSums | None:
-    """The C function that sums the columns of matrices of this dtype and at most so many elements, if there is one."""
+    """Return the C function that sums the columns of matrices of this dtype and at most so many elements, or None."""
     return ColumnSums.of("column_sums", dtype, elements) if elements >= _FEW else None
 
 
 def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None = None) -> Array:
-    """The sum of each column of a matrix, into `out` unless that is None: contiguous, of the matrix's dtype."""
+    """Return the sum of each column of a matrix, in `out` unless that is None: contiguous, of the matrix's dtype."""
     if _is_for_c(matrix):
-        matrix = np.ascontiguousarray(matrix)  # copied, so that the sum is the same for all layouts
+        matrix = np.ascontiguousarray(matrix)  # so that the sum is the same for all layouts
         result = np.empty(matrix.shape[1], _SINGLE) if out is None else out
         if in_c is not None and in_c.call(matrix, result):
             return result
@@ -91,7 +93,7 @@ def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None 
 
 
 def of_columns_call(matrix: Array, out: Array, in_c: ColumnSums | None) -> Call:
-    """Return `of_columns` as one call for arrays that stay at their addresses."""
+    """Return `of_columns` as one call, for arrays that stay where they are."""
     call = in_c.placed(matrix, out) if in_c is not None and _is_for_c(matrix) else None
     return call or (of_columns, (matrix, out, in_c), out)
 
@@ -103,7 +105,7 @@ def _is_for_c(matrix: Array) -> bool:
 def over(
     array: Array, dims: tuple[int, ...], for_rows: RowReduction | None = None, for_columns: ColumnSums | None = None
 ) -> Array | None:
-    """The sum of an array that `suits` over dimensions in order, without these; None if they lie between others.
+    """Sum an array that `suits` over ascending `dims`, and drop them; return None if they lie between other dimensions.
 
     Args:
         for_rows, for_columns: the C functions of the place that calls this.

@@ -19,12 +19,12 @@ Step: TypeAlias = Callable[..., None]
 
 
 def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
-    """Make a kernel that computes broadcasting operands tile by tile.
+    """Return a kernel that computes operands, which broadcast, in tiles.
 
     Args:
         step: computes a tile.
         scratch: the number of scratch arrays of a tile's length.
-        single: whether it computes in float32; 16-bit operands are widened to that and the result is rounded once.
+        single: whether `step` computes in float32; 16-bit operands are widened to that and the result is rounded once.
             Otherwise it computes in float64 for all operands.
     """
     compute = np.dtype(np.float32 if single else np.float64)
@@ -66,7 +66,7 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
 
 
 def by_precision(single: Callable[..., Array], double: Callable[..., Array]) -> Callable[..., Array]:
-    """A kernel that leaves operands of float64 to `double`, and others to `single`."""
+    """Return a kernel that leaves operands of float64 to `double`, and others to `single`."""
 
     def chosen(*arguments: Any) -> Array:
         return (double if arguments[0].dtype == np.float64 else single)(*arguments)
@@ -75,14 +75,16 @@ def by_precision(single: Callable[..., Array], double: Callable[..., Array]) -> 
 
 
 def _is_ahead_of(out: Array, array: Array) -> bool:
-    """Whether a tile of `out` may overwrite elements that another tile has yet to read; identical memory is safe."""
+    """Return whether a tile of `out` may overwrite elements that another tile has yet to read; identical memory is
+    safe.
+    """
     if not np.may_share_memory(out, array):
         return False
     return bool(out.__array_interface__["data"] != array.__array_interface__["data"])
 
 
 def polynomial(x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
-    """A polynomial in `x` into `out`, which must not be `x`; the constant term comes first."""
+    """Compute a polynomial in `x` into `out`, which must not be `x`; the constant term comes first."""
     np.multiply(x, coefficients[-1], out)
     for coefficient in coefficients[-2:0:-1]:
         np.add(out, coefficient, out)

@@ -34,7 +34,7 @@ def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
 
 
 def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """Make a 0-d array of a number; an integer out of range becomes the nearest one in range, as limits need it."""
+    """Like `constant`, but an integer that does not fit becomes the nearest that does: for limits and truth values."""
     if numpy_dtype.kind in "iu":
         limits = np.iinfo(numpy_dtype)
         value = min(max(value, limits.min), limits.max)
@@ -42,7 +42,7 @@ def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
 
 
 def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
-    """Make a 0-d array of a number; an integer out of range stays a Python int, as numpy's comparisons take it."""
+    """Like `constant`, but an integer that does not fit is left to numpy, whose comparisons handle it."""
     if numpy_dtype.kind in "iu" and not np.iinfo(numpy_dtype).min <= value <= np.iinfo(numpy_dtype).max:
         return value
     return constant(value, numpy_dtype)
@@ -50,7 +50,7 @@ def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
 
 # The functions of ops
 
-# The functions of ops; a key with "_scalar" appended is for a number, which may need another function.
+# By op, and by op with "_scalar" appended where a number needs another function than a tensor.
 _FUNCTIONS: Final[dict[str, Function]] = {}
 _NUMBERS: Final[dict[str, Number]] = {}
 
@@ -80,7 +80,9 @@ NAMES: Final = {
 
 
 def computes(*ops: str) -> Callable[[Function], Function]:
-    """Declare that ``function(*operands, out)`` computes these ops; others are computed by numpy's of the same name."""
+    """Declare that ``function(*operands, out)`` computes these ops; numpy's functions of the same names compute
+    others.
+    """
 
     def declare(function: Function) -> Function:
         for op in ops:
@@ -91,18 +93,18 @@ def computes(*ops: str) -> Callable[[Function], Function]:
 
 
 def takes_numbers(number: Number, *ops: str) -> None:
-    """Declare `number` as the function that turns a Python number into an operand of these ops (else `constant`)."""
+    """Declare how these ops turn a Python number into an operand; others do so by `constant`."""
     for op in ops:
         _NUMBERS[op] = number
 
 
 def function_of(op: str) -> Function:
-    """``function(*operands, out)`` that computes this op."""
+    """Return the ``function(*operands, out)`` that computes this op."""
     base = op.removesuffix("_scalar")
     found = _FUNCTIONS.get(op) or _FUNCTIONS.get(base)
     return getattr(np, NAMES.get(base, base)) if found is None else found
 
 
 def number_of(op: str) -> Number:
-    """The function that turns a Python number into an operand of this op."""
+    """Return the function that turns a Python number into an operand of this op."""
     return _NUMBERS.get(op.removesuffix("_scalar"), constant)

@@ -1,4 +1,4 @@
-"""The windows of images as columns, and columns added up to images."""
+"""``im2col``: the windows of images as columns; and ``col2im``: columns added up to images."""
 
 from __future__ import annotations
 

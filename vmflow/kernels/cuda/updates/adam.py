@@ -24,7 +24,7 @@ size = lr;
 
 @steps("adam")
 def _adam(settings: Adam) -> Step:
-    # The correction of the root, taken out of the fraction, is a number for all elements.
+    # The bias correction of the root is taken out of the fraction, so that it is computed once for all elements.
     plan = f"{_TAKEN}{SHRINK}{_CORRECTED if settings.corrected else _UNCORRECTED}"
     largest = f"largest = ({LARGER})(largest, square);" if settings.amsgrad else ""
     move = f"""{shrunk(settings)}{slope(settings)}{AVERAGES}{largest}
@@ -56,7 +56,7 @@ p = p - mean / root * real(by_mean);
 
 @steps("radam")
 def _radam(settings: RAdam) -> Step:
-    # Whether so many steps suffice to estimate the variance of the gradient.
+    # `trusted` tells whether enough steps were taken to estimate the variance of the gradient.
     plan = f"""{_TAKEN}{SHRINK}
 const double longest = 2 / (1 - beta2) - 1, power = pow(beta2, taken), left = 1 - power;
 const double length = longest - 2 * taken * power / left;

@@ -1,4 +1,4 @@
-"""Steps of each element scaled by its past gradients, and steps that are averaged."""
+"""Optimizers that scale the step of each element by its past gradients, and ASGD, which averages the parameters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _rprop(settings: Rprop) -> Step:
 steps = kept_steps(steps + 1);
 first = steps == 1;
 """
-    # Sizes are multiplied in float64, as the host does it.
+    # Step sizes are multiplied in float64, as on the host.
     move = f"""
 const real slope = {"-g" if settings.maximize else "g"}, turned = slope * before;
 if (first != 0) width = real(lr);

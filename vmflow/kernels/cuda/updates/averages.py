@@ -55,7 +55,7 @@ _WEIGH: Final = Plan(
     common=(Given("double", "plain"), Given("double", "fixed")),
 )
 
-# With a weight of 1, the average becomes exactly the new value.
+# With a weight of 1, the average must become exactly the new value, without rounding.
 _AVERAGE: Final = Change(
     "average",
     ("mine",),

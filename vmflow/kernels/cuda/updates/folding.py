@@ -16,12 +16,12 @@ from vmflow.streams.cuda.launching import Launcher
 
 from .together import REDUCING, Change, Given
 
-# Elements of a row that a block goes through.
+# The number of elements of a row that a block goes through.
 _PART: Final = 16 * THREADS
 
 
 class Combination(NamedTuple):
-    """The combination of two numbers of float64.
+    """An associative combination of two float64 numbers.
 
     Attributes:
         start: the neutral element.
@@ -33,12 +33,14 @@ class Combination(NamedTuple):
 
     @property
     def head(self) -> str:
-        """Statements in front of the first element: a `total`, and the function `combine`."""
+        """C++ statements in front of the first element, which declare a `total` and the function `combine`."""
         return f"double total = {self.start};\nauto combine = {self.function};\n"
 
     def of_rows(self, name: str, arrays: tuple[str, ...], body: str, common: tuple[Given, ...], head: str = "",
                 writes: tuple[str, ...] = ()) -> Change:  # fmt: skip
-        """Make a `Change` whose blocks compute one number each; `body` adds an element to it by `combine`."""
+        """Return a `Change` whose blocks compute one number each, `total`; `body` combines an element with it by
+        `combine`.
+        """
         tail = "total = of_block(total, combine); if (threadIdx.x == 0) partial[0] = total;"
         return Change(name, writes, arrays, body, self.head + head, (), (), common, tail, 1, _PART)
 
@@ -50,11 +52,11 @@ LARGEST: Final = Combination("0", "[](double x, double y) { return x != x || x >
 
 
 class Fold(NamedTuple):
-    """The kernel that combines the numbers of all blocks into the result.
+    """The reduction of the blocks' numbers to one result.
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        combination: of the blocks' numbers.
+        combination: the combination of the blocks' numbers.
         finish: turns the `total` into the result, in C++.
         common: further parameters of the kernel, of type double.
     """

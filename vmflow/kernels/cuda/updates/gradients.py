@@ -1,4 +1,4 @@
-"""Updates of gradients: setting them to zero and limiting them; and moves of parameters along a line."""
+"""Updates of gradients (setting them to zero, limiting them or their norm), and moves of parameters along a line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _measure(
 
 
 def _norm(order: float) -> tuple[Change, Fold]:
-    """The change that reduces the elements of a block, and the fold that computes the norm of all."""
+    """Return the `Change` that reduces each block's elements, and the `Fold` that computes the norm of all elements."""
     take = {1.0: "size", 2.0: "size * size", math.inf: "size"}.get(order, "pow(size, order)")
     finish = {1.0: "total", 2.0: "sqrt(total)", math.inf: "total"}.get(order, "pow(total, 1 / order)")
     combine = LARGEST if math.isinf(order) else ADDED
@@ -75,7 +75,7 @@ _ORDER: Final = Given("double", "order")
 
 
 def _sizes(launcher: Launcher, array: DeviceArray) -> DeviceArray:
-    """Return the absolute values of a complex array; any other array as it is."""
+    """Return the absolute values of an array of complex numbers; other arrays as they are."""
     if array.dtype.kind != "c":
         return array
     dtype = np.dtype(np.float32 if array.itemsize == 8 else np.float64)
@@ -87,7 +87,7 @@ def _sizes(launcher: Launcher, array: DeviceArray) -> DeviceArray:
     return sizes
 
 
-# A factor that is nan reaches the gradients, as in plain arithmetic.
+# If the norm is nan, the factor is nan, and so are the gradients.
 _LIMIT: Final = """
 const double wanted = limit / (converted<double>(*norm) + 1e-6);
 if (wanted >= 1) return;
@@ -120,7 +120,7 @@ def _move_along(
         rows.append(Row((array, *pieces)))
         begin += array.size
     start = "origin" if settings.from_origin else "p"
-    # The distance is rounded like numpy's, which has no bfloat16 of its own.
+    # The distance is rounded as on the CPU: not to bfloat16, since numpy has no such dtype of its own.
     wide = vectors[0].dtype.name == "bfloat16"
     move = "(double)way * distance" if wide else "kept_way(way * kept_way(distance))"
     body = f"p = {start} + kept_p({move});"

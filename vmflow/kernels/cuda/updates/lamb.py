@@ -17,7 +17,7 @@ from .together import Change, Given, Plan, Row, change_rows, parts_of, plan_rows
 
 _PART: Final = 1 << 14
 
-# The corrections of both averages for their beginning at 0.
+# The bias corrections of both running averages, which begin at 0.
 _CORRECTED: Final = """
 steps = steps + 1;
 first = 1 - pow(beta1, (double)steps);
@@ -27,7 +27,7 @@ _UNCORRECTED: Final = "steps = steps + 1; first = second = 1;"
 
 _DIRECTION: Final = "mean / (sqrt(square) / real(second) + real(eps)) / real(first)"
 
-# Sums of the squares of a parameter and of its direction.
+# A block's sums of squares: of its part of a parameter, and of the parameter's direction.
 _SUMS: Final = """
 double added[2];
 added[0] = of_block(of_parameter, [](double x, double y) { return x + y; });
@@ -57,7 +57,7 @@ def _lamb(
     parameters, means, squares, counts = columns_of(outputs, len(gradients))
     plan = Plan("lamb", ("steps",), ("first", "second"), _CORRECTED if settings.corrected else _UNCORRECTED, (), common)
     corrections = plan_rows(launcher, plan, [(count,) for count in counts], (), numbers, skip)
-    # Both norms must be known before a parameter changes.
+    # The norms of a parameter and of its direction must be known before the parameter changes.
     rows = [Row(arrays) for arrays in zip(means, squares, parameters, gradients, strict=True)]
     measure = _measure(settings, common)
     parts = parts_of(measure, rows)

@@ -1,4 +1,4 @@
-"""The scale of a loss: gradients divided by it, its adaptation, and updates that are skipped."""
+"""Loss scaling: gradients are divided by the scale, the scale is adapted, and updates are skipped after an overflow."""
 
 from __future__ import annotations
 

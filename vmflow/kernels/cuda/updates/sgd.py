@@ -1,7 +1,7 @@
 """Gradient descent, with momentum.
 
-The running sum begins with the first gradient, without dampening.  Only the device knows whether a step is a
-parameter's first, since earlier ones may have been skipped: it keeps a flag until a step has certainly been taken.
+The running sum of gradients begins with the first gradient, without dampening.  Only the device knows whether a step is
+a parameter's first, since earlier ones may have been skipped: it keeps a flag until a step has certainly been taken.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from vmflow.streams.cuda.launching import current
 from .steps import RATE, columns_of, rated, slope
 from .together import Change, Given, Plan, Row, change_rows, plan_rows
 
-# The device's flags, by the identity of the host's, which are kept alive so that their identities stay unique.
+# The device's flags, by the `id` of the host's flags, which are kept alive so that their ids stay unique.
 _Flags: TypeAlias = "dict[int, tuple[list[bool], DeviceArray]]"
 
-# Read whether a momentum buffer is empty, and mark it as filled.
+# Tells whether a running sum is empty before this step, and notes that it is not empty any more.
 _FLAG: Final = Plan("sgd", ("flag",), ("empty",), "empty = !flag; flag = true;")
 
 
@@ -50,7 +50,8 @@ def _sgd(
 
 
 def _emptiness(flags: _Flags, flag: list[bool], may_skip: bool, matters: bool) -> DeviceArray | None:
-    """Return the device's flag, if only that tells whether a momentum buffer is empty before this step.
+    """Return the device's flag if only it tells whether a running sum is empty before this step, and that matters; else
+    None.
 
     A step that is captured in a graph is repeated: so the device has a flag for a first step, too.
     """

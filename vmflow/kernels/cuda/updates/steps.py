@@ -1,4 +1,4 @@
-"""Declares steps of optimizers, and the arithmetic that they share."""
+"""Declares the kernels of optimizers' steps, and has the arithmetic that these share."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .together import Change, Given, Plan, Row, change_rows, plan_rows
 
 
 class Step(NamedTuple):
-    """A step of an optimizer, in C++ of the kernels that take it.
+    """An optimizer's step, as C++ statements of the kernels that take it.
 
-    The variables are those of `Plan` and `Change`, and the settings of the rule that are numbers; the learning rate is
-    `lr`.
+    Their variables are those of `Plan` and `Change`, and the optimizer's settings that are numbers; the learning rate
+    is `lr`.
 
     Attributes:
         shaped: the names of the arrays that are kept for each parameter in its shape.
         move: statements for one element of the parameter `p` with the gradient `g`.
-        counts: the names of its counts.
-        numbers, plan: of the `Plan`.
+        counts: the names of the parameter's counts, arrays of one element.
+        numbers, plan: the `numbers` and the `body` of the `Plan`.
     """
 
     shaped: tuple[str, ...]
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 def steps(rule: str) -> Callable[[Callable[[Any], Step]], Callable[[Any], Step]]:
-    """Declare that the decorated function returns the step of this rule of an optimizer for its settings."""
+    """Declare that the decorated function returns the `Step` of the optimizer `rule` for its settings."""
 
     def declare(step_of: Callable[[Any], Step]) -> Callable[[Any], Step]:
         def take(
@@ -64,23 +64,23 @@ def steps(rule: str) -> Callable[[Callable[[Any], Step]], Callable[[Any], Step]]
 
 
 def columns_of(arrays: Sequence[DeviceArray], count: int) -> list[Sequence[DeviceArray]]:
-    """The arrays of so many parameters, one kind after the other."""
+    """Split `arrays` by kind (parameters, averages, counts): each kind has `count` arrays, one for each parameter."""
     return [arrays[first : first + count] for first in range(0, len(arrays), count)]
 
 
 # The learning rate and other numbers
 
-# A learning rate is an array in the device's memory, or a number that the host knows.
+# The learning rate is in the memory of the device (`lr_at`), or known to the host (`lr_given`).
 RATE = "const double lr = lr_at ? converted<double>(*lr_at) : lr_given;\n"
 
 
 class Rated(NamedTuple):
-    """The settings of a step for kernels, and its gradients.
+    """An optimizer's settings as parameters of kernels, and the gradients.
 
     Attributes:
         common: the kernels' parameters for the learning rate and for the other settings that are numbers.
-        arguments: for them.
-        gradients: of the parameters.
+        arguments: the arguments for `common`.
+        gradients: the gradients of the parameters.
     """
 
     common: tuple[Given, ...]
@@ -89,7 +89,7 @@ class Rated(NamedTuple):
 
 
 def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
-    """The settings of a step; a learning rate in an array is the last of the inputs."""
+    """Return the settings of a step as kernels take them; a learning rate in an array is the last of the inputs."""
     names = [name for name, value in settings._asdict().items() if name != "lr" and not isinstance(value, _FACTS)]
     rate: list[Argument] = [0, 0.0]
     gradients, dtype = inputs, "float64"
@@ -100,12 +100,12 @@ def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
         if isinstance(given, DeviceArray):
             rate[0], dtype = given, given.dtype.name
         else:
-            rate[1] = float(given)  # in the memory of the host
+            rate[1] = float(given)  # an array in the host's memory
     common = Given(f"const {STORED[dtype]}*", "lr_at"), *[Given("double", name) for name in ("lr_given", *names)]
     return Rated(common, [*rate, *[float(getattr(settings, name)) for name in names]], gradients)
 
 
-# The types of settings that are not arguments of kernels: the source depends on them.
+# Settings of these types are not arguments of kernels: the kernels' source depends on them.
 _FACTS: Final = bool, tuple
 
 
@@ -113,7 +113,9 @@ _FACTS: Final = bool, tuple
 
 
 def slope(settings: Any) -> str:
-    """Return a C++ expression of the gradient with weight decay added, unless the decay is decoupled."""
+    """Return the C++ statement that declares `slope`, the gradient to descend along, with the weight decay added unless
+    it is decoupled.
+    """
     plain = f"const real slope = {'-g' if settings.maximize else 'g'};\n"
     if getattr(settings, "decoupled", False) or not settings.weight_decay:
         return plain
@@ -121,17 +123,19 @@ def slope(settings: Any) -> str:
 
 
 def shrunk(settings: Any) -> str:
-    """Return a C++ expression of the parameter, scaled by a decoupled decay, which `SHRINK` plans."""
+    """Return the C++ statement that scales a parameter down by a decoupled weight decay, whose factor `SHRINK` plans;
+    or "".
+    """
     return "p = p * real(shrink);\n" if settings.decoupled and settings.weight_decay else ""
 
 
 SHRINK = "shrink = 1 - lr * weight_decay;\n"
 
-# Both running averages of Adam and related optimizers.
+# The running averages of gradient and squared gradient, of Adam and related optimizers.
 AVERAGES = """
 mean = mean + (slope - mean) * real(1 - beta1);
 square = square * real(beta2) + slope * slope * real(1 - beta2);
 """
 
-# The larger of two numbers; nan if one is.
+# The larger of two numbers; nan if one of them is nan.
 LARGER = "[](real x, real y) { return x != x || x >= y ? x : y; }"

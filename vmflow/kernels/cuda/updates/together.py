@@ -1,7 +1,7 @@
 """Kernels that change many arrays in one launch.
 
-The arrays come in rows: those of a row have one size, and are changed together, as a parameter is with its gradient and
-its state.  Each block of threads changes a part of one row, which it finds from its number.
+The arrays come in rows: the arrays of a row have one size, and are changed together, as a parameter, its gradient and
+its state are.  Each block of threads changes a part of one row, which it finds from the block's number.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
-# The rows that a kernel can take: the smallest sufficient number is chosen.
+# The numbers of rows that a kernel can take: the smallest sufficient one is chosen.
 _SLOT_COUNTS: Final = 1, 8, 32
 
-# Elements of a row that a block changes.
+# The number of elements of a row that a block changes.
 _PART: Final = 4 * THREADS
 
 _KERNELS: Final = 512
 
 _Thing = TypeVar("_Thing")
 
-# For each row: its number of elements, its first block in the launch, its number, and the number of its first part
-# among those of all rows.
+# A kernel's parameters for each row: its number of elements, its first block in the launch, its number, and the number
+# of its first part among the parts of all rows.
 _SLOT: Final = "row_size", "row_block", "row", "row_part"
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -37,11 +37,12 @@ _DOUBLE: Final = np.dtype(np.float64)
 
 
 class Given(NamedTuple):
-    """A kernel parameter that all rows share.
+    """A kernel's parameter that all rows share.
 
     Attributes:
-        kind: its type in C++: "double", or a pointer; the target of a pointer that is not const is written to.
-        name: in C++.
+        kind: the parameter's type in C++: "double", or a pointer; the target of a pointer that is not const is written
+            to.
+        name: the parameter's name in C++.
     """
 
     kind: str
@@ -49,15 +50,15 @@ class Given(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The C++ statements that change the elements of rows.
+    """An elementwise change of rows of arrays, in C++.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         writes: the names of a row's arrays that are written, and read if they are among `reads`, too.
-        reads: the names of those that are read.
-        body: statements in C++ for one element, whose variables have the names of the arrays.  Floating-point ones are
-            of the type `real`: float64 if any of them is, else float32.  ``kept_<array>(number)`` is a number rounded
-            to that array's dtype.
+        reads: the names of a row's arrays that are read.
+        body: statements in C++ for one element, whose variables have the names of the arrays.  Floating-point variables
+            are of the type `real`: float64 if any of the arrays is, else float32.  ``kept_<array>(number)`` is a number
+            rounded to that array's dtype.
         head: statements in front of the first element.
         numbers: names of numbers that a `Plan` has computed for each row.
         own: names of numbers that the host knows for each row.
@@ -86,7 +87,7 @@ class Change(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Arrays that are changed together.
+    """Arrays that are changed together, element by element.
 
     Attributes:
         arrays: in the order of `Change.arrays`.
@@ -98,14 +99,14 @@ class Row(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The computation with each row's counts before its elements change, by one thread for each row.
+    """A computation with each row's counts, before the row's elements change: by one thread for each row, in C++.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         counts: the names of arrays of one element, which `body` changes.
-        numbers: the names of the numbers of float64 that it computes.
-        body: statements in C++, which assign to both.  ``kept_<count>(number)`` is a number rounded to the count's
-            dtype.
+        numbers: the names of the float64 numbers that it computes for the `Change`.
+        body: statements, which assign to counts and numbers.  ``kept_<count>(number)`` is a number rounded to the
+            count's dtype.
         own, common: see `Change`.
     """
 
@@ -126,13 +127,13 @@ def change_rows(
     partial: DeviceArray | None = None,
     skip: DeviceArray | None = None,
 ) -> None:
-    """Change all rows.
+    """Launch kernels that change the elements of all rows.
 
     Args:
-        common: the arguments that they share.
+        common: the arguments that all rows share.
         planned: the numbers of each row; see `plan_rows`.
         partial: memory for the results of blocks; see `parts_of` for their number.
-        skip: one number: nothing changes if it is not zero when the kernel runs.
+        skip: an array of one number: nothing changes if the number is not zero when the kernel runs.
     """
     rows = [Row(tuple(map(as_reals, row.arrays)), row.own) for row in rows]
     common = [
@@ -150,14 +151,14 @@ def change_rows(
     if not _meet(numbered, written):
         _change_apart(launcher, change, numbered, common, kind_of_skip)
         return
-    # As if they were changed one after the other: a gradient may be another row's parameter.
+    # Rows that overlap are changed one after the other: a gradient may be another row's parameter.
     for numbered_row in numbered:
         row = _separated(launcher, numbered_row.row, written)
         _change_apart(launcher, change, [numbered_row._replace(row=row, flat=False)], common, kind_of_skip)
 
 
 def parts_of(change: Change, rows: Sequence[Row]) -> list[int]:
-    """The number of blocks that change each row."""
+    """Return the number of blocks that change each row."""
     return [-(-as_reals(row.arrays[0]).size // change.part) for row in rows]
 
 
@@ -169,10 +170,10 @@ def plan_rows(
     common: Sequence[Argument] = (),
     skip: DeviceArray | None = None,
 ) -> DeviceArray | None:
-    """Change the counts of all rows, and compute their numbers.
+    """Change the counts of all rows by a plan, and compute the rows' numbers, (rows, numbers).
 
     Args:
-        counts: of each row.
+        counts: the counts of each row.
         own, common, skip: see `Row` and `change_rows`.
     """
     width = len(plan.numbers)
@@ -190,7 +191,7 @@ def plan_rows(
 
 
 def as_reals(array: DeviceArray) -> DeviceArray:
-    """View an array as real numbers: complex ones become two, along a further dimension."""
+    """Return a view of an array as real numbers: each complex number becomes two, along a further dimension."""
     if array.dtype.kind != "c":
         return array
     real = np.dtype(np.float32 if array.itemsize == 8 else np.float64)
@@ -201,7 +202,7 @@ def as_reals(array: DeviceArray) -> DeviceArray:
 
 
 def _by_kind(things: Sequence[_Thing], kinds: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Thing]]]:
-    """Group items by their kinds, at most as many in a group as a kernel can take."""
+    """Return groups of items of one kind, each of at most as many items as a kernel can take."""
     by_kind: dict[tuple[str, ...], list[_Thing]] = {}
     for thing, kind in zip(things, kinds, strict=True):
         by_kind.setdefault(kind, []).append(thing)
@@ -221,7 +222,7 @@ def _dtypes_of(arrays: Sequence[DeviceArray]) -> tuple[str, ...]:
 
 @lru_cache(None)
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """The name of a dtype, cached since numpy computes it each time."""
+    """Return the name of a dtype; cached, since numpy computes it each time."""
     return dtype.name
 
 
@@ -236,10 +237,10 @@ class _Numbered(NamedTuple):
     """A row with its number.
 
     Attributes:
-        number: of the row, among all.
-        place: the number of its first part among those of all rows.
+        number: the row's number among all rows.
+        place: the number of its first part among the parts of all rows.
         row: its arrays.
-        flat: whether these are known to be contiguous.
+        flat: whether its arrays are known to be contiguous.
     """
 
     number: int
@@ -251,7 +252,7 @@ class _Numbered(NamedTuple):
 def _change_apart(
     launcher: Launcher, change: Change, rows: Sequence[_Numbered], common: Sequence[Argument], skip: str | None
 ) -> None:
-    """Change rows that do not overlap; those that are not flat are copied, and copied back."""
+    """Change rows that do not overlap; arrays with gaps are copied, and copied back."""
     copies: list[tuple[DeviceArray, DeviceArray]] = []
     written = len(change.writes)
     flat = [given if given.flat else given._replace(row=_flat(launcher, given.row, written, copies)) for given in rows]
@@ -271,7 +272,7 @@ def _change_apart(
 
 
 def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceArray, DeviceArray]]) -> Row:
-    """The row in arrays without gaps; notes the copies that have to be copied back."""
+    """Return the row with arrays without gaps; add each copy that must be copied back to `copies`, with its array."""
     if all([array.contiguous for array in row.arrays]) or _have_one_order(row.arrays):
         return row
     arrays = []
@@ -287,7 +288,7 @@ def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceA
 
 
 def _have_one_order(arrays: Sequence[DeviceArray]) -> bool:
-    """Whether the arrays have no gaps and the same order of dimensions."""
+    """Return whether the arrays have no gaps, and the same order of dimensions in memory."""
     first = arrays[0]
     order = sorted(range(first.ndim), key=lambda axis: -first.strides[axis])
     for array in arrays:
@@ -300,7 +301,7 @@ def _have_one_order(arrays: Sequence[DeviceArray]) -> bool:
 
 
 def _meet(rows: Sequence[_Numbered], written: int) -> bool:
-    """Whether a row's written arrays overlap with any others, except with the same array of its row."""
+    """Return whether a row's written array overlaps with any other array, except with an identical array of its row."""
     spans = []
     for number, _, row, flat in rows:
         for place, array in enumerate(row.arrays):
@@ -323,7 +324,7 @@ def _meet(rows: Sequence[_Numbered], written: int) -> bool:
 
 
 def _separated(launcher: Launcher, row: Row, written: int) -> Row:
-    """A row whose read arrays do not overlap with its written ones, unless both are the same."""
+    """Return the row with copies of read arrays that overlap with written arrays, unless both are identical."""
     arrays = list(row.arrays)
     for place in range(written, len(arrays)):
         for target in arrays[:written]:
@@ -433,7 +434,9 @@ def _first_parameters(skip: str | None, common: Sequence[Given], others: Sequenc
 
 
 def _written(common: Sequence[Given], first: int) -> list[int]:
-    """The positions of the shared parameters that are written to, the first of which has a position."""
+    """Return the positions of a kernel's shared parameters that are written to; the first of `common` has the position
+    `first`.
+    """
     return [
         first + place for place, (kind, _) in enumerate(common) if kind.endswith("*") and not kind.startswith("const")
     ]
@@ -460,7 +463,9 @@ def _numbers(names: Sequence[str]) -> str:
 def _selected(
     names: Sequence[str], fields: Sequence[tuple[str, str]], start: int, stop: int, bound: str, block: str
 ) -> str:
-    """Statements that set variables to the parameters of the slot that a block belongs to."""
+    """Return C++ statements that set variables to the parameters of the row that a block belongs to, found by
+    bisection.
+    """
     if stop - start == 1:
         return " ".join([f"{declaration.split()[-1]} = {name}{start};" for declaration, name in fields])
     middle = (start + stop) // 2

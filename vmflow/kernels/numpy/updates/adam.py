@@ -35,7 +35,7 @@ def _move_adam(settings: Adam, rates: _Rates, arrays: list[Array]) -> None:
     average_both(settings, running, square, gradient, work)
     if settings.amsgrad:
         square = np.maximum(largest[0], square, out=largest[0])
-    # The correction of the root, taken out of the fraction, is a number instead of one more pass.
+    # The bias correction of the root is taken out of the fraction: it becomes a number instead of one more pass.
     step_along(parameter, running, root(square, settings.eps * correction, work), size * correction)
 
 
@@ -50,7 +50,7 @@ def _adam(steps: Steps, settings: Adam, inputs: list[Array], outputs: list[Array
 
 
 def _together(steps: Steps, settings: Adam, lr: float, gradients: list[Array], outputs: list[Array]) -> list[int]:
-    """Take the Adam steps of those parameters that C can change, in one call; return their positions."""
+    """Take the steps of the parameters for which C can; return these parameters' positions."""
     count = len(gradients)
     step = steps.begin([outputs[start : start + count] for start in range(0, 3 * count, count)], gradients)
     if step is None:
@@ -146,7 +146,7 @@ def _lamb(settings: LAMB, inputs: list[Array], outputs: list[Array]) -> None:
 
 
 def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Array]) -> None:
-    """Take LAMB's step of one parameter in two passes: both norms must be known before an element changes."""
+    """One parameter's step, in two passes: both norms must be known before an element changes."""
     parameter, running, square, step = written
     apart, coupled = (settings.weight_decay, 0.0)[:: 1 if settings.decoupled else -1]
     step += 1

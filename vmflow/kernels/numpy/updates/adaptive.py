@@ -1,4 +1,4 @@
-"""Steps of each element scaled by its past gradients, and steps that are averaged."""
+"""Optimizers that scale the step of each element by its past gradients, and ASGD, which averages the parameters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def _rmsprop(settings: RMSprop, lr: float, arrays: list[Array]) -> None:
 
 
 def _plan_rprop(settings: Rprop, lr: float, counts: list[Array]) -> float | None:
-    """Return the initial step size if this is a parameter's first step, as only `counts` tells; else None."""
+    """Return the initial step size at a parameter's first step, else None; only the count tells, as steps may be
+    dropped.
+    """
     counts[0] += 1
     return lr if float(counts[0]) == 1 else None
 
@@ -79,7 +81,9 @@ def _rprop(settings: Rprop, first: float | None, arrays: list[Array]) -> None:
 
 
 def _plan_asgd(settings: ASGD, lr: float, counts: list[Array]) -> tuple[float, float]:
-    """Return this step's rate and averaging weight, stored by the step before; store those of the next."""
+    """Return the rate and the weight of this step, which the step before has stored, and store those of the
+    next step.
+    """
     step, eta, mu = counts
     step += 1
     taken = float(step)

@@ -1,4 +1,4 @@
-"""The parts that elementwise rules of optimizers share: steps of one parameter after the other, and arithmetic."""
+"""Code that elementwise optimizers share: steps of one parameter after the other, and arithmetic."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Move = TypeVar("Move", bound=Callable[..., None])
 
 
 def rate_of(settings: Any, inputs: list[Array]) -> float:
-    """The learning rate, which is removed from the inputs if it is the last of them."""
+    """Return the learning rate; if it is an array, it is the last of the inputs, and removed from them."""
     rate: float = float(inputs.pop().item()) if settings.lr is None else settings.lr
     return rate
 
 
 def counted(settings: Any, lr: float, counts: list[Array]) -> float:
-    """The `Plan` of a rule that needs the learning rate alone: count the step, return the rate."""
+    """Count a step and return the learning rate: the plan of optimizers that need nothing else."""
     counts[0] += 1
     return lr
 
 
 class Moving(NamedTuple):
-    """A rule that moves parameters one by one, each of them piece by piece.
+    """An optimizer's steps, one parameter after the other, each piece by piece.
 
     Attributes:
         move: see `Move`.
@@ -79,7 +79,7 @@ def moves(rule: str, plan: Plan = counted, *, scratch: int, counts: int = 1) -> 
 
 
 def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, scratch: Array) -> Array:
-    """The gradient to descend along, with so much of the parameter added; in `scratch` unless it is the gradient."""
+    """Return the gradient to descend along, with ``weight_decay * parameter`` added; in `scratch` unless unchanged."""
     if weight_decay:
         decay = np.multiply(parameter, weight_decay, out=scratch)
         return np.subtract(decay, gradient, out=scratch) if maximize else np.add(decay, gradient, out=scratch)
@@ -87,7 +87,7 @@ def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bo
 
 
 def slope_of(settings: Any, lr: float, parameter: Array, gradient: Array, scratch: Array) -> Array:
-    """Return the gradient with weight decay added; a decoupled decay scales the parameter down instead, now."""
+    """Like `decayed`, but a decoupled decay scales down the parameter itself, immediately."""
     decay, decoupled = settings.weight_decay, settings.decoupled
     if decay and decoupled:
         np.multiply(parameter, 1 - lr * decay, out=parameter)

@@ -16,7 +16,7 @@ PIECE: Final = 1 << 15
 
 
 def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:
-    """Arrays of one shape, cut into matching real floating-point pieces that share their memory.
+    """Cut arrays of one shape into matching real floating-point pieces that share their memory.
 
     For elementwise work only: complex arrays come as their real and their imaginary parts.
     """
@@ -32,12 +32,14 @@ def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:
 
 
 def widened(array: Array) -> Array:
-    """float32 for the 16-bit dtypes, in which sums and squares lose too much; other arrays as they are."""
+    """Return an array of a 16-bit dtype, in which sums and squares lose too much, as float32; other arrays as
+    they are.
+    """
     return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
 def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> Iterator[list[Array]]:
-    """For an elementwise update: piece by piece, the written arrays, the read ones, and so many scratch arrays.
+    """Yield the written arrays, the read arrays and scratch arrays of an elementwise update, piece by piece.
 
     Pieces of 16-bit dtypes come as float32 copies; when the consumer asks for the next piece, the written ones are
     rounded back, so that a long chain of operations is rounded once.
@@ -56,7 +58,7 @@ def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> It
 def change_pieces(
     change: Callable[[list[Array]], object], written: Sequence[Array], read: Sequence[Array], scratch: int, cost: int
 ) -> None:
-    """An elementwise update, piece by piece, by several threads if that is worth it.
+    """Run an elementwise update, piece by piece, by several threads if that is worth it.
 
     Args:
         change: called with each piece of `updated`.

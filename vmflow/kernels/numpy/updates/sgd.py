@@ -34,7 +34,7 @@ def _sgd(memory: _Steps, settings: SGD, inputs: list[Array], outputs: list[Array
 
 
 def _together(settings: SGD, steps: Steps, inputs: list[Array], outputs: list[Array], lr: float) -> list[int]:
-    """Take the steps that C can take; returns the parameters' positions."""
+    """Take the steps of the parameters for which C can; return these parameters' positions."""
     count = len(inputs)
     kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
     step = steps.begin(kinds, inputs)
