@@ -31,8 +31,8 @@ DECLARES = re.compile(
     re.MULTILINE,
 )
 
-# Modules of `vmflow.ops` that are imported when one of their names is first looked up: few programs need them, or only
-# programs that have imported `vmflow.nn`.
+# Modules of `vmflow.ops` that are imported when one of their names is first looked up, so that importing vmflow takes
+# little longer than importing numpy.
 LATE = (
     *("creation.ranges", "creation.windows"),
     *("elementwise.activation", "elementwise.closeness", "elementwise.error_function", "elementwise.floating_point"),
@@ -40,11 +40,13 @@ LATE = (
     "elementwise.special_functions",
     "fourier.short_time",
     *("indexing.parts", "indexing.scatter_reduction"),
+    "inquiry",
     *("linalg.composed", "linalg.decompositions", "linalg.einsum", "linalg.matrix_functions", "linalg.matrix_products"),
-    *("linalg.pseudo_inverse", "linalg.triangular_factors"),
+    *("linalg.linear_algebra", "linalg.pseudo_inverse", "linalg.triangular_factors"),
     *("nn.quantization", "nn.regions"),
     *("reduction.counting", "reduction.ordering", "reduction.quantiles", "reduction.running", "reduction.searching"),
-    *("reduction.composed_reduction", "reduction.statistics"),
+    *("reduction.composed_reduction", "reduction.extrema", "reduction.reduction", "reduction.running_sums"),
+    "reduction.statistics",
     *("shape.arrangement", "shape.flat_elements", "shape.strided"),
 )
 
