@@ -230,7 +230,7 @@ def test_every_rule_has_settings_and_a_kernel_on_the_host() -> None:
     named = {"zero", "unscale", "assign"}
     for var in vars(problems).values():
         if isinstance(var, type) and var.__module__ == problems.__name__:
-            named.update(re.findall(r'^The rule "(\w+)"', var.__doc__ or ""))
+            named.update(re.findall(r'^Settings of the update "(\w+)"', var.__doc__ or ""))
     assert named == set(rules)
 
 
