@@ -1,10 +1,10 @@
-"""Accumulates gradients: cuts a call's arguments into micro-batches, and joins their results.
+"""Gradient accumulation in graphs: cuts a call's arguments into micro-batches, and joins the micro-batches' results.
 
 This is part of building, not a pass: `build` has to see the shapes of one micro-batch, and only while building is it
-known which tensors are gradients.  Ops of a micro-batch have the phase "micro" and run once for each; the optimizers'
-ops have the phase "step" and run once per call.  Three ops connect the phases: "unpack" hands out the parts of all
+known which tensors are gradients.  Ops with the phase "micro" run once for each micro-batch; the optimizers' ops
+have the phase "step" and run once per call.  Three ops connect the phases: "unpack" hands out the slices of all
 arguments, "accumulate" sums all gradients, and "pack" joins all results.  As in a loop of eager backward passes, the
-first gradient is copied and later ones are added to it, so that the sums have the same bits.
+first gradient is copied and later gradients are added to it, so that the sums have the bits of the eager loop.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 
 def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], count: int) -> list[Tensor]:
-    """Begin the micro-batches: ops recorded from now on run once for each.
+    """Begin the phase "micro", whose recorded ops run once per micro-batch, and cut the arguments into micro-batches.
 
     Args:
         builder: the builder of the job.
-        inputs: the whole arguments.
+        inputs: the whole tensor arguments of the call.
         names: the names of the arguments, for errors.
         count: the number of micro-batches.
 
     Returns:
-        The arguments' parts.
+        For each argument, the slice along its first dimension that the running micro-batch sees.
 
     Raises:
-        ValueError: if an argument cannot be cut into so many equal parts.
+        ValueError: if an argument's first dimension is not a multiple of `count`.
     """
     builder.begin_micro_batches(count)
     return parts(builder, inputs, names)
 
 
 def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Cut whole arguments, or a whole batch of a loader, into the parts for micro-batches; see `cut`."""
+    """Record the op "unpack", which cuts whole arguments, or a loader's whole batch, into one slice per micro-batch."""
     count = builder.micro_batches
     shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
     return builder.gather("unpack", inputs, shapes) if inputs else []
 
 
 def require_parts(builder: JobBuilder, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if there is no tensor to cut into micro-batches."""
+    """Raise ValueError if a graph with gradient accumulation has no tensor to cut into micro-batches."""
     if not inputs and not builder.outlets:
         raise ValueError(
             f"graph {builder.name!r}: with set_gradient_accumulation_steps({builder.micro_batches}) the arguments are "
@@ -67,12 +67,12 @@ def _part(graph: str, whole: Tensor, name: str, count: int) -> tuple[int, ...]:
 
 
 def put_together(builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequence[AutogradMeta]) -> list[Tensor]:
-    """End the micro-batches: ops recorded from now on run once, with the sums of the gradients in `grad`.
+    """End the phase "micro": ops recorded later run once per call, and find the summed gradients in the leaves' `grad`.
 
     Args:
         builder: the builder of the job.
-        outputs: the results of `build`.
-        leaves: the leaves whose gradients are to be summed, in their `grad`.
+        outputs: the results of `build` for one micro-batch.
+        leaves: the autograd leaves; the sum of its gradients over the micro-batches replaces each leaf's `grad`.
 
     Returns:
         The results of all micro-batches, joined along the first dimension; scalars become elements of a vector.

@@ -1,4 +1,4 @@
-"""The runs of a graph as instructions: acts of actors, and runs of plans of a single task."""
+"""Instructions that run graphs: an act of an actor, or the whole run of a plan that has a single task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ActorAct(InstructionPolicy):
 
     __slots__ = ("_ends_later", "_launch", "_state", "action", "name", "runtime")
 
-    droppable = False  # actors wait for each other
+    droppable = False  # a dropped act would leave other actors waiting for its messages
 
     def __init__(self, runtime: GraphRuntime, action: Action, name: str, ends_later: bool) -> None:
         self.runtime = runtime
@@ -53,14 +53,14 @@ class ActorAct(InstructionPolicy):
         if failure is not None and self._launch is not None:
             self.runtime.tear(self._launch, failure)
         self._end()
-        return None  # the launch reports it
+        return None  # the launch reports the failure to the caller
 
     def fail(self, failure: Failure) -> None:
         if self._state == _ISSUED:
             self._state = _ENDED
             self.runtime.fail_act(self.action, failure)
         elif self._state == _BEGUN:
-            # `compute` has raised, for example SystemExit, and has handled the error.
+            # `compute` has raised, for example SystemExit, and has failed the launch: only the act has to end.
             self._end()
 
     def _end(self) -> None:
@@ -76,14 +76,14 @@ _ISSUED, _BEGUN, _ENDED = range(3)
 class LaunchOnStream(InstructionPolicy):
     """The run of a plan of a single task on a stream that launches ahead, as an instruction with operands.
 
-    The order of the stream keeps launches apart, so that the host need not wait for one before it issues the next.
+    The stream runs launches in order, so that the host need not wait for one launch before it issues the next.
 
     Args:
         runtime: the plan's runtime.
-        task: its task.
+        task: the plan's task.
         launch: the launch to run.
-        reads: the arguments, and variables that the run does not change.
-        writes: variables that the run may change.
+        reads: the arguments, and the variables that the run only reads.
+        writes: the variables that the run may change.
     """
 
     __slots__ = ("_begun", "_launch", "_reads", "_runtime", "_task", "_writes", "name")
@@ -147,7 +147,7 @@ class LaunchOnStream(InstructionPolicy):
         self._end(failure)
 
     def drop(self, failure: Failure) -> None:
-        # Nothing has been changed.
+        # `compute` has not begun, so that no variable has been changed.
         self._end(failure)
 
     def _end(self, failure: Failure | None) -> None:
@@ -158,13 +158,13 @@ class LaunchOnStream(InstructionPolicy):
 
 @final
 class GraphAct(InstructionPolicy):
-    """The run of a plan of a single task.
+    """The instruction that runs a plan of a single task on the host, and ends the launch.
 
     Args:
         runtime: the plan's runtime.
-        task: its task.
+        task: the plan's task.
         launch: the launch to run.
-        within_call: whether this runs within the call of the graph.
+        within_call: whether the instruction runs on the caller's thread, within the call of the graph.
     """
 
     __slots__ = ("_done", "_launch", "_runtime", "_task", "_within_call", "name")
@@ -187,7 +187,7 @@ class GraphAct(InstructionPolicy):
             self._task.act(self._runtime, self._launch)
 
     def fail(self, failure: Failure) -> None:
-        # If `compute` has raised, for example SystemExit, it has ended the launch.
+        # If `compute` has raised, for example SystemExit, it has ended the launch already.
         if not self._done:
             self._done = True
             self._launch.fail(failure)

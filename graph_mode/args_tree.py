@@ -1,4 +1,4 @@
-"""Nested arguments and results: flattened into tensors, and rebuilt."""
+"""Flattens the nested arguments and results of graphs into lists of tensors, and rebuilds the nested containers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from vmflow.tensors import Tensor
 
 @attrs.frozen
 class Leaf:
-    """The place of a tensor."""
+    """The node of a tree that stands for a tensor."""
 
 
 @attrs.frozen(eq=False)
 class Fixed:
-    """A value other than a tensor, which is part of the graph.
+    """The node of a tree that stands for a value other than a tensor, which is a constant of the graph.
 
-    Equal to another only if a graph cannot tell them apart: ``1``, ``1.0`` and ``True`` make different graphs.
+    Two nodes are equal only if a graph cannot tell their values apart: ``1``, ``1.0`` and ``True`` make different
+        graphs.
     """
 
     value: Any
@@ -39,12 +40,12 @@ class Fixed:
 
 @attrs.frozen
 class Branch:
-    """A container.
+    """The node of a tree that stands for a tuple, list, dict or named tuple.
 
     Attributes:
         kind: "tuple", "list", "dict", or the type of a named tuple.
-        keys: the keys of a dict; for others, the positions.
-        children: in the order of the keys.
+        keys: the keys of a dict; for other containers, the positions.
+        children: the nodes of the items, in the order of the keys.
     """
 
     kind: Any
@@ -68,13 +69,13 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def flatten(value: Any) -> tuple[Tree, list[Tensor]]:
-    """The tree of nested tuples, lists and dicts, and its tensors in order."""
+    """Return the tree that describes a value of nested tuples, lists and dicts, and its tensors in order."""
     leaves: list[Tensor] = []
     return _flatten(value, leaves), leaves
 
 
 def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tree, list[Tensor]]:
-    """`flatten` for the arguments of a call; the order of the named ones does not matter."""
+    """Flatten the arguments of a call, as `flatten` does; the order of keyword arguments does not matter."""
     if kwargs:
         return flatten((args, dict(sorted(kwargs.items()))))
     for arg in args:
@@ -85,7 +86,7 @@ def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tree, l
 
 @cache
 def of_tensors(count: int) -> Tree:
-    """The tree of a call with so many tensors; always the same object."""
+    """Return the tree of a call with `count` positional tensors; the same object for the same count."""
     return Branch("tuple", (0, 1), (Branch("tuple", tuple(range(count)), (Leaf(),) * count), Branch("dict", (), ())))
 
 
@@ -131,14 +132,14 @@ def plain(branch: Branch, children: list[Any]) -> Any:
 
 
 def paths(tree: Tree, root: str) -> list[str]:
-    """The expressions for all leaves: ``args[0]['mask']``."""
+    """Return a Python expression for each leaf of a tree, such as ``args[0]['mask']`` for the root "args"."""
     expressions: list[str] = []
     _name(tree, root, expressions)
     return expressions
 
 
 def call_paths(tree: Tree) -> list[str]:
-    """The expressions for all leaves of a call, whose tree holds positional arguments and a dict of named ones."""
+    """Return a Python expression such as ``args[0]`` or ``kwargs['mask']`` for each tensor of a call's tree."""
     args, kwargs = tree.children  # type: ignore[union-attr]
     return paths(args, "args") + paths(kwargs, "kwargs")
 

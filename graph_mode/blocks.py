@@ -1,4 +1,4 @@
-"""`Block`: a module as part of a graph, which shares the module's state and adds settings."""
+"""`Block`: the wrapper of a module that is an attribute of a graph; it shares the module's state and adds settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from vmflow.nn.module import Module
 
 
 class BlockConfig:
-    """A graph's settings for one block.
+    """A graph's settings for one block, that is for one of its modules.
 
     Attributes:
-        activation_checkpointing: compute the block's intermediate values again for the backward pass, instead of
-            keeping them until then.
-        stage_id: the number of the block's pipeline stage; None for the stage of the block around.
+        activation_checkpointing: whether the backward pass computes the block's intermediate values again, instead of
+            keeping them from the forward pass.
+        stage_id: the number of the block's pipeline stage; None for the stage of the enclosing block.
 
     Example:
         >>> config = flow.nn.graph.BlockConfig()
@@ -35,10 +35,10 @@ class BlockConfig:
         changed()
 
     def set_stage(self, stage_id: int) -> None:
-        """Run the block on a stream of its own, so that stages of several launches overlap.
+        """Assign the block to a pipeline stage, which runs on a stream of its own: stages of several launches overlap.
 
         Raises:
-            ValueError: for a negative number.
+            ValueError: if `stage_id` is negative.
         """
         if stage_id < 0:
             raise ValueError(f"set_stage: stages are numbered from 0, not {stage_id}")
@@ -50,22 +50,22 @@ class BlockConfig:
 
 
 class Block:
-    """A module as attribute of a graph.
+    """A module as attribute of a graph, with the graph's settings for it.
 
-    It can be called, and its attributes read, like the module's own; submodules come as blocks.
+    A block is called like its module, and has the module's attributes; submodules are wrapped in blocks.
 
     Args:
         module: the module, whose state the block shares.
-        path: its name in the graph, such as "model.layers.0".
+        path: the module's name in the graph, such as "model.layers.0".
         configs: the settings of all blocks of the graph, by path.
 
     Attributes:
-        config: see `BlockConfig`.
-        origin: the module.
-        path: as given.
+        config: the block's settings; see `BlockConfig`.
+        origin: the wrapped module.
+        path: the module's name in the graph.
 
     Raises:
-        AttributeError: for attributes that the module does not have.
+        AttributeError: when an attribute is read that the module does not have.
 
     Example:
         >>> graph = flow.nn.Graph()
@@ -84,22 +84,22 @@ class Block:
         return self.origin(*args, **kwargs)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's settings for ``to(GraphModule)``; a graph cannot move its modules.
+        """Return the block's settings, for the argument `GraphModule`.  A graph cannot move its modules to a device.
 
         Raises:
-            RuntimeError: for any other argument.
+            RuntimeError: for any other argument, such as a device.
         """
         if args and args[0] is GraphModule:
             return self.config
         raise RuntimeError(f"{self.path}.to: move the module before it is given to the graph, which shares its state")
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for names that are no attributes of the block.
+        # Python calls this only for names that the block itself does not have.
         value = getattr(self.__dict__["origin"], name)
         return Block(value, f"{self.path}.{name}", self._configs) if isinstance(value, Module) else value
 
     def __iter__(self) -> Iterator[Any]:
-        # The module's type defines iteration, if at all; mypy cannot know that.
+        # Only some types of modules, such as ModuleList, can be iterated over, which mypy cannot know.
         members: Any = self.origin
         return iter([self._wrapped(member) for member in members])
 
@@ -123,7 +123,7 @@ class Block:
 
 
 class GraphModule:
-    """The argument of `Block.to` that returns the block's settings.
+    """A marker class: ``block.to(GraphModule)`` returns the block's `BlockConfig`.
 
     Example:
         >>> graph = flow.nn.Graph()

@@ -1,7 +1,7 @@
-"""`GraphCaller`: from the call of a graph to its launch.
+"""`GraphCaller` turns the call of a graph into a launch: it makes the result tensors, and runs or issues the launch.
 
 A launch runs within the call if the plan has a single task and no earlier work is queued.  Otherwise it is issued as a
-`LaunchLazyJob` instruction, after those that lend arguments and allocate results.
+`LaunchLazyJob` instruction, after the instructions that allocate results and protect arguments from writes.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ _NOTHING: Final[frozenset[Storage]] = frozenset()
 
 @final
 class GraphCaller:
-    """Calls of one compiled graph on one machine.
+    """The calls of one compiled graph on one virtual machine.
 
     Args:
         machine: the machine that runs the launches.
-        outputs: the metas of the results.
-        uses: the number of reads of arguments in a launch; see `Launch`.
-        task: the single task of the plan; None if there are several.
-        launches_ahead: whether the tasks hand their work to a device, and end later.
+        outputs: the metas (shape, dtype, device) of the results.
+        uses: how often a launch copies or reads its arguments; see `Launch`.
+        task: the single task of the plan; None if there are several tasks.
+        launches_ahead: whether the tasks hand their work to a device that computes it after the task's function
+            returns.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class GraphCaller:
         self._placed_bytes = sum([output.nbytes for output, is_placed in self._outputs if is_placed])
 
     def close(self) -> None:
-        """Launch nothing more."""
+        """Refuse further calls: `call` returns None from now on."""
         self._closed = True
 
     def call(
@@ -85,21 +86,21 @@ class GraphCaller:
         variables: Variables,
         mode: Mode,
     ) -> list[Tensor] | None:
-        """Launch the graph; returns the results, which are being computed.
+        """Launch the graph once, and return its result tensors, whose values may still be being computed.
 
-        Returns None without any effect if the runtime is closed or another machine's, or if a variable's tensor has got
-        other data.
+        Returns None without any effect if the runtime is closed, if the mode's machine is not this caller's, or if the
+        data of a variable's tensor has been replaced: the caller then has to find or make another runtime.
 
         Args:
             runtime: the runtime of this caller.
             sources: the arguments.
-            numbers: see `Launch`.
-            draws: see `Launch`.
-            variables: the variables of the job.
-            mode: the mode of the call.
+            numbers: the values of the job's numbers, such as learning rates.
+            draws: for each micro-batch, by draw, the (seed, position) taken from a random generator.
+            variables: the memory of the job's variables.
+            mode: the context (machine, cancel scope) in which the graph was called.
 
         Raises:
-            VirtualMachineClosed: if the machine is closed.
+            VirtualMachineClosed: if the virtual machine is closed.
         """
         machine = self._machine
         if self._closed or (mode.machine or default_machine()) is not machine or not still_have(variables.held):
@@ -125,12 +126,15 @@ class GraphCaller:
                     self._issue(runtime, launch, variables, mode)
         finally:
             if is_open:
-                # Even after Ctrl-C, issued instructions run.
+                # Even if Ctrl-C was raised: issued instructions still run and write the variables.
                 count_writes(variables.written)
         return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
-        """Run the launch within this call, if all its operands are ready and nothing is queued before; True if so."""
+        """Run the launch on the caller's thread if its operands are ready and nothing is queued.
+
+        Returns whether it ran.
+        """
         task = self._task
         if task is None or self._placed_bytes or self._launches_ahead:
             return False
@@ -163,7 +167,7 @@ class GraphCaller:
             writes = tuple([storage.dependence for storage in variables.written])
             inline.run(machine, Instruction(task.stream, act, tuple(reads), writes, cost, None, 0, mode), None)
         else:
-            # Ctrl-C may be raised here: then the results are never seen.
+            # Ctrl-C may be raised in this call.  Nothing is lost: no variable is written, and nobody sees the results.
             fields: MachineFields = machine
             fields.driver.run(act, task.stream, cost, mode)
         return launch.over
@@ -172,7 +176,7 @@ class GraphCaller:
         handed_over = False
         try:
             instructions, writes = self._instructions(runtime, launch, variables, mode)
-            # From here on all instructions are issued, even if an error is raised.
+            # `issue` issues all instructions, even if it raises an error, so that they end the launch.
             handed_over = True
             issue(self._machine, instructions, writes)
         except BaseException as error:
@@ -185,7 +189,10 @@ class GraphCaller:
     def _instructions(
         self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
-        """The instructions of a launch, and the last writer of each storage."""
+        """Make the instructions of a launch.
+
+        Returns them, and for each written storage the last instruction to write it.
+        """
         if self._launches_ahead and self._task is not None:
             return self._on_stream(runtime, self._task, launch, variables, mode)
         machine = self._machine
@@ -202,13 +209,14 @@ class GraphCaller:
         sources = launch.sources
         job = _Job(runtime, launch)
         if runtime.short or not sources:
-            # The run ends before the caller could use the arguments again.
+            # A short run ends before the caller could use the arguments again: they stay in use until it ends.
             launch.share(_NOTHING)
             launch.open(None)
             needed += sources
             reads += [blob.storage for blob in sources]
         else:
-            # The run owns the memory that it changes from its beginning to its end; no section is needed for that.
+            # A critical section keeps others from writing arguments while the run reads them.  Arguments in memory of
+            # variables that the run writes need none: the run has that memory for itself until its end.
             shared = tuple([blob for blob in sources if blob.storage not in variables.changed])
             section, section_stream = CriticalSection(shared, job.open), runtime.section_stream()
             launch.share(variables.changed if len(shared) < len(sources) else _NOTHING, section, section_stream)
@@ -263,14 +271,14 @@ def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
 
 
 def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
-    """The dependence of a storage; a graph may follow any of a device's streams."""
+    """Return the storage's dependence on `machine`, which orders the graph after earlier instructions on any stream."""
     dependence = storage.dependence
     return dependence if dependence.machine is machine else machine.take_over(storage)
 
 
 @final
 class _Job:
-    """The job that a `LaunchLazyJob` starts."""
+    """The callbacks by which a `LaunchLazyJob` instruction starts a launch, fails it, and opens its arguments."""
 
     def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
         self._runtime = runtime
@@ -289,6 +297,6 @@ class _Job:
         self._launch.finish()
 
     def open(self, failure: Failure | None) -> None:
-        """Note that the arguments are available, or will never be."""
+        """Note that the launch's arguments have been computed, or (with a failure) never will be."""
         self._launch.open(failure)
         self._runtime.opened()

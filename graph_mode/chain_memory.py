@@ -1,4 +1,4 @@
-"""The memory and the time of a chain of ops: the lifetimes of its own buffers, and estimates for each op."""
+"""The memory and the time of a task's chain of ops: lifetimes of the chain's own buffers, and cost estimates of ops."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from .tasks import GATHERING, Task
 
 
 def steps_before(task: Task, elsewhere: Collection[int]) -> list[int]:
-    """The chain's own buffers of arguments and numbers, each filled in a step before its first op."""
+    """Return the chain's own buffers that arguments and numbers fill, each in a step before the chain's first op."""
     return [operand for operand in (*task.inputs, *task.numbers) if operand not in elsewhere]
 
 
 def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffer]:
-    """The buffers in a chain's own memory, by the steps that need them: those of `steps_before`, and then its ops.
+    """Return the buffers in a chain's own memory, each with the first and last step that needs it.
 
-    Scratch memory of ops is included, with ids below 0.
+    The steps are the fills of `steps_before`, then the chain's ops.  Scratch memory of ops is included, with ids below
+    0.
 
     Args:
-        job: the chain's job.
+        job: the job that contains the chain.
         task: the chain.
-        elsewhere: buffers that lie in registers, or in the caller's memory.
+        elsewhere: the buffers that lie in registers or in the caller's memory, and so are left out.
     """
     buffers = job.buffers
     steps = [Op((), (buffer,)) for buffer in steps_before(task, elsewhere)]
@@ -55,7 +56,7 @@ def _own(job: Job, buffer: int, elsewhere: Collection[int]) -> bool:
 
 
 def cost_of(op: JobOp) -> int:
-    """The estimated nanoseconds of an op."""
+    """Estimate the time of an op, in nanoseconds."""
     if op.kind == "update":
         return op.cost
     if op.kind in BOUNDARY:
@@ -66,12 +67,12 @@ def cost_of(op: JobOp) -> int:
 
 
 def workspace_of(op: JobOp) -> int:
-    """The bytes of scratch memory that an op needs."""
+    """Return the bytes of scratch memory that an op's kernel needs."""
     return op.infer().kernel.scratch if op.kind == "call" else 0
 
 
 def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The pairs of operands and results that may share memory; see `Op.may_share`."""
+    """Return the pairs (position of an input, position of an output) whose buffers may share memory, by the kernel."""
     if op.kind != "call" or not outputs:
         return ()
     allowed = set(op.infer().kernel.sharing)
@@ -86,7 +87,7 @@ def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> t
 
 
 def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]) -> bool:
-    """Whether a result may lie in an operand's memory, by the pairs of operands and results that the kernel allows."""
+    """Return whether output buffer `result` may share input `buffer`, by the kernel's `allowed` pairs and layouts."""
     place = next(at for at, operand in enumerate(op.outputs) if operand.buffer == result)
     return all(
         [

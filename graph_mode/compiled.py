@@ -1,4 +1,4 @@
-"""`CompiledGraph`: the result of building a graph once, and its calls."""
+"""`CompiledGraph`: a form of a graph, the result of building it once (job, plan and runtimes), and the form's calls."""
 
 from __future__ import annotations
 
@@ -55,28 +55,28 @@ def _no_runtime() -> None:
 
 @final
 class CompiledGraph:
-    """A job, its plan, and the runtimes that run it.
+    """A form of a graph: its job, its plan, and a runtime for each virtual machine that runs it.
 
     Args:
-        job: as recorded.
-        outside: see `Outside`.
+        job: the job as `build` has recorded it.
+        outside: the tensors, generators and loaders that the job uses; see `Outside`.
         settings: the settings of the passes and of running.
         tree: the structure of the arguments.
-        metas: the metas of the tensors among them.
+        metas: the metas (shape, dtype, device) of the tensors among the arguments.
         out_tree: the structure of the results.
         report: prints the progress; None prints nothing.
-        guard: watches the state that the job was built from; None if that cannot change.
+        guard: compares the state that the job was built from with the present one; None if it cannot change.
 
     Attributes:
-        job: as given.
-        outside: as given.
-        settings: as given.
-        tree: as given.
-        metas: as given.
-        out_tree: as given.
+        job: the recorded job.
+        outside: the tensors, generators and loaders that the job uses.
+        settings: the settings of the passes and of running.
+        tree: the structure of the arguments.
+        metas: the metas of the tensors among the arguments.
+        out_tree: the structure of the results.
         full_job: the job after all passes.
         plan: the plan of `full_job`.
-        calling: held while a call takes values that calls have to take in order.
+        calling: a lock that a call holds while it reads the learning rates and advances their schedulers.
     """
 
     def __init__(
@@ -103,27 +103,27 @@ class CompiledGraph:
         self.outside = outside
         self.out_tree = out_tree
         self._report = report
-        # The machine owns the runtime, since the runtime refers to the machine.
+        # Weak handles of the runtimes: each machine owns its runtime, which refers to the machine.
         self._handles: list[Handle] = []
         self._make_locks()
         self._closed = False
         self._session = default_session()
         self._uses = sum([len(chain.inputs) for chain in self.plan.chains.values()])
-        # Whether the arguments are all positional tensors, and there are no batches.
+        # Whether the arguments are all positional tensors, and `build` takes no batches of loaders.
         self._by_place = tree == args_tree.of_tensors(len(metas)) and not outside.outlets
-        # Passes may have dropped all uses of some variables.
+        # Only the variables of the final job: passes may have dropped all uses of others.
         self._bindings = {variable.id: outside.bindings[variable.id] for variable in self.full_job.variables()}
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
         self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
-        # Returns the runtime that was called last, if all its memory is allocated.
+        # A function that returns the runtime that was called last if all its memory is allocated, else None.
         self._last: Callable[[], GraphRuntime | None] = _no_runtime
         self._is_random = bool(self.full_job.draws)
         self._single_result = isinstance(out_tree, Leaf) and not outside.leaves
         self._session.own(self, job.name)
 
     def require_open(self) -> None:
-        """Raise `SessionClosed` if the graph's session has been closed, else do nothing."""
+        """Raise `SessionClosed` if the graph's session has been closed."""
         self._session.require_open(self.job.name)
 
     def holds(self) -> bool:
@@ -134,14 +134,15 @@ class CompiledGraph:
         """Describe the first change of state since this form was built; None if nothing has changed.
 
         Args:
-            around: whether the surroundings of the call count: autocast, and the defaults of new tensors.
+            around: whether to compare the context of the call, too: autocast, default dtype and device, and global
+                hooks.
         """
         if self._guard is None:
             return None
         return self._guard.difference() if around else self._guard.difference_within()
 
     def forget_threads(self) -> None:
-        """Replace locks in a forked child, where threads that held them do not exist."""
+        """Replace the form's locks in a forked child, where a thread that held one does not exist."""
         self._make_locks()
         for outlet in self.outside.outlets:
             outlet.feed.forget_threads()
@@ -152,9 +153,9 @@ class CompiledGraph:
         self._lock = threading.RLock()
 
     def sources_of(self, arguments: tuple[Any, ...], mode: Mode) -> tuple[Blob, ...] | None:
-        """The memory of positional arguments, if they are tensors as expected and the graph is still valid.
+        """Return the blobs of a call's arguments if they are tensors of the expected metas and this form still holds.
 
-        None if the slow path has to check them.
+        None if the slow path of a call has to check them.
         """
         if not self._by_place or self._closed or mode.interpreter is not None:
             return None
@@ -164,20 +165,20 @@ class CompiledGraph:
         return blobs_if(arguments, self.metas)
 
     def call(self, sources: tuple[Blob, ...], numbers: Sequence[float], mode: Mode) -> Any:
-        """Run the graph once; returns immediately.
+        """Run the graph once; returns the results immediately, before they are computed.
 
         Args:
-            sources: the memory of the tensors among the arguments, followed by those of batches.
-            numbers: the values of the job's numbers for this run.
-            mode: the mode of the call.
+            sources: the blobs of the tensors among the arguments, followed by the blobs of loaders' batches.
+            numbers: the values of the job's numbers (learning rates) for this run.
+            mode: the context (machine, cancel scope) in which the graph was called.
 
         Raises:
-            ValueError: if a variable's tensor has got data that the graph was not built for.
-            VirtualMachineClosed: if the machine is closed.
+            ValueError: if a variable's tensor now has another shape, dtype, device or layout than at the build.
+            VirtualMachineClosed: if the virtual machine is closed.
         """
         draws = self._no_draws
         if self._is_random:
-            (mode.machine or default_machine()).require_open("launch_lazy_job")  # before generators advance
+            (mode.machine or default_machine()).require_open("launch_lazy_job")  # before random generators advance
             draws = self._draws()
         runtime = self._last() or self._runtime(mode)
         while True:
@@ -192,14 +193,14 @@ class CompiledGraph:
             runtime = self._runtime(mode)
 
     def run_by_vm(self, arguments: Sequence[Tensor], numbers: Sequence[float]) -> Any:
-        """Run the graph once, op by op."""
+        """Run the graph once, each op as an instruction of the virtual machine, instead of by its plan."""
         machine = current_machine()
         draws = self._draws()
         results = vm_run.run(machine, self.full_job, self._bindings, arguments, numbers, draws)
         return self._structured(results)
 
     def close(self) -> None:
-        """Launch nothing more; earlier launches still run.  May be called from anywhere, also by a destructor."""
+        """Refuse further launches; earlier launches still run.  May be called from anywhere, also by a destructor."""
         self._closed = True
         self._last = _no_runtime
         for handle in list(self._handles):
@@ -231,7 +232,7 @@ class CompiledGraph:
         return runtime
 
     def _draws(self) -> list[list[tuple[int, int]]]:
-        """The numbers that this run draws from random generators, in the order in which eager ops would."""
+        """Take this run's (seed, position) pairs, by micro-batch and draw, from the generators, in eager ops' order."""
         draws = self.full_job.draws
         unused = (0, 0)
         drawn = [[unused] * len(draws) for _ in range(self.full_job.micro_batches)]
@@ -241,7 +242,7 @@ class CompiledGraph:
                     numbers[number] = self._drawn(draw)
         for number, draw in enumerate(draws):
             if draw.phase == "step":
-                # The step runs once, and reads the numbers of the first micro-batch.
+                # Ops of the phase "step" run once per launch, and read the entry of the first micro-batch.
                 drawn[0][number] = self._drawn(draw)
         return drawn
 
@@ -250,7 +251,7 @@ class CompiledGraph:
         return generator.take(draw.elements)
 
     def _structured(self, results: list[Tensor]) -> Any:
-        """Add the gradients among the results to their leaves, and give the rest the structure of the result."""
+        """Add the gradients among the results to the leaves' `grad`, and nest the others as `build` returned them."""
         leaves = self.outside.leaves
         if leaves:
             results, gradients = results[: -len(leaves)], results[-len(leaves) :]
@@ -260,7 +261,7 @@ class CompiledGraph:
         return args_tree.unflatten(self.out_tree, results, awaitable)
 
 
-# Containers of results can be awaited.
+# The classes of containers that calls return: ``await`` waits for all tensors in one.
 
 
 class _Results:
@@ -271,19 +272,19 @@ class _Results:
 
 
 class ResultTuple(_Results, tuple[Any, ...]):
-    """A tuple of results; ``await`` it to wait for all."""
+    """A tuple of a graph's results; ``await`` it to wait for all its tensors."""
 
 
 class ResultList(_Results, list[Any]):
-    """A list of results; ``await`` it to wait for all."""
+    """A list of a graph's results; ``await`` it to wait for all its tensors."""
 
 
 class ResultDict(_Results, dict[Any, Any]):
-    """A dict of results; ``await`` it to wait for all."""
+    """A dict of a graph's results; ``await`` it to wait for all its tensors."""
 
 
 def awaitable(branch: Branch, children: list[Any]) -> Any:
-    """A container of results that can be awaited."""
+    """Make a container of results that can be awaited, of the kind (tuple, list, dict, named tuple) of the branch."""
     if branch.kind == "dict":
         return ResultDict(zip(branch.keys, children, strict=True))
     if branch.kind == "list":

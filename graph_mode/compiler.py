@@ -1,7 +1,8 @@
 """Compiles a job to a plan: tasks, registers between them, and the layout of memory.
 
-Buffers that only one chain of ops uses (see `tasks`) lie in its arena; buffers that other tasks read lie in a register.
-A register may have several slots, so that one launch is computed while the previous one is still being read.
+Buffers that only one chain of ops uses (see `tasks`) lie in the chain's arena; buffers that other tasks read lie in a
+register.  A register may have several slots, so that its producer computes one launch while consumers still read the
+previous launch's slot.
 """
 
 from __future__ import annotations
@@ -22,41 +23,42 @@ from .memory_planning import lower_bound, plan
 from .plan import Arena, ChainDescriptor, Plan, RegisterContents
 from .tasks import GATHERING, Task, form_tasks, goes_along
 
-# The most launches that run at the same time: the slots of the register with which they begin.
+# The most launches of a graph that run at the same time: the slots of the register that the source task writes.
 MOST_LAUNCHES: Final = 100
 
 # An arena may be larger than its lower bound by this factor.  Searching for a smaller one takes up to a second, in
 # which a coroutine that calls a graph for the first time blocks its event loop.
 _GOOD_ENOUGH: Final = 1.02
 
-# Nanoseconds, for each byte that is not copied, for which an argument may be locked against writes by the caller.
-# Copying takes a fortieth of that: longer runs copy the argument, so that the caller may write it early.
+# An argument that is read in place is locked against writes by the caller.  It may be locked for this many nanoseconds
+# per byte; copying a byte takes a fortieth of that.  A chain that reads an argument for longer copies it.
 _KEPT: Final = 10
 
-# Arguments and results of at least so many bytes are used in place if possible.  Copying smaller ones is as fast as
-# making the calls of their ops again; see `Program`.
+# Arguments and results of at least this many bytes are used in the caller's memory if possible.  For smaller ones a
+# copy is as fast as preparing their ops' kernel calls anew for each launch's memory; see `Program`.
 _LARGE: Final = 1 << 20
 
-# The source and the sink of a plan have streams of the host of their own.
+# The source task (begins launches) and the sink task (ends launches) of a plan have host streams of their own.
 _SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
 _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
 _SOURCE: Final = TaskId(_SOURCE_THREAD).encode()
 _SINK: Final = TaskId(_SINK_THREAD).encode()
 
-# The pacer starts the micro-batches of tasks without inputs, the counter ends those of tasks without readers.
+# The pacer task lets tasks without inputs act once per micro-batch; the counter task waits for all micro-batches of
+# tasks without readers.
 _PACER: Final = TaskId(_SOURCE_THREAD, 1).encode()
 _COUNTER: Final = TaskId(_SINK_THREAD, 1).encode()
 
 
 def compile_job(job: Job, slots: int = 1) -> Plan:
-    """The plan of a job.
+    """Compile a job to a plan, without changing its ops.
 
     Args:
-        job: see `Job`; it runs as it is.
-        slots: the least number of slots of each register, and so of launches between two tasks.
+        job: the job, after all passes.
+        slots: the least number of slots of each register, and so of launches that a task may be ahead of its readers.
 
     Raises:
-        ValueError: if the plan could not run, for instance if tasks need each other in a circle; names them.
+        ValueError: if the plan could not run, for instance if tasks wait for each other in a circle; names the tasks.
         NotImplementedError: if some buffers are on a CUDA device, and others elsewhere.
     """
     if slots < 1:
@@ -83,7 +85,7 @@ def _check_devices(job: Job) -> None:
 
 
 def _check_complete(job: Job) -> None:
-    """Check that a job from a text has its updates and constants, which texts lack."""
+    """Raise ValueError if a job read from JSON lacks updates' kernels or constants' values, which JSON leaves out."""
     for position, op in enumerate(job.ops):
         if op.kind == "update" and op.update is None:
             raise ValueError(
@@ -106,17 +108,17 @@ def _names_of_registers() -> defaultdict[int, dict[str, tuple[int, ...]]]:
 
 @attrs.define(eq=False)
 class _Linking:
-    """Makes the plan of tasks.
+    """Connects the tasks of a job by registers, and makes the plan.
 
     Attributes:
         job: the job.
-        tasks: see `form_tasks`.
-        makers: see `form_tasks`.
-        slots: see `compile_job`.
+        tasks: the tasks, in an order in which they can run.
+        makers: by buffer, the task that makes it.
+        slots: the least number of slots of each register.
         registers: the registers made so far.
-        contents: by register that holds memory, its buffers.
-        produced: by task, the registers that it writes, by name.
-        consumed: by task, the registers that it reads, by name.
+        contents: by id of a register that holds data, the register's buffers.
+        produced: by task id, the registers that the task writes, by name.
+        consumed: by task id, the registers that the task reads, by name.
     """
 
     job: Job
@@ -129,7 +131,7 @@ class _Linking:
     consumed: defaultdict[int, dict[str, tuple[int, ...]]] = attrs.field(factory=_names_of_registers, init=False)
 
     def plan(self) -> Plan:
-        """The whole plan, checked."""
+        """Make the plan of all tasks and registers, and check that it can run."""
         self._hand_over()
         for task in self.tasks:
             if task.before:
@@ -149,7 +151,7 @@ class _Linking:
         )
 
     def _hand_over(self) -> None:
-        """Make the registers through which tasks read each other's results."""
+        """Make the data registers through which tasks read each other's results."""
         for maker, readers, buffers in self._shared():
             number = len(self.registers)
             self.registers.append(
@@ -171,7 +173,7 @@ class _Linking:
             self.consumed[other][IN_CONTROL] = (*self.consumed[other].get(IN_CONTROL, ()), number)
 
     def _begin_and_end(self) -> None:
-        """Put every task after the source and before the sink; those of micro-batches by way of pacer and counter."""
+        """Order every task after the source and before the sink; tasks of micro-batches by way of pacer and counter."""
         idle = [task for task in self.tasks if not self.consumed[task.id]]
         paced = tuple([task.id for task in idle if self._is_micro(task)])
         counted = [
@@ -195,7 +197,7 @@ class _Linking:
                 self._order(task.id, (_SINK,), self.slots)
 
     def _descriptors(self) -> list[TaskDescriptor]:
-        """The descriptors of all tasks, including those without ops of the job."""
+        """Make the descriptors of all tasks, including source, sink, pacer and counter, which run no ops of the job."""
         produced, consumed, count = self.produced, self.consumed, self.job.micro_batches
         tasks = [TaskDescriptor(_SOURCE, WAIT_AND_SEND_IDS, produced[_SOURCE], buffer="launches", name="source")]
         tasks += [self._descriptor(task, produced[task.id], consumed[task.id]) for task in self.tasks]
@@ -207,7 +209,7 @@ class _Linking:
         return tasks
 
     def _slots(self, maker: Task, readers: list[Task]) -> int:
-        """The number of acts that a task may be ahead of its readers.
+        """Return the number of slots of a register: the acts that the task `maker` may be ahead of `readers`.
 
         In a pipeline, each stage works on another launch (or micro-batch).  A result for a later stage waits for as
         many acts as there are stages in between; a result for the backward pass of the same stage waits until the
@@ -231,9 +233,10 @@ class _Linking:
         return task.op is not None and self.job.ops[task.op].kind == "unpack"
 
     def _to_end_before_the_step(self) -> dict[Task, list[Task]]:
-        """Tasks of micro-batches that use variables which the step changes, with the tasks that change them.
+        """Return the tasks of micro-batches that use variables which the step changes, each with the tasks that change
+        them.
 
-        Without those whose accumulated results the changing task reads, which orders both already.
+        A pair is left out if the changing task reads an accumulated result of the other, which orders both already.
         """
         changes: defaultdict[int, list[Task]] = defaultdict(list)
         for task in self.tasks:
@@ -257,7 +260,11 @@ class _Linking:
         return any([self.makers[buffer] is task for gather in between for buffer in gather.reads])
 
     def _launches_at_once(self) -> int:
-        """One if a task uses a variable that another task changes, since it must not see the next launch's value."""
+        """Return how many launches may overlap: 1 if a task uses a variable that another task changes, else the
+        maximum.
+
+        With overlap, the using task could see the value that the next launch writes.
+        """
         users: defaultdict[int, set[int]] = defaultdict(set)
         for task in self.tasks:
             for position in task.ops:
@@ -271,7 +278,7 @@ class _Linking:
         return 1 if apart else MOST_LAUNCHES
 
     def _shared(self) -> list[tuple[Task, list[Task], list[int]]]:
-        """Makers, readers and buffers: one register for all buffers that go from one task to the same readers."""
+        """Return (maker, readers, buffers) for each data register: all buffers from one task to the same readers."""
         readers: defaultdict[int, list[Task]] = defaultdict(list)
         for task in self.tasks:
             for buffer in task.reads:
@@ -328,7 +335,7 @@ class _Linking:
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
     def _kept(self, task: Task) -> tuple[int, ...]:
-        """The large arguments that are read in place: nothing writes them, and their last reader ends soon."""
+        """Return the large arguments to read in the caller's memory: no op writes them, and all readers end soon."""
         ops = [self.job.ops[position] for position in task.ops]
         fetched = {self.job.outputs[output].buffer for output in task.outputs}
         ends: dict[int, int] = {}
@@ -352,7 +359,7 @@ class _Linking:
         )
 
     def _direct(self, task: Task) -> tuple[int, ...]:
-        """The large results that are computed in the caller's memory: whole buffers, each the first of its buffer."""
+        """Return the numbers of the large outputs, whole temporary buffers, to compute in the caller's memory."""
         direct: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
             operand = self.job.outputs[number]

@@ -1,4 +1,4 @@
-"""`GraphConfig`: the settings by which a graph is built and run."""
+"""`GraphConfig`: the settings with which a graph is built and run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .passes import require_pass
 
 
 class GraphConfig:
-    """Settings of one graph.  Changing one after the graph was built makes its next call build it again.
+    """The settings of a graph.  After a change of a setting, the graph's next call builds the graph again.
 
     Attributes:
-        amp: the dtype of automatic mixed precision, None for none.
-        gradient_accumulation_steps: micro-batches per call.
-        outputs_buffer_size: slots of each register between tasks, and so the number of launches that overlap.
-        fusion: whether ops are fused.
-        recomputation: the part of a step's time for which ops may be repeated to lower the peak of memory; 0 to repeat
-            none.
-        order: whether ops are reordered for "memory" or "speed"; "given" keeps the order of the calls.
-        disabled: names of passes that are left out; see `disable_pass`.
-        actors: whether actors run all plans, also those of a single task; see `use_actors`.
+        amp: the dtype of automatic mixed precision; None for no mixed precision.
+        gradient_accumulation_steps: the number of micro-batches per call.
+        outputs_buffer_size: the slots of each register between tasks, and so the number of launches that overlap.
+        fusion: whether elementwise ops are fused.
+        recomputation: the fraction of a step's time for which ops may be repeated to lower the peak of memory; 0 to
+            repeat none.
+        order: whether ops are reordered for "memory" or "speed"; "given" keeps the order in which `build` calls them.
+        disabled: the names of passes that are not run; see `disable_pass`.
+        actors: whether actors run all plans, also plans of a single task; see `use_actors`.
 
     Example:
         >>> config = flow.nn.graph.GraphConfig()
@@ -47,18 +47,18 @@ class GraphConfig:
         """Compute in a 16-bit dtype where precision allows, as `vmflow.autocast` does.
 
         Args:
-            mode: False to switch this off.
+            mode: False to switch mixed precision off.
             dtype: float16 or bfloat16.
 
         Raises:
-            ValueError: for another dtype.
+            ValueError: if `dtype` is neither float16 nor bfloat16.
         """
         if dtype not in (dtypes.float16, dtypes.bfloat16):
             raise ValueError(f"enable_amp: the dtype must be float16 or bfloat16, not {dtype!r}")
         self.amp = dtype if mode else None
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
-        """Cut the arguments of each call into so many micro-batches, and take a step with their mean gradients.
+        """Cut the arguments of each call into `value` micro-batches, and take one step with their mean gradients.
 
         Raises:
             ValueError: if `value` is less than 1.
@@ -68,7 +68,7 @@ class GraphConfig:
         self.gradient_accumulation_steps = value
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
-        """Allow so many launches between two tasks of the graph.
+        """Let a task of the graph be up to `value` launches ahead of the tasks that read its results.
 
         Raises:
             ValueError: if `value` is less than 1.
@@ -78,7 +78,10 @@ class GraphConfig:
         self.outputs_buffer_size = value
 
     def allow_fusion(self, mode: bool = True) -> None:
-        """Fuse consecutive ops into one walk over memory where possible; without, results equal eager's to the bit."""
+        """Fuse consecutive elementwise ops into one loop over memory.
+
+        Without fusion, results equal eager's to the bit.
+        """
         self.fusion = mode
 
     def allow_recomputation(self, part_of_time: float = 0.2) -> None:
@@ -87,9 +90,9 @@ class GraphConfig:
         The values that save most memory for their time are chosen.  The results are the same to the bit.
 
         Args:
-            part_of_time: the part of a step's time that repeated ops may add, by the estimated costs of the ops.  0.03
-                repeats little but elementwise ops and normalisations; 0.2 allows for some products, too.  0 keeps
-                everything.
+            part_of_time: the fraction of a step's time that repeated ops may add, by the estimated costs of the ops.
+                0.03 repeats little but elementwise ops and normalisations; 0.2 allows for some matrix products, too.  0
+                keeps all values.
 
         Raises:
             ValueError: if `part_of_time` is negative or not a number.
@@ -99,25 +102,25 @@ class GraphConfig:
         self.recomputation = part_of_time
 
     def use_actors(self, mode: bool = True) -> None:
-        """Let actors run all plans, also those of a single task, which need none.
+        """Let actors run all plans, also plans of a single task, which need no actors.
 
-        The results are the same, and a call takes longer: this is for tests of graphs.  VMFLOW_GRAPH_ACTORS=1 sets this
-        for all graphs.
+        The results are the same, and a call takes longer: this setting is for tests of graphs.  VMFLOW_GRAPH_ACTORS=1
+        sets it for all graphs.
         """
         self.actors = mode
 
     def set_execution_order(self, order: Literal["memory", "speed", "given"]) -> None:
-        """Reorder ops for "memory" or for "speed"; "given" keeps the order of the calls.
+        """Reorder ops for less "memory" or for more "speed"; "given" keeps the order in which `build` calls them.
 
         Raises:
-            ValueError: for any other order.
+            ValueError: if `order` is anything else.
         """
         if order not in ("memory", "speed", "given"):
             raise ValueError(f'set_execution_order: expected "memory", "speed" or "given", got {order!r}')
         self.order = order
 
     def disable_pass(self, name: str) -> None:
-        """Leave out one of the passes that optimize a job.
+        """Do not run the pass of this name when the graph's job is optimized.
 
         Raises:
             ValueError: if there is no such pass; lists the passes.
@@ -132,26 +135,26 @@ class GraphConfig:
     # OneFlow's names
 
     def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
-        """Fuse the steps of several optimizers into one, or do not."""
+        """Enable or disable the pass that fuses the steps of several optimizers into one op."""
         self._allow_pass("fuse_updates", mode)
 
     def enable_multi_tensor_update(self, mode: bool = True) -> None:
-        """Do the same: a step of one optimizer is one op for all its parameters in any case."""
+        """Do the same as `allow_fuse_model_update_ops`: an optimizer's step is one op for all parameters anyway."""
         self._allow_pass("fuse_updates", mode)
 
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
-        """Fuse elementwise ops, additions among them, or do not."""
+        """Enable or disable the pass that fuses elementwise ops, additions among them."""
         self._allow_pass("fuse_elementwise", mode)
 
     def allow_fuse_cast_scale(self, mode: bool = True) -> None:
-        """Fuse elementwise ops, casts and products among them, or do not."""
+        """Enable or disable the pass that fuses elementwise ops, casts and products among them."""
         self._allow_pass("fuse_elementwise", mode)
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
-        """Reorder ops: "MemoryFirst", "SpeedFirst", or "Disable" to keep the order of the calls.
+        """Reorder ops: "MemoryFirst", "SpeedFirst", or "Disable" to keep the order in which `build` calls them.
 
         Raises:
-            ValueError: for another mode.
+            ValueError: for any other `mode`.
         """
         orders: dict[str, Literal["memory", "speed", "given"]] = {
             "MemoryFirst": "memory",
@@ -163,16 +166,22 @@ class GraphConfig:
         self.order = orders[mode]
 
     def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
-        """Do nothing: there is one way to compute a convolution here."""
+        """Do nothing: vmflow has no choice of convolution algorithms.
+
+        The method is for programs written for OneFlow.
+        """
 
     def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
-        """Do nothing: the best of several layouts is always taken."""
+        """Do nothing: the smallest of several memory layouts is always taken.  For programs written for OneFlow."""
 
     def enable_compress_memory(self, mode: bool = True) -> None:
-        """Do nothing: a layout above the lower bound is always improved for a while."""
+        """Do nothing: a search always improves memory layouts above the lower bound.
+
+        For programs written for OneFlow.
+        """
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
-        """Shard the state of optimizers over ranks, of which a graph has one.
+        """Raise an error if `mode` is true: a graph runs on one rank, and has no ranks to shard optimizers' state over.
 
         Raises:
             RuntimeError: if `mode` is true.
@@ -181,7 +190,7 @@ class GraphConfig:
             raise RuntimeError(f"enable_zero: stage {stage} shards optimizers' state over ranks, and there is one rank")
 
     def enable_auto_parallel(self, mode: bool = True) -> None:
-        """Choose how tensors are spread over ranks, of which a graph has one.
+        """Raise an error if `mode` is true: a graph runs on one rank, and has no ranks to spread tensors over.
 
         Raises:
             RuntimeError: if `mode` is true.

@@ -1,4 +1,4 @@
-"""Descriptions of graphs for people: the tree of blocks, the report of a build, and the use of memory."""
+"""Texts that describe graphs: the tree of modules and ops, the progress of a build, and the use of memory."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SILENT, TIMES, OPS, PASSES = -1, 0, 1, 2
 
 
 def described(graph: Graph, blocks: Mapping[str, Block]) -> str:
-    """The tree, with ops, inputs and outputs once the graph has been built.
+    """Return the graph's tree of modules as text, with ops, inputs and outputs once the graph has been built.
 
     Args:
         graph: the graph.
-        blocks: its modules, by their names in the graph.
+        blocks: the graph's blocks (wrapped modules), by their names in the graph.
     """
     view = _View(graph.job) if graph.is_compiled else None
     lines = [f"(GRAPH:{graph.name}:{type(graph).__name__}): (", f"  (CONFIG:config:{graph.config!r})"]
@@ -48,7 +48,7 @@ def described(graph: Graph, blocks: Mapping[str, Block]) -> str:
 
 
 def described_job(name: str, kind: str, config: GraphConfig, job: Job) -> str:
-    """The tree of a graph of which only the job is known."""
+    """Return the tree of modules and ops as text for a loaded graph, whose module objects do not exist."""
     view = _View(job)
     lines = [f"(GRAPH:{name}:{kind}): (", f"  (CONFIG:config:{config!r})", *_indented(view.inputs(""))]
     for path in view.children(""):
@@ -57,7 +57,7 @@ def described_job(name: str, kind: str, config: GraphConfig, job: Job) -> str:
 
 
 def _module(path: str, module: Module, view: _View | None) -> Iterator[str]:
-    """The lines of a module and its content."""
+    """Yield a module's lines: its parameters, buffers, submodules and, with a view, its ops, inputs and outputs."""
     yield f"(MODULE:{path}:{module._get_name()}()): ("
     if view is not None:
         yield from _indented(view.inputs(path))
@@ -74,7 +74,7 @@ def _module(path: str, module: Module, view: _View | None) -> Iterator[str]:
 
 
 def _path(path: str, view: _View) -> Iterator[str]:
-    """The lines of a module of which only the path is known."""
+    """Yield the lines of a module known by its path only: its submodules, ops, inputs and outputs."""
     yield f"(MODULE:{path}): ("
     yield from _indented(view.inputs(path))
     for child in view.children(path):
@@ -97,10 +97,10 @@ def _indented(lines: Iterator[str] | list[str]) -> Iterator[str]:
 
 @final
 class _View:
-    """A job by the paths of modules: each module's ops, inputs and outputs.
+    """A job's ops, inputs and outputs by the path of the module that they belong to.
 
-    The inputs of a module are made outside and read by its forward ops; its outputs are made by them and read
-    elsewhere.
+    A module's inputs are buffers made outside and read by its forward ops; its outputs are buffers made by its forward
+    ops and read elsewhere.
     """
 
     def __init__(self, job: Job) -> None:
@@ -117,7 +117,7 @@ class _View:
                 self._users.setdefault(number, []).append(position)
 
     def children(self, path: str) -> list[str]:
-        """The paths of the modules directly in this one."""
+        """Return the paths of the direct submodules of the module at `path`."""
         prefix = f"{path}." if path else ""
         return [
             inner
@@ -126,11 +126,11 @@ class _View:
         ]
 
     def operators(self, path: str) -> list[str]:
-        """The lines of the module's own ops."""
+        """Return the lines of the ops that the module at `path` itself calls, without its submodules' ops."""
         return [operator(op) for op in self._ops.get(path, [])]
 
     def inputs(self, path: str) -> list[str]:
-        """The lines of the module's inputs."""
+        """Return the lines of the inputs of the module at `path`; for "", of the graph's arguments."""
         if not path:
             buffers = [self.job.buffers[number] for number in self.job.inputs]
             return [f"(INPUT:_{self.job.name}_input.{buffer.name}:{_tensor(buffer.meta)})" for buffer in buffers]
@@ -142,7 +142,7 @@ class _View:
         return self._lines("INPUT", path, list(inputs))
 
     def outputs(self, path: str) -> list[str]:
-        """The lines of the module's outputs."""
+        """Return the lines of the outputs of the module at `path`; for "", of the graph's results."""
         if not path:
             return [
                 f"(OUTPUT:_{self.job.name}_output.{position}:{_tensor(operand.meta)})"
@@ -168,14 +168,14 @@ class _View:
 
 
 def _around(path: str) -> Iterator[str]:
-    """The paths of a module and of the modules around it."""
+    """Yield the paths of the modules that contain a path, the outermost first, and the path itself."""
     parts = path.split(".") if path else []
     for count in range(1, len(parts) + 1):
         yield ".".join(parts[:count])
 
 
 def operator(op: JobOp) -> str:
-    """The line of an op."""
+    """Return the line that describes an op: name, operands, results and source line."""
     inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
     outputs = ", ".join([repr(operand.meta) for operand in op.outputs])
     marks = [mark for mark, on in ((op.kind, op.kind != "call"), ("backward", op.backward)) if on]
@@ -189,9 +189,9 @@ def operator(op: JobOp) -> str:
 
 @final
 class BuildReport:
-    """Prints the progress of a build, at the levels of `Graph.debug`.
+    """Prints the progress of building a graph, at the levels of `Graph.debug`.
 
-    It prints, as OneFlow does, instead of logging: callers of `debug` want to read it immediately.
+    It prints instead of logging, as OneFlow does: callers of `debug` want to read the messages immediately.
 
     Args:
         name: the name of the graph.
@@ -204,7 +204,7 @@ class BuildReport:
         self._since = time.perf_counter()
 
     def lap(self, step: str) -> None:
-        """Print the time of a step that has ended; the next one begins."""
+        """Print the time since the previous call (or the start) as the time of `step`, which has ended."""
         now = time.perf_counter()
         if self.level >= TIMES:
             print(f"[{self.name}] {step} took {(now - self._since) * 1e3:.1f} ms")
@@ -215,7 +215,7 @@ class BuildReport:
 
         Args:
             job: the recorded job.
-            stack_of: the calls that led to an op, as far as they are to be printed.
+            stack_of: returns the Python calls that led to an op, for printing below the op.
         """
         self.lap(f"building {len(job.ops)} ops")
         if self.level >= OPS:
@@ -225,12 +225,12 @@ class BuildReport:
                     print(f"[{self.name}]     called at {call}")
 
     def passed(self, name: str, before: Job, after: Job) -> None:
-        """Print the changes of a pass."""
+        """Print how many ops of each name an optimization pass has added or removed."""
         if self.level >= PASSES:
             print(f"[{self.name}]   pass {name}: {changes(before, after)}")
 
     def compiled(self, plan: Plan) -> None:
-        """Print the number of tasks and the use of memory."""
+        """Print the time of compiling, the number of tasks and the plan's use of memory."""
         self.lap(f"compiling into {len(plan.chains) + len(plan.gathers)} tasks")
         if self.level >= OPS:
             for line in memory_report(plan).splitlines():
@@ -243,7 +243,7 @@ class BuildReport:
 
 
 def changes(before: Job, after: Job) -> str:
-    """The differences between the numbers of ops, by name."""
+    """Describe how the number of ops of each name differs between two jobs, such as "12 -> 9 ops: add 4 -> 1"."""
     if before is after or before == after:
         return f"left all {len(before.ops)} ops as they were"
     old, new = Counter([op.op for op in before.ops]), Counter([op.op for op in after.ops])
@@ -256,7 +256,7 @@ def changes(before: Job, after: Job) -> str:
 
 
 def memory_report(plan: Plan) -> str:
-    """The memory that a run needs besides arguments, results and variables, task by task."""
+    """Describe the memory that a run needs besides arguments, results and variables, by task and register."""
     over = 100 * (plan.nbytes / plan.lower_bound - 1) if plan.lower_bound else 0.0
     lines = [
         f"memory of {plan.name}: {_bytes(plan.nbytes)}, {over:.1f} % above the least possible "
@@ -281,7 +281,7 @@ def memory_report(plan: Plan) -> str:
 
 
 def _bytes(count: int) -> str:
-    """A number of bytes, in the largest unit that is not larger than the number."""
+    """Format a number of bytes in the largest unit (GiB, MiB, KiB or bytes) that is not larger than the number."""
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Jobs and plans as pictures: SVG images, and descriptions in Graphviz's language DOT for ``dot -Tsvg``."""
+"""Draws jobs and plans as diagrams: SVG images, or Graphviz's DOT language for ``dot -Tsvg``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
-# Nodes of the largest picture that a notebook shows.
+# A notebook shows diagrams of up to this many nodes.
 _MOST_NODES: Final = 400
 
 
 class Picture(NamedTuple):
-    """Nodes in clusters, and edges.
+    """A diagram of a job or a plan: nodes in nested clusters, and edges between nodes.
 
     Attributes:
-        name: of the whole.
-        nodes: each with the labels of the clusters around it, the outermost first.
-        edges: between them.
+        name: the diagram's title.
+        nodes: pairs of a node and the labels of the clusters around it, the outermost first.
+        edges: the edges between nodes.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Picture(NamedTuple):
 
 
 class _Cluster:
-    """The lines that draw its nodes, and the clusters in it by label."""
+    """A cluster of a DOT diagram: the DOT lines of its nodes, and its inner clusters by label."""
 
     def __init__(self) -> None:
         self.inner: dict[str, _Cluster] = {}
@@ -75,9 +75,9 @@ def _clusters(cluster: _Cluster) -> Iterator[str]:
 
 
 def job_picture(job: Job) -> Picture:
-    """The ops of a job as nodes, in the clusters of their modules, and the buffers between them as edges.
+    """Make a job's diagram: ops are nodes in the clusters of their modules, and buffers are edges between ops.
 
-    An edge goes from the latest op that has written a buffer to each op that reads it then.  Constants and numbers are
+    An edge goes from the op that has written a buffer last to each op that reads that value.  Constants and numbers are
     nodes of their own; an op that writes a variable has an edge back to the op that feeds it.
     """
     nodes: list[tuple[Node, tuple[str, ...]]] = []
@@ -102,13 +102,13 @@ def job_picture(job: Job) -> Picture:
 
 
 def _paths(module: str) -> tuple[str, ...]:
-    """The paths of the modules around an op, the outermost first: "a", "a.b" for "a.b"."""
+    """Split a module's path into the paths of all modules around an op, the outermost first: "a", "a.b" for "a.b"."""
     parts = module.split(".") if module else []
     return tuple([".".join(parts[: count + 1]) for count in range(len(parts))])
 
 
 def _labels(job: Job) -> Iterator[str]:
-    """The label of each op, in the order of the job."""
+    """Yield the label of each op's node, in the order of the job."""
     fetched = 0
     for op in job.ops:
         if op.kind in FEEDS:
@@ -131,7 +131,7 @@ def _buffer_label(buffer: Buffer) -> str:
 
 
 def plan_picture(plan: Plan) -> Picture:
-    """The tasks of a plan as nodes, in the clusters of their streams, and the registers between them.
+    """Make a plan's diagram: tasks are nodes in the clusters of their streams, and registers are edges between tasks.
 
     Edges are labelled with the register, its slots and the bytes of one slot; control registers are dashed.
     """
@@ -169,6 +169,6 @@ def _indented(lines: Iterator[str] | list[str]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A string of DOT; backslashes and quotes are escaped."""
+    """Quote a text as a string of the DOT language, with backslashes, quotes and newlines escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

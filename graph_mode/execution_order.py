@@ -20,18 +20,19 @@ def execution_order(
     kept: Collection[int] = (),
     alignment: int = ALIGNMENT,
 ) -> list[int]:
-    """Choose an order for ops that needs no more memory than the given one.
+    """Choose an order for ops that needs no more memory than the given order.
 
-    For memory: the order of the lowest peak, among the given one, depth first (an op's operands are computed directly
-    before it) and greedy (next comes the op that frees most, or adds least).  For speed: depth first, since fresh
-    results are still in the cache; but the given order if depth first needs more memory.
+    For "memory": the order with the lowest peak among the given order, depth first (an op's operands are computed
+    directly before it) and greedy (next comes the op that frees most bytes, or adds least).  For "speed": depth first,
+    since fresh results are still in the cache; but the given order if depth first needs more memory.
 
     Args:
-        ops: in some order in which they could run.
-        edges: (op, op), by position: the first has to run before the second, in addition to the order of their buffers.
+        ops: the ops, in some order in which they could run.
+        edges: pairs of ops, by position: the first has to run before the second, in addition to the order that the
+            ops' buffers require.
         nbytes: the size of each buffer that an op produces, by id.
-        prefer: memory or speed.
-        pinned: buffers that have memory of their own.
+        prefer: "memory" or "speed".
+        pinned: buffers that have memory of their own, which is not counted.
         kept: buffers that are needed after the last op.
         alignment: sizes are rounded up to multiples of this, in bytes.
 
@@ -40,7 +41,7 @@ def execution_order(
 
     Raises:
         ValueError: if the ops could not run in the given order; for edges with unknown ops, a buffer of unknown size,
-            or another preference.
+            or any other `prefer`.
     """
     if prefer not in ("memory", "speed"):
         raise ValueError(f'prefer must be "memory" or "speed", not {prefer!r}')
@@ -57,16 +58,16 @@ def execution_order(
 
 @attrs.frozen
 class _Work:
-    """The ops to run, by position.
+    """The ops to be ordered, by position: their dependences, and the sizes of their buffers.
 
     Attributes:
         before: the ops that have to run before each op.
         after: the ops that have to run after each op.
-        reads: the buffers that each op reads and that can be freed.
-        readers: the ops that read a buffer.
+        reads: by op, the buffers that the op reads and that can be freed after their last reader.
+        readers: by buffer, the ops that read the buffer.
         sizes: the sizes of the buffers that ops produce and that are not pinned.
-        makes: the bytes that each op produces.
-        drops: the bytes that each op produces and that no op reads.
+        makes: by op, the bytes of all its results.
+        drops: by op, the bytes of its results that no op reads.
     """
 
     before: list[list[int]]
@@ -117,7 +118,7 @@ def _work(
 
 
 def _most_live(work: _Work, order: Iterable[int]) -> int:
-    """The most bytes alive at a step of this order."""
+    """Return the peak of memory, the most bytes alive at a step, if the ops run in this order."""
     left = {name: len(readers) for name, readers in work.readers.items()}
     live = peak = 0
     for position in order:
@@ -132,7 +133,7 @@ def _most_live(work: _Work, order: Iterable[int]) -> int:
 
 
 def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
-    """Walk from ops that no other waits for back to their operands, in the sequence of each op's `needs`."""
+    """Order the ops depth first: before an op, the ops that it needs, in the sequence of its entry in `needs`."""
     order: list[int] = []
     seen: set[int] = set()
     for end, followers in enumerate(work.after):
@@ -152,9 +153,9 @@ def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _wasteful_first(work: _Work) -> list[list[int]]:
-    """By op, the ops before it, sorted by the memory that they need beyond their results, largest first.
+    """Return, by op, the ops that it needs, sorted by the memory that they take beyond their results, largest first.
 
-    Treats results as if none were read twice: for a tree, this is the best sequence (Sethi and Ullman).
+    The sort assumes that each result is read once: for a tree, the sequence is the best (Sethi and Ullman).
     """
     takes: list[int] = []
     sorted_needs: list[list[int]] = []
@@ -170,10 +171,10 @@ def _wasteful_first(work: _Work) -> list[list[int]]:
 
 
 def _greedy(work: _Work) -> list[int]:
-    """Always run the op that frees most, or adds least; of equal ones, the first in the given order."""
+    """Order ops greedily: next comes the ready op that frees most bytes or adds least; the given order breaks ties."""
     waits_for = [len(sources) for sources in work.before]
     left = {name: len(readers) for name, readers in work.readers.items()}
-    # The sum of the positions of the readers still to come; if one is left, that is its position.
+    # By buffer, the sum of the positions of its remaining readers: with one reader left, the sum is its position.
     to_come = {name: sum(readers) for name, readers in work.readers.items()}
     adds = [made - dropped for made, dropped in zip(work.makes, work.drops, strict=True)]
     for name, readers in work.readers.items():

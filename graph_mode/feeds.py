@@ -1,10 +1,11 @@
-"""Batches of loaders over which `build` iterates: each launch of the graph takes the next ones.
+"""Data loaders over which a graph's `build` iterates: each launch of the graph takes the loader's next batches.
 
-``next(iter(loader))`` in `build` gives a batch without memory, an input of the job, and every launch the next batch of
-the loader, from the beginning again when it ends.  A loop over the whole loader takes all its batches in each launch.
+``next(iter(loader))`` in `build` gives a batch of tensors without memory, which are inputs of the job.  Every launch
+then fills them with the loader's next batch, from the beginning again when the loader ends.  A loop in `build` over the
+whole loader takes all its batches in each launch.
 
 Batches that were fetched for building are kept until a launch takes them, so that none is lost: the first launch takes
-the batch that the graph was built for, and another build uses it again if the first one failed.
+the batch that the graph was built for, and if a build fails, the next build uses the same batch.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from .args_tree import Tree
 
 @final
 class Feed:
-    """The batches of one loader, for all forms of a graph.
+    """A queue of the batches of one data loader, which all forms of a graph share.
 
     Args:
         source: a loader, which can be iterated over again and again; or an iterator, which ends.
 
     Attributes:
-        source: as given; kept alive for its id.
+        source: the loader or iterator; kept alive because feeds are found by its id.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -62,7 +63,7 @@ class Feed:
             return self._fetched[place]
 
     def take(self) -> Any:
-        """Remove the next batch from the queue and return it."""
+        """Remove the next batch from the queue and return it; a loader that ends begins again."""
         with self._lock:
             self._fetch_on(0)
             return self._fetched.popleft()
@@ -84,7 +85,7 @@ class Feed:
                 raise
 
     def forget_threads(self) -> None:
-        """Replace the lock in a forked child, where a thread that held it does not exist."""
+        """Replace the queue's lock in a forked child, where a thread that held it does not exist."""
         self._lock = threading.Lock()
 
 
@@ -105,17 +106,17 @@ class Outlet:
     metas: tuple[TensorMeta, ...]
 
     def misfit(self) -> str | None:
-        """The difference between the next batch here and the one that the graph was built for; None if they fit."""
+        """Describe how the next batch to take here differs from the batch at the build; None if it fits."""
         try:
             return self._misfit(self.feed.ahead(self.place))
         except StopIteration:
-            return None  # `take` raises it
+            return None  # `take` raises this error
 
     def take(self) -> list[Tensor]:
-        """The tensors of the next batch.
+        """Take the next batch from the queue, and return its tensors.
 
         Raises:
-            ValueError: if they do not fit the batch that the graph was built for.
+            ValueError: if the batch does not fit the batch that the graph was built for.
         """
         batch = self.feed.take()
         misfit = self._misfit(batch)
@@ -132,7 +133,7 @@ class Outlet:
 
 
 def _as_call(tree: Tree) -> Tree:
-    """The tree of a call with this batch as the argument named "batch"."""
+    """Wrap the tree of a batch as a call's tree whose only argument is named "batch", for messages of `misfit`."""
     return args_tree.Branch(
         "tuple", (0, 1), (args_tree.Branch("tuple", (), ()), args_tree.Branch("dict", ("batch",), (tree,)))
     )
@@ -140,10 +141,10 @@ def _as_call(tree: Tree) -> Tree:
 
 @final
 class RecordedBatches(Iterator[Any]):
-    """Iterates over a loader within `build`.
+    """The iterator over a data loader within `build`.
 
     Args:
-        take: called for each batch; raises StopIteration at the end.
+        take: records and returns the next batch; raises StopIteration at the loader's end.
     """
 
     def __init__(self, take: Callable[[], Any]) -> None:
@@ -153,4 +154,4 @@ class RecordedBatches(Iterator[Any]):
         return self._take()
 
     def close(self) -> None:
-        """Do nothing, unlike iterators of loaders; the graph still uses its loader."""
+        """Do nothing: a real loader's iterator would stop its workers, but the graph still uses the loader."""

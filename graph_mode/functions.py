@@ -1,8 +1,8 @@
 """`global_function` and `trace`: plain functions of tensors that become graphs when they are first called.
 
 OneFlow's job functions declare the shapes of their arguments, make their parameters by name while running, and end in
-``optimizer.minimize(loss)``.  Here the shapes are those of the call, and arguments of other shapes make another graph;
-parameters are those of the modules and tensors that the function uses; and a function of the type "train" gets its
+``optimizer.minimize(loss)``.  Here a call's arguments give the shapes, and arguments of other shapes make another
+graph; the modules and tensors that the function uses hold the parameters; and a function of the type "train" gets its
 optimizers in the decorator, and returns the loss to minimize.
 """
 
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["predict", "train"]
 
-# The most graphs kept for one function, each for other shapes, or other arguments that are no tensors.
+# The most graphs kept for one function: there is one for each combination of shapes and of arguments without tensors.
 KEPT: Final = 10
 
 _counts: Counter[str] = Counter()
 
-# The function whose graph is being called, to be read if the graph has to be built.
+# The function whose graph is being called: `FunctionGraph.build` calls it if the graph has to be built.
 _FUNCTION: ContextVar[Callable[..., Any] | None] = ContextVar("vmflow.graph_mode.function", default=None)
 
 
 @attrs.frozen
 class Options:
-    """The arguments of a decorator.
+    """The arguments of the decorator `global_function`.
 
     Attributes:
-        kind: "predict", or "train".
-        config: the settings of the graphs.
-        optimizers: each with its scheduler, or None.
+        kind: "predict" or "train".
+        config: the settings of the function's graphs.
+        optimizers: pairs of an optimizer and its learning rate scheduler, or None.
     """
 
     kind: Kind = "predict"
@@ -61,9 +61,9 @@ class Options:
 
 @final
 class FunctionGraph(Graph):
-    """The graph of a function.
+    """The graph of a plain function.
 
-    It does not refer to the function, which may be a method of an object that refers to this graph.
+    The graph does not refer to the function, which may be a method of an object that refers to the graph.
     """
 
     def __init__(self, name: str, options: Options) -> None:
@@ -77,7 +77,7 @@ class FunctionGraph(Graph):
         self._kind = options.kind
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function through its graph."""
+        """Call this graph, which calls `function` in its `build` if the arguments need another build."""
         token = _FUNCTION.set(function)
         try:
             return self(*args, **kwargs)
@@ -127,7 +127,7 @@ class FunctionGraph(Graph):
         return paths
 
     def _learn(self, names: naming.Names, paths: naming.Paths) -> None:
-        """Name the tensors and modules around the function as the function's code does."""
+        """Add to `names` and `paths` the tensors and modules that the function uses, under the names in its code."""
         function = _FUNCTION.get()
         for name, value in naming.surroundings(function) if function is not None else ():
             if isinstance(value, Tensor):
@@ -142,15 +142,16 @@ class CompiledFunction:
 
     `global_function` and `trace` make it.  In a class it is a method, with a graph for each object.
 
-    The function's Python code runs once for each graph, while that is built; later calls repeat its computations with
-    tensors only.  Arguments that are no tensors, autocast and the default dtype belong to the graph, too.
+    The function's Python code runs once for each graph, while the graph is built; later calls repeat the recorded
+    computations with tensors only.  Values of arguments that are no tensors, autocast and the default dtype are part of
+    the graph: other values make another graph.
 
     Args:
         function: the function to compile.
         options: see `Options`.
 
     Attributes:
-        graph: its graph; for a method, the graph of calls on the class with the object as an argument.
+        graph: the function's graph; for a method, the graph of calls through the class, with the object as argument.
 
     Raises:
         TypeError: by a call as a method, if the object cannot be referred to weakly.
@@ -171,24 +172,24 @@ class CompiledFunction:
         self._function = function
         self._options = options
         self.graph = FunctionGraph(_name_of(function), options)
-        # Graphs of methods, by the id of the object, which may not be hashable.
+        # The graph of each object's method, by the object's id, since the object may not be hashable.
         self._bound: dict[int, tuple[weakref.ref[Any], FunctionGraph]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function; the first call, and those with arguments of other shapes, build a graph first.
+        """Run the function as a graph; the first call, and a call with arguments of other shapes, builds a graph first.
 
         Args:
-            args: the function's arguments, also nested in tuples, lists and dicts.  numpy's arrays become tensors.
+            args: the function's arguments, also nested in tuples, lists and dicts.  numpy arrays become tensors.
                 Other values are part of the graph: another value makes another graph.
-            kwargs: the function's keyword arguments, likewise.
+            kwargs: the function's keyword arguments, treated in the same way.
 
         Raises:
-            SessionClosed: if its session has been closed.
+            SessionClosed: if the session of the function's graph has been closed.
         """
         return _call(self._options, self._function, self.graph, args, kwargs)
 
     def call_for(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the function as a method of this object."""
+        """Run the function as a method of `instance`, through that object's graph."""
         method = self._function.__get__(instance)
         return _call(self._options, method, self.graph_of(instance), args, kwargs)
 
@@ -198,7 +199,7 @@ class CompiledFunction:
         return BoundFunction(self, instance)
 
     def graph_of(self, instance: Any) -> FunctionGraph:
-        """The graph of this object's method."""
+        """Return the graph of the function as a method of `instance`, made at the first call."""
         known = self._bound.get(id(instance))
         if known is not None and known[0]() is instance:
             return known[1]
@@ -227,7 +228,7 @@ class CompiledFunction:
 
 @final
 class BoundFunction:
-    """A compiled function as a method of an object."""
+    """A compiled function bound to an object, as a method of the object."""
 
     def __init__(self, compiled: CompiledFunction, instance: Any) -> None:
         self.__func__ = compiled
@@ -239,7 +240,7 @@ class BoundFunction:
 
     @property
     def graph(self) -> FunctionGraph:
-        """The graph of this object's method."""
+        """The graph that runs this method of this object."""
         return self.__func__.graph_of(self.__self__)
 
     def __repr__(self) -> str:
@@ -324,14 +325,15 @@ def global_function(
         type: "predict" computes the function's results.  "train" also takes a step: the function returns the loss, a
             tensor of one element, or a tuple that begins with it.
         function_config: settings of the graph, such as mixed precision.
-        optimizer: one or several, for "train".  Gradients begin at zero in every call, and stay in the graph.
+        optimizer: one or several optimizers, for "train".  Gradients begin at zero in every call, and do not appear in
+            the parameters' `grad`.
         lr_scheduler: the optimizer's scheduler, or a list with a scheduler or None for each optimizer; each call takes
             a step of it.
 
     Raises:
         TypeError: if the function is a coroutine function or a generator, or cannot be called; if the optimizer or the
             configuration is an object of another class.
-        ValueError: for another type; if "train" has no optimizer, or "predict" has one.
+        ValueError: for any other `type`; if "train" has no optimizer, or "predict" has one.
 
     Example:
         >>> weight = flow.nn.Parameter(flow.ones(2))

@@ -1,4 +1,4 @@
-"""`nn.Graph`: a program over modules, built once and then run as a whole."""
+"""`nn.Graph`: a program over modules that is recorded once, compiled, and then run as a whole by each call."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 
 _counts: defaultdict[str, int] = defaultdict(int)
 
-# The most forms kept for arguments of one kind, each for another state of modules, settings and variables.
+# A form is the result of one build.  This is the most forms kept for arguments of one structure and shape, each for
+# another state of modules, settings and variables.
 _STATES: Final = 8
 
-# The attributes that graphs use themselves.
+# The attributes that the class Graph itself uses; the others are the user's, and changes of them cause another build.
 _OWN: Final = frozenset(
     {
         "_block_configs",
@@ -71,7 +72,8 @@ _OWN: Final = frozenset(
     }
 )
 
-# The entries of a group of parameters that no op depends on, or that are compared in another way.
+# The entries of an optimizer's parameter group that may change without another build: no op depends on them, or
+# `_training` compares them in another way.
 _SET_AT_EACH_LAUNCH: Final = frozenset({"params", "lr", "initial_lr", "min_lr", "max_lr"})
 
 
@@ -85,11 +87,11 @@ class Graph:
     Modules are shared, not copied: eager code and other graphs see the parameters that a graph has trained.
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step.
-    Without, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does.
+    Without optimizers, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does.
 
     Attributes:
-        name: a name of this graph, unique in the process.
-        config: see `GraphConfig`.
+        name: the graph's name, unique in the process.
+        config: the graph's settings; see `GraphConfig`.
 
     Example:
         >>> class Predict(flow.nn.Graph):
@@ -117,7 +119,7 @@ class Graph:
         self._compiled: OrderedDict[Any, list[CompiledGraph]] = OrderedDict()
         self._built_for: list[Any] = []
         self._last: CompiledGraph | None = None
-        # The values of `_compiled`, for walks during which other threads may change that dict.
+        # All forms in `_compiled`, as a tuple: a loop over it is safe while other threads change that dict.
         self._forms: tuple[CompiledGraph, ...] = ()
         self._feeds: dict[int, Feed] = {}
         self._dynamic = 0
@@ -127,7 +129,7 @@ class Graph:
         self._warned = False
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the results of one call; defined by subclasses.
+        """Compute the results of one call from its arguments; subclasses define this method.
 
         Arguments and results may be nested in tuples, lists and dicts.  Values other than tensors are part of the
         graph.
@@ -135,11 +137,11 @@ class Graph:
         `build` may iterate over a `DataLoader`.  Each call of the graph then takes as many of the loader's next batches
         as `build` took, and starts again when they end.  A call waits for the batches, also in a coroutine.
 
-        `build` runs once for each form of the graph.  A call builds another form if something has changed that `build`
-        has read: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
+        `build` runs once for each form of the graph.  A call builds another form if anything that `build` has read has
+        changed: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
         submodules that were replaced; whether parameters require gradients; hooks; `config`; variables of closures and
-        globals that `build`, `forward` and functions beside them use; and autocast and the default dtype around the
-        call.  Eight forms are kept for such changes.  A form whose state comes back is used again.
+        globals that `build`, `forward` and functions in their modules use; and autocast and the default dtype around
+        the call.  Eight forms are kept for such changes.  A form whose state comes back is used again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats its first value: random
         numbers of `random` and numpy, the time, counters, files, and changes inside of lists, dicts and arrays.  Random
@@ -149,7 +151,7 @@ class Graph:
 
     @staticmethod
     def trace(func: Callable[..., Any]) -> CompiledFunction:
-        """A graph of a plain function of tensors; see `graph_mode.functions.trace`."""
+        """Make a graph of a plain function of tensors; see `graph_mode.functions.trace`."""
         from .functions import trace
 
         return trace(func)
@@ -198,15 +200,15 @@ class Graph:
     def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
         """Take a step of an optimizer in each call, after all that `build` computes.
 
-        Gradients are clipped before, where the optimizer's groups say so ("clip_grad_max_norm").  Learning rates may
-        change at any time; if other settings of the groups do, the next call builds the graph again.
+        Gradients are clipped before the step if the optimizer's groups ask for it ("clip_grad_max_norm").  Learning
+        rates may change at any time; if other settings of the groups change, the next call builds the graph again.
 
         Args:
             optim: an optimizer of parameters of the graph's modules.
-            lr_sch: a learning rate scheduler of that optimizer; each call takes a step of it.
+            lr_sch: a learning rate scheduler of that optimizer; each call of the graph steps the scheduler.
 
         Raises:
-            TypeError: if `optim` is no optimizer, or one whose step needs a closure; for a scheduler that needs a
+            TypeError: if `optim` is no optimizer, or an optimizer whose step needs a closure; if the scheduler needs a
                 metric.
             ValueError: if the scheduler belongs to another optimizer.
             RuntimeError: if the graph has been built.
@@ -238,7 +240,7 @@ class Graph:
         self._scaler = grad_scaler
 
     def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
-        """Build again for arguments of other shapes, and keep the `size` graphs used last.  Returns the graph.
+        """Allow calls with other shapes: build for each, and keep the `size` latest used builds.  Returns this graph.
 
         Raises:
             ValueError: if `size` is less than 1.
@@ -252,7 +254,7 @@ class Graph:
         """Take over the modules, optimizers and settings of another graph of this class.
 
         Raises:
-            TypeError: for a graph of another class.
+            TypeError: if `shared_graph` is a graph of another class.
             RuntimeError: if this graph has been built.
         """
         self._require_not_built("share_from")
@@ -270,19 +272,19 @@ class Graph:
         only_user_py_stack: bool = True,
         op_repr_with_py_stack: bool = False,
     ) -> None:
-        """Print the progress of each build of the graph.
+        """Let each later build of the graph print its progress.
 
         Args:
-            v_level: -1 nothing, 0 the times of building, passes and compiling, 1 also the ops and the use of memory, 2
-                also the changes of each pass.  OneFlow's highest level, 3, is 2.
-            ranks: of several processes, the rank or ranks that print; None for rank 0, and -1 for all.
-            max_py_stack_depth: the number of calls of the stack that are printed with each op.
+            v_level: the level of detail.  -1: nothing; 0: the times of building, passes and compiling; 1: also the ops
+                and the use of memory; 2: also the changes of each pass; 3: the same as 2, for programs of OneFlow.
+            ranks: the rank or ranks of a distributed job that print; None for rank 0, and -1 for all.
+            max_py_stack_depth: the number of Python calls that are printed with each op.
             only_user_py_stack: whether calls within the framework are left out.
-            op_repr_with_py_stack: whether to print the calls that led to each op, from level 1 on.  Without, each op is
-                printed with the line that called it.
+            op_repr_with_py_stack: whether to print, from level 1 on, the Python calls that led to each op.  If False,
+                each op is printed with the line that called it.
 
         Raises:
-            ValueError: for another level, and for an invalid depth or rank.
+            ValueError: for any other level, and for an invalid depth or rank.
         """
         if v_level not in (-1, 0, 1, 2, 3):
             raise ValueError(f"debug: the level must be -1, 0, 1, 2 or 3, not {v_level!r}")
@@ -296,7 +298,7 @@ class Graph:
         self._debug_stack = (max_py_stack_depth, only_user_py_stack) if op_repr_with_py_stack else None
 
     def _debug_level(self) -> int:
-        """The level of printing on this rank; -1 for nothing."""
+        """Return the level of detail at which builds print on this rank; -1 for nothing."""
         if self._debug >= 0 and -1 not in self._debug_ranks:
             from vmflow.distributed.process import get_rank  # imported here, since few programs need the module
 
@@ -306,13 +308,13 @@ class Graph:
     # Calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the graph once.
+        """Run the graph once; the first call builds it.
 
         Returns:
-            The result of `build`, with computed tensors in place of those that stood for values.
+            The result of `build`, with tensors that are being computed in place of the tensors that `build` returned.
 
         Raises:
-            ValueError: if the arguments differ from those that the graph was built for.
+            ValueError: if the arguments differ from the arguments that the graph was built for.
         """
         mode = MODE.get()
         last = self._last
@@ -320,12 +322,12 @@ class Graph:
         if last is not None and sources is not None:
             return last.call(sources, (), mode)
         compiled, tensors, rates = self._prepared(args, kwargs)
-        # With an optimizer, each call needs new learning rates.
+        # A call of the fast path above passes no learning rates, so that a graph with an optimizer cannot take it.
         self._last = None if self._optimizers or self._scaler is not None else compiled
         return compiled.call(blobs_of(tensors), rates, mode)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the graph op by op, by instructions of the virtual machine: slower, with the same results to the bit.
+        """Run the graph once, each op as an instruction of the virtual machine: slower, with bitwise equal results.
 
         Raises:
             ValueError: as for a call.
@@ -334,7 +336,7 @@ class Graph:
         return compiled.run_by_vm(tensors, rates)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
-        """The form to run, its tensors, and its learning rates, of which each call takes the next."""
+        """Return the form to run, the tensors of arguments and loaders' batches, and this call's learning rates."""
         tree, tensors = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:
@@ -350,7 +352,7 @@ class Graph:
         return compiled, tensors, rates
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
-        """Build and plan for arguments like these, without running."""
+        """Build and compile the graph for arguments of these shapes, without running it."""
         tree, tensors = args_tree.flatten_call(args, kwargs)
         self._compile_for(tree, tensors)
 
@@ -377,7 +379,7 @@ class Graph:
         return form
 
     def _form(self, key: Any) -> CompiledGraph | None:
-        """The form for arguments of this key and the present state of modules and settings; None if there is none."""
+        """Return the kept form for this key of arguments and the present state of modules and settings, or None."""
         forms = self._compiled.get(key)
         if not forms:
             return None
@@ -391,13 +393,13 @@ class Graph:
         return None
 
     def _fits(self, form: CompiledGraph) -> bool:
-        """Whether a form fits the present state and, if shapes are not fixed, the shapes of the next batches."""
+        """Return whether a form fits the present state and, if shapes may vary, the shapes of loaders' next batches."""
         if not form.holds():
             return False
         return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
 
     def _keep(self, key: Any, form: CompiledGraph) -> None:
-        """Keep a form that has been built, and forget the least recently used ones if there are too many."""
+        """Keep a form that has been built, and close the least recently used forms if there are too many."""
         others = self._compiled.get(key, [])
         self._compiled[key] = [form, *others[: _STATES - 1]]
         self._forms = (*self._forms, form)
@@ -418,7 +420,7 @@ class Graph:
     # Building
 
     def _training(self) -> list[Any]:
-        """The optimizers' settings that a step depends on, other than learning rates, and the stores of their state."""
+        """Return the optimizers' settings and state dicts that a step depends on, other than learning rates."""
         settings: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
             settings.append(_Itself(optimizer.state))
@@ -430,7 +432,7 @@ class Graph:
         return settings
 
     def _built(self, tree: Tree, tensors: list[Tensor]) -> CompiledGraph:
-        """Record `build`.  If it raises, the state of modules, optimizers and gradients is restored."""
+        """Record `build` and compile the job.  If it raises, optimizers, gradients and grad scaler are restored."""
         default_session().require_open(self.name)
         report = BuildReport(self.name, self._debug_level())
         stages = {path: config.stage_id for path, config in self._block_configs.items() if config.stage_id is not None}
@@ -468,19 +470,19 @@ class Graph:
         return CompiledGraph(job, outside, settings, tree, metas_of(tensors), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:
-        """The functions that building runs, as far as they are known before."""
+        """Return the functions that are known, before building, to run in it: `build`, and the modules' `forward`."""
         modules = [module for block in self._blocks.values() for module in block.origin.modules()]
         return [type(self).build, *forwards(modules)]
 
     def _settings(self) -> dict[str, Any]:
-        """The settings of the graph and of its blocks, by name."""
+        """Return the settings of the graph and of its blocks, by name, for comparison with later ones."""
         settings = {f"{self.name}.config.{name}": value for name, value in vars(self.config).items()}
         for path, config in self._block_configs.items():
             settings.update({f"{path}.config.{name}": getattr(config, name) for name in config.__slots__})
         return settings
 
     def _precision(self, tensors: list[Tensor]) -> AbstractContextManager[object]:
-        """Automatic mixed precision, if it is enabled."""
+        """Return a context of automatic mixed precision if the config enables it, else a context that does nothing."""
         if self.config.amp is None:
             return nullcontext()
         every = [*tensors, *self._parameters()]
@@ -516,7 +518,7 @@ class Graph:
         ]
 
     def _rate_tensors(self, builder: JobBuilder) -> None:
-        """Put tensors, set at each launch, in place of the learning rates."""
+        """Replace the optimizers' learning rates by lazy tensors, which each launch sets to the current rates."""
         for number, (optimizer, _) in enumerate(self._optimizers):
             for position, group in enumerate(optimizer.param_groups):
                 if _has_rate(group):
@@ -550,13 +552,13 @@ class Graph:
             self._scaler.update()
 
     def learning_rates(self) -> list[float]:
-        """The present learning rates, in the order of the job's numbers."""
+        """Return the optimizers' current learning rates, in the order of the job's numbers."""
         return [
             group["lr"] for optimizer, _ in self._optimizers for group in optimizer.param_groups if _has_rate(group)
         ]
 
     def advance_schedules(self) -> None:
-        """Take a step of the schedulers, after a launch."""
+        """Step all learning rate schedulers once; each call of the graph does this."""
         for _, schedule in self._optimizers:
             if schedule is not None:
                 schedule.step()
@@ -570,7 +572,7 @@ class Graph:
 
     @property
     def job(self) -> Job:
-        """The ops of `build`, as recorded.
+        """The job of the latest form: the ops of `build`, as recorded.
 
         Raises:
             RuntimeError: if the graph has not been built.
@@ -579,12 +581,12 @@ class Graph:
 
     @property
     def full_job(self) -> Job:
-        """The job after all passes."""
+        """The job of the latest form after all passes."""
         return self._latest("full_job").full_job
 
     @property
     def plan(self) -> Plan:
-        """The plan by which the job runs."""
+        """The plan of the latest form, by which the job runs."""
         return self._latest("plan").plan
 
     def _latest(self, attribute: str) -> CompiledGraph:
@@ -593,7 +595,7 @@ class Graph:
         return next(reversed(self._compiled.values()))[0]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """The state of each module by its name in the graph, and of optimizers and schedulers."""
+        """Return the state of modules, by their names in the graph, of optimizers, schedulers and grad scaler."""
         state: dict[str, dict[str, Any]] = {name: block.origin.state_dict() for name, block in self._blocks.items()}
         for number, (optimizer, schedule) in enumerate(self._optimizers):
             state[f"optimizer{number}"] = optimizer.state_dict()
@@ -604,7 +606,7 @@ class Graph:
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], strict: bool = True) -> None:
-        """Restore the state of modules, optimizers and schedulers from a `state_dict`.
+        """Restore the state of modules, optimizers, schedulers and grad scaler from a `state_dict`.
 
         Raises:
             KeyError: if `strict` and a name is missing or unknown.
@@ -624,18 +626,18 @@ class Graph:
             if name in state_dict:
                 owner.load_state_dict(state_dict[name])
         if self._optimizers:
-            # Loading has replaced the tensors of the optimizers' state.
+            # Loading has replaced the optimizers' state tensors, which the forms refer to.
             self.close()
 
     def save_to_folder(self, folder: str | os.PathLike[str]) -> None:
-        """Write the graph's forms, settings and tensors to a folder, for `vmflow.save`."""
+        """Write the graph's forms, settings and tensors to a folder; `vmflow.save` calls this."""
         save_graph(self.name, self.config, self._block_configs, self._forms_to_save(), folder)
 
     def _forms_to_save(self) -> list[CompiledGraph]:
-        """The forms for the present state of the graph, one for each kind of arguments.
+        """Return the forms to save: for each structure and shape of arguments, the form that fits the present state.
 
         Raises:
-            RuntimeError: if the graph was built, but for another state.
+            RuntimeError: if the graph was built, but its state has changed since then.
         """
         fitting: list[CompiledGraph] = []
         for forms in self._compiled.values():
@@ -648,7 +650,7 @@ class Graph:
         return fitting
 
     def close(self) -> None:
-        """Forget all forms; running launches end normally.  The next call builds the graph again."""
+        """Close all forms; running launches end normally.  The next call builds the graph again."""
         self._last = None
         while self._compiled:
             for form in self._compiled.popitem()[1]:
@@ -670,10 +672,10 @@ class Graph:
         return described(self, self._blocks)
 
     def draw(self, path: str | os.PathLike[str] | None = None, part: Literal["job", "full_job", "plan"] = "job") -> str:
-        """An SVG image of the graph; no other program is needed.
+        """Draw the graph as an SVG image; no other program is needed.
 
         Args:
-            path: a file to write it to.
+            path: a file to write the image to.
             part: "job" for the ops as recorded, "full_job" for the ops after all passes, "plan" for the tasks.
 
         Returns:
@@ -681,7 +683,7 @@ class Graph:
 
         Raises:
             RuntimeError: if the graph has not been built.
-            ValueError: for another part.
+            ValueError: for any other `part`.
             OSError: if the file cannot be written.
 
         Example:
@@ -734,7 +736,7 @@ def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
 
 
 def _places(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
-    """The holders of the gradients of those tensors that may have gradients."""
+    """Return the autograd data, which holds `grad`, of each tensor that has any."""
     return [autograd for autograd in map(autograd_of, tensors) if autograd is not None]
 
 
@@ -748,7 +750,7 @@ def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
 
 
 def _has_rate(group: dict[str, Any]) -> bool:
-    """Whether a group's learning rate is a number of the job; a group without parameters takes no step."""
+    """Return whether each launch sets the group's learning rate: it has parameters, and its rate is no tensor."""
     return bool(group["params"]) and not isinstance(group["lr"], Tensor)
 
 

@@ -1,11 +1,11 @@
-"""`Guard`: the state from which a form of a graph was built, and whether it is still the same.
+"""`Guard`: records the state from which a form of a graph was built, and compares it with the present state.
 
 A form depends on the attributes that `build` has read of modules and of the graph (`reads.py`), on the values that its
 functions use from their surroundings (`surroundings.py`), on the settings of the graph, and on autocast and the
 defaults of new tensors.  A call compares only autocast and the defaults, the surrounding values by identity, and one
-count of changes (`vmflow.changes`); all is compared only if one of these differs.
+count of changes (`vmflow.changes`); if one of these differs, it compares everything.
 
-Changes by building itself do not count; else a counter in `forward` would make every call build again.
+Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .surroundings import Cell, Global, Member, Place, around
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
 
 
-# The default device of new tensors.
+# The device of new tensors where the mode names none.
 _HOST: Final = Device("cpu")
 
 
@@ -73,12 +73,12 @@ class Identity:
 
 
 def frozen(value: Any) -> Any:
-    """A stand-in for a value: two are equal if the graph may use one value in place of the other."""
+    """Return a stand-in for a value, for comparison: equal stand-ins mean that the graph is valid for both."""
     if value is ABSENT:
         return "absent"
     if isinstance(value, Tensor):
         if value.is_lazy:
-            return _Never()  # made while building
+            return _Never()  # a tensor made while building never equals a later value
         watch_requires_grad(value)
         return Identity(value), value.requires_grad
     if type(value) in _PLAIN:
@@ -90,11 +90,11 @@ def frozen(value: Any) -> Any:
 
 @final
 class Guard:
-    """The state from which one form was built.
+    """The state from which one form of a graph was built, for comparison with the present state.
 
     Args:
-        mode: the mode of the call for which it was built.
-        places: the places of other values that it depends on.
+        mode: the context (autocast, default dtype and device) of the call for which the form was built.
+        places: the attributes, closure cells and globals whose values the form depends on.
         settings: a method that returns the settings of the graph, by name; its object is not kept alive.
     """
 
@@ -109,14 +109,14 @@ class Guard:
         self._hooks = tuple(OF_ALL.items())
         self._cells: list[tuple[CellType, Any]] = []
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
-        # Changes of modules are counted; attributes of other objects have to be compared at each call.
+        # Changes of modules' attributes increase `COUNT`; attributes of other objects have to be compared at each call.
         self._members = [
             (place, value) for place, value in self._places if isinstance(place, Member) and not place.is_counted
         ]
         self._see_identities()
 
     def holds(self, mode: Mode) -> bool:
-        """Whether the form may be used now, in this mode.  Runs at every call of a graph."""
+        """Return whether the form may still be used, in this mode.  Runs at every call of a graph."""
         if mode.dtype is not self._dtype or mode.device is not self._device or COUNT[0] != self._count:
             return self._compared()
         if mode.autocast is not self._autocast:
@@ -125,7 +125,7 @@ class Guard:
             for cell, value in self._cells:
                 if cell.cell_contents is not value:
                     return self._compared()
-        except ValueError:  # a variable has been deleted
+        except ValueError:  # a closure variable has been deleted
             return self._compared()
         for space, name, value in self._globals:
             if space.get(name, ABSENT) is not value:
@@ -136,7 +136,7 @@ class Guard:
         return True
 
     def _compared(self) -> bool:
-        """`holds`, after comparing all values."""
+        """Compare all recorded values; if all are unchanged, update the quick checks of `holds` and return True."""
         count = COUNT[0]
         if self.difference() is not None:
             return False
@@ -157,7 +157,7 @@ class Guard:
         return self._difference_around() or self.difference_within()
 
     def _difference_around(self) -> str | None:
-        """Describe a change of autocast, of the defaults for new tensors or of the hooks of all modules."""
+        """Describe a change of autocast, of the default dtype or device, or of global module hooks; else None."""
         mode = MODE.get()
         for title, before, now in (
             ("the default dtype", self._dtype or dtypes.float32, mode.dtype or dtypes.float32),
@@ -170,7 +170,7 @@ class Guard:
         return None
 
     def difference_within(self) -> str | None:
-        """Describe a change of the graph, its modules or the variables that it uses."""
+        """Describe a change of the graph's settings, its modules or the variables that its functions use; else None."""
         settings = self._settings()
         present = self._set if settings is None else settings()
         for name, before in self._set.items():
@@ -188,7 +188,7 @@ def _casts(mode: Mode) -> dict[str, DType] | None:
 
 
 def _shown(value: Any) -> str:
-    """A frozen value in words."""
+    """Describe a stand-in that `frozen` made, for error messages."""
     if isinstance(value, tuple) and len(value) == 2 and value[0] in _PLAIN:
         return repr(value[1])
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Identity):
@@ -200,12 +200,12 @@ def _shown(value: Any) -> str:
 
 @final
 class Watch:
-    """Records the values that building a graph depends on.
+    """Records the values that building a graph depends on, for its `Guard`.
 
     Args:
-        kind: the class of the graph.
-        own: the attributes that graphs use themselves.
-        functions: the functions that `build` runs, as far as they are known before.
+        kind: the class of graphs whose attribute reads are recorded.
+        own: the attributes that the graph class itself uses, which are ignored.
+        functions: the functions that are known, before building, to run in it.
     """
 
     def __init__(self, kind: type, own: frozenset[str], functions: list[Callable[..., Any]]) -> None:
@@ -217,12 +217,12 @@ class Watch:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Record reads of attributes during the call of `build`."""
+        """Record reads of attributes of modules and the graph while the block, which calls `build`, runs."""
         with recorded(self._reads, self._kind):
             yield
 
     def guard(self, settings: Callable[[], Mapping[str, Any]], paths: Mapping[Any, str]) -> Guard:
-        """A guard of all recorded values.
+        """Make a guard of all recorded values that building has not changed.
 
         Args:
             settings: see `Guard`.
@@ -244,6 +244,6 @@ class Watch:
 
 
 def forwards(modules: list[Module]) -> list[Callable[..., Any]]:
-    """The `forward` functions of these modules' classes, except those of this package."""
+    """Return the `forward` functions of these modules' classes, except classes of vmflow itself."""
     kinds = dict.fromkeys([type(module) for module in modules])
     return [kind.forward for kind in kinds if not kind.__module__.startswith("vmflow.")]

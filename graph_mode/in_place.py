@@ -1,4 +1,4 @@
-"""Chooses outputs of a graph's ops that take over the memory of an input."""
+"""Chooses outputs of a graph's ops that take over the memory of an input, as in-place ops do."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def choose_in_place(
     """Choose the outputs that take over the memory of an input.
 
     An input may be taken over if the op allows that at each position at which it reads the input, if no later op reads
-    it, if neither it nor the output is pinned, and if it is at least as large as the output.  Pairs that save most come
-    first.  An output smaller than the memory it takes over keeps the rest from other uses; so pairs of equal size are
-    chosen first, and others only if they do not raise the peak of memory.
+    it, if neither it nor the output is pinned, and if it is at least as large as the output.  Pairs that save most
+    bytes are chosen first.  An output smaller than the memory it takes over keeps the rest from other uses; so pairs of
+    equal size are chosen first, and others only if they do not raise the peak of memory.
 
     Args:
-        ops: in the order in which they run.
+        ops: the ops, in the order in which they run.
         nbytes: the size of each buffer, by id.
         pinned: buffers that have memory of their own: variables, and inputs and outputs of the graph.
         last_uses: by buffer, the last step that needs it, where that is later than its last reader among the ops.
@@ -50,7 +50,7 @@ def choose_in_place(
     shares: dict[int, int] = {}
     taken: set[int] = set()
 
-    # Pairs of equal size lower the bytes alive at their step, and raise none.
+    # Pairs of equal size lower the bytes alive at the op's step, and do not raise them at any other step.
     for size, _, giver, output in pairs:
         if sizes[giver] == size and output not in shares and giver not in taken:
             shares[output] = giver
@@ -65,9 +65,9 @@ def choose_in_place(
 def _share_larger(
     buffers: Mapping[int, Buffer], pairs: Iterable[tuple[int, int, int, int]], shares: dict[int, int], alignment: int
 ) -> None:
-    """Add to `shares` the pairs of a smaller output and a larger input that do not raise the peak."""
+    """Add to `shares` those pairs of a smaller output and a larger input that do not raise the peak of memory."""
     blocks = blocks_of((attrs.evolve(buffer, shares=shares.get(buffer.id)) for buffer in buffers.values()), alignment)
-    # Blocks that share memory are joined: then all their ids refer to the first id of the block.
+    # Joining blocks that share memory: `leaders` maps each buffer's id to the first id of its block.
     sizes, ends = {block.ids[0]: block.size for block in blocks}, {block.ids[0]: block.last for block in blocks}
     leaders = {name: block.ids[0] for block in blocks for name in block.ids}
     live = _live_by_step(blocks)
@@ -97,7 +97,7 @@ def _leader(leaders: dict[int, int], name: int) -> int:
 
 
 def _live_by_step(blocks: Iterable[Block]) -> list[int]:
-    """The bytes alive at step 0, 1, ..."""
+    """Return a list of the bytes alive at step 0, 1, and so on."""
     steps, live = pressure_of(blocks)
     by_step = [0] * (steps[0] if steps else 0)
     for nbytes, (step, following) in zip(live, pairwise(steps), strict=False):
@@ -106,7 +106,7 @@ def _live_by_step(blocks: Iterable[Block]) -> list[int]:
 
 
 def _sharable(op: Op, step: int) -> list[tuple[int, int]]:
-    """The pairs of ids, of an input and an output, that may share memory."""
+    """Return the pairs (id of an input, id of an output) of an op that may share memory, by its `may_share`."""
     allowed = set(op.may_share)
     for read, made in op.may_share:
         if not (0 <= read < len(op.inputs) and 0 <= made < len(op.outputs)):

@@ -1,10 +1,11 @@
-"""The actor runtime of graphs: each task of a plan is an actor, which acts when all its inputs are full and all its
-outputs have a free slot.
+"""The actor runtime of graphs: each task of a plan is an actor, which acts when all its input registers hold a slot and
+all its output registers have a free slot.
 
-Messages alone order the acts: "full" to consumers, "free" back to the producer, and "no more" at the end.  The number
-of slots of each register says how far tasks run ahead of each other: more slots allow more pipelining, for more memory.
+Messages alone order the acts: "full" hands a slot to consumers, "free" gives it back to the producer, and "eord" ends a
+register.  A register's number of slots limits how far its producer runs ahead: more slots allow more pipelining, for
+more memory.
 
-The code is free of side effects: it has no threads, clocks or arrays, and returns decisions to the caller.
+The package starts no threads and touches no clocks or arrays: it returns its decisions to the caller.
 """
 
 from __future__ import annotations

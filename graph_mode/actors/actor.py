@@ -1,10 +1,10 @@
 """`Actor` acts when each of its inputs holds a slot and each of its outputs has a free slot: the rules in full.
 
-All slots of an output begin as free.  An act takes one slot of each output, sends it to every consumer, and counts the
-consumers that hold it; when all have given it back, it is free again.  A slot that was read goes back to its producer
-after the act, unless an output lies in the same memory: then when that output's slot has come back.  When an input has
-ended and is drained, the actor tells its consumers once that no more will come.  Then it stays as a zombie, which gives
-back all slots that still arrive, until its own slots are back and all its inputs have ended.
+All slots of an output begin as free.  An act takes one free slot of each output, sends it to every consumer, and counts
+the consumers that hold it; when all have given it back, the slot is free again.  An input's slot goes back to its
+producer after the act.  If an output shares the input's memory, the input's slot goes back after the output's slot.
+When an input has ended and is drained, the actor tells its consumers once that no more will come.  Then it stays as a
+zombie, which gives back all slots that still arrive, until its own slots are back and all its inputs have ended.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ class InputPort:
     """An actor's view of a register that it consumes.
 
     Attributes:
-        register: its id.
-        slots: its slots, for the acts.
-        acks: by slot, the message that gives it back.
+        register: the register's id.
+        slots: the register's slots, which the actor's acts read.
+        acks: by slot, the message that gives the slot back to the producer.
         fifo: the slots that have arrived and have not been read, in order.
-        ended: whether no more will come.
-        kept: whether a slot goes back only when the output that shares its memory has come back.
+        ended: whether the producer has announced that no more slots will come.
+        kept: whether a slot goes back to the producer only when an output of this actor that shares its memory, or
+            repeats it, has come back.
     """
 
     __slots__ = ("acks", "ended", "fifo", "kept", "register", "slots")
@@ -44,7 +45,7 @@ class InputPort:
         self.kept = kept
 
     def connect(self, acks: list[Message]) -> None:
-        """Set the messages that give the slots back."""
+        """Set, by slot, the messages that give the register's slots back to its producer."""
         self.acks = acks
 
 
@@ -100,13 +101,13 @@ class OutputPort:
         self.ordered = False
 
     def connect(self, fulls: Sequence[Sequence[Message]], times: int, ordered: bool, ends: list[Message]) -> None:
-        """Set the messages that it sends.
+        """Set the messages that the actor sends to the consumers of this output.
 
         Args:
-            fulls: by slot, one for each consumer.
-            times: how often a slot is handed out to each.
-            ordered: see `OutputPort`.
-            ends: see `OutputPort`.
+            fulls: by slot, the messages that hand the slot out: one for each consumer.
+            times: how often one act hands a slot out to each consumer.
+            ordered: whether a consumer is on the actor's own thread.
+            ends: for each consumer, the message that no more slots will come.
         """
         for slot, messages in enumerate(fulls):
             for message in messages:
@@ -118,16 +119,16 @@ class OutputPort:
 
 @final
 class Actor(Source):
-    """An actor of any kind.
+    """An actor for a task of any kind, with any number of slots; `LightActor` is faster for the common case.
 
     Args:
-        task: the id of its task.
-        thread: its thread.
-        run: the function that acts run; None for nothing.
+        task: the id of the actor's task.
+        thread: the `ActorThread` that serves the actor.
+        run: the function that the actor's acts run; None if they run nothing.
         buffer: the buffer from which each act takes an item; None for no buffer.
-        period: for Acc, Pack and Unpack, the number of acts of a group; 1 otherwise.
-        gathers: whether outputs are handed out once per group.
-        spreads: whether inputs are read once per group.
+        period: for Acc, Pack and Unpack, the number of acts that form a group; 1 otherwise.
+        gathers: whether output slots are handed out once per group of acts, instead of by each act.
+        spreads: whether input slots are read and given back once per group of acts, instead of by each act.
     """
 
     __slots__ = (
@@ -172,12 +173,12 @@ class Actor(Source):
         self.data_inputs: list[InputPort] = []
         self.data_outputs: list[OutputPort] = []
         self.index = 0
-        # The numbers of inputs that hold a slot, and of outputs that have a free one.
+        # The number of inputs that hold a slot, and the number of outputs that have a free slot.
         self.ready_inputs = 0
         self.ready_outputs = 0
-        # The slots handed out and not given back, counted once for each message.
+        # The number of messages that handed a slot of an output out and have not been answered by a return of the slot.
         self.reading = 0
-        # Inputs that have not ended.
+        # The number of inputs that have not ended.
         self.open_inputs = 0
         self.ending = False
 
@@ -333,7 +334,7 @@ class Actor(Source):
             self.ready_outputs += 1
 
     def _exhausted(self) -> bool:
-        """Whether the actor can never act again."""
+        """Return whether the actor can never act again: its buffer or an input has ended and is drained."""
         if self.buffer is not None and self.buffer.ended():
             return True
         return self.ending and any([port.ended and not port.fifo for port in self.inputs])

@@ -1,7 +1,8 @@
 """`CloseableBuffer` is a queue that can end.  Tasks that begin or end a launch take items from it: sources, wait
 ticks and callbacks.
 
-One thread at a time may put and close, and one thread at a time may take; they may differ.
+One thread at a time may put items and close the buffer, and one thread at a time may take items; the two threads may
+differ, without a lock.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class CloseableBuffer:
 
     def take(self) -> object:
         """Remove and return the oldest item; `NOT_YET` or `ENDED` if there is none."""
-        # `closed` is read first: a buffer that is closed by then has all its items.
+        # Another thread may put and close meanwhile.  `closed` is read before `items`: a buffer that was closed then
+        # gets no further items, so that an empty one has ended.
         closed = self.closed
         if self.items:
             return self.items.popleft()
@@ -64,14 +66,14 @@ class CloseableBuffer:
         return self.closed and not self.items
 
     def close(self) -> None:
-        """Take no more items; the present ones can still be taken.  Closing twice is allowed."""
+        """Refuse further `put` calls; items in the buffer can still be taken.  Closing twice is allowed."""
         self.closed = True
 
     def discard(self, count: int) -> list[object]:
-        """Remove the `count` youngest items; returns them, the oldest first.
+        """Remove the `count` youngest items of the buffer, and return them, the oldest first.
 
         Raises:
-            ValueError: if the buffer holds fewer.
+            ValueError: if the buffer holds fewer than `count` items.
         """
         if not 0 <= count <= len(self.items):
             raise ValueError(f"the buffer {self.name!r} holds {len(self.items)} items; cannot discard {count}")

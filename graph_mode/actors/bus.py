@@ -1,9 +1,9 @@
 """`ActorThread` holds the state that one stream's actors share: their messages, and the actions to run, in order.
-`Bus` finds the thread of a message.
+`Bus` hands a message to the thread that serves its receiver.
 
 A message to an actor of the same thread goes immediately, into the thread's own queue: the receiver's actions run on
-the same stream, after the sender's.  A message to another thread goes by the driver's `post`, when the stream has
-completed all earlier actions.
+the same stream, after the sender's.  A message to another thread goes through the driver's `post` function, when the
+stream has completed all earlier actions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .messages import CONSTRUCT, START, Message, Receiver
 
 @final
 class RegisterSlot:
-    """One slot of a register, for the acts.
+    """One slot of a register, as acts read and write it.
 
     Attributes:
         register: the id of the register.
-        slot: its number among the register's slots.
-        memory: set by the driver before the start, for the acts; the actors never look.
+        slot: the slot's number among the register's slots.
+        memory: the slot's memory, which the driver sets before the start and acts use; the actors never look at it.
     """
 
     __slots__ = ("memory", "register", "slot")
@@ -40,16 +40,16 @@ class RegisterSlot:
 
 @final
 class Action:
-    """Work to run on a thread's stream, after all earlier actions, and then to report as completed.
+    """One act of an actor, which the driver runs on the thread's stream, in order, and reports when it has completed.
 
     Attributes:
-        actor: the actor whose act it is.
-        run: the function to call with this action; None where the action only keeps the order.
+        actor: the actor that acts; None for an action that only orders a message after earlier actions.
+        run: the function to call with this action; None if there is nothing to run.
         inputs: the slots to read, in the order of the task's consumed data registers.
-        outputs: the slots to write, in the order of its produced data registers.  All acts of a group of Acc and Pack
-            have the same.
-        index: the act's number in its group: Acc starts afresh at 0, Pack and Unpack take the slice of this number.
-        item: the item taken from the task's buffer; None without one.
+        outputs: the slots to write, in the order of the task's produced data registers.  All acts of one group of Acc
+            or Pack write the same slots.
+        index: the act's number in its group: Acc starts a new sum at 0; Pack writes, and Unpack reads, slice `index`.
+        item: the item that the act took from the task's buffer; None for a task without a buffer.
         far: messages to other threads, to be sent when this action has completed.
     """
 
@@ -80,8 +80,8 @@ class Action:
 
 Act: TypeAlias = Callable[[Action], object]
 
-# Hands a message over to the thread with this id, by calling `ActorSystem.deliver` there, sooner or later; messages
-# from one thread to another must arrive in the order in which they were posted.
+# Called as ``post(thread, message)``: hands a message to the thread with this id, by a later call of
+# `ActorSystem.deliver` there.  Messages from one thread to another must arrive in the order in which they were posted.
 Post: TypeAlias = Callable[[int, Message], None]
 
 
@@ -97,12 +97,12 @@ class Source(Receiver):
 
 @final
 class ActorThread:
-    """The actors of one stream.  `turn` and `completed` are called by one thread at a time.
+    """The actors of one stream, their messages and actions.  One real thread at a time calls `turn` and `completed`.
 
     Attributes:
-        id: the upper bits of its tasks' ids.
-        inbox: messages from other threads, and commands.
-        local: messages among its own actors.
+        id: the upper 43 bits of the ids of its tasks.
+        inbox: messages from other actor threads, and commands from the system.
+        local: messages among this thread's own actors.
         launches: the actions that the current turn has decided to run.
         running: the actions of earlier turns that have not been reported completed.
         poked: whether a buffer of its actors got items or was closed.
@@ -150,12 +150,12 @@ class ActorThread:
         self.alive -= 1
 
     def poke(self) -> None:
-        """Look at the buffers in the next turn, since one has changed.  May be called from any thread."""
+        """Let the next turn look at the actors' buffers, since a buffer has changed.  May be called from any thread."""
         if self.sources:
             self.poked = True
 
     def turn(self, limit: int) -> list[Action]:
-        """Handle all messages, until none is left or `limit` actions have been decided on."""
+        """Handle messages until none is left or `limit` actions are decided on; return these actions, in order."""
         if self.stopped:
             raise RuntimeError(f"thread {self.id} has been stopped")
         inbox = self.inbox
@@ -182,7 +182,7 @@ class ActorThread:
         return launches
 
     def completed(self, count: int) -> None:
-        """Note that the oldest `count` running actions have completed, and send the messages that waited for them."""
+        """Note that the oldest `count` running actions have completed, and post their messages to other threads."""
         running = self.running
         if not 0 <= count <= len(running):
             raise InternalError(
@@ -195,15 +195,15 @@ class ActorThread:
                     self._post(message.thread, message)
 
     def has_work(self) -> bool:
-        """Whether a turn would change anything, without a further event."""
+        """Return whether `turn` has something to do now: messages to handle, or buffers that have changed."""
         return bool(self.local or self.inbox) or (self.poked and self.started)
 
     def send(self, message: Message, ordered: bool) -> None:
-        """Send a message that belongs to no act.
+        """Send a message that belongs to no act, such as the return of an unread slot or the end of a register.
 
         Args:
-            message: to any actor.
-            ordered: whether it may leave the thread only when all running actions have completed.
+            message: a message to an actor of any thread.
+            ordered: whether a message to another thread has to wait until all running actions have completed.
         """
         if message.near:
             self.local.append(message)
@@ -226,10 +226,11 @@ class ActorThread:
 
 @final
 class Bus:
-    """The threads of one system, by id.
+    """The `ActorThread` objects of one actor system, by id.
 
     Args:
-        post: hands messages over between threads; None to put them into the inbox directly, for a single driver.
+        post: hands messages from one thread to another; None to put them into the receiving thread's inbox
+            immediately, for a driver that runs all threads in turn.
     """
 
     __slots__ = ("post", "threads")
@@ -239,14 +240,14 @@ class Bus:
         self.post: Post = self.put if post is None else post
 
     def thread(self, number: int) -> ActorThread:
-        """The thread with this id, made at the first call."""
+        """Return the `ActorThread` with the id `number`, made at the first call."""
         thread = self.threads.get(number)
         if thread is None:
             thread = self.threads[number] = ActorThread(number, self.post)
         return thread
 
     def put(self, number: int, message: Message) -> None:
-        """Put a message into a thread's inbox.
+        """Put a message into the inbox of the thread with the id `number`.
 
         Raises:
             InternalError: if this system has no such thread.
@@ -257,6 +258,6 @@ class Bus:
         thread.inbox.append(message)
 
     def command(self, kind: int) -> None:
-        """Give a command to all threads."""
+        """Post a command (CONSTRUCT, START or STOP) to all threads."""
         for number in self.threads:
             self.post(number, Message(kind, number))

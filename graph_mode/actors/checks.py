@@ -1,8 +1,8 @@
-"""`check` refuses plans that cannot run, at construction, with the names of the tasks at fault.
+"""`check` refuses plans of actors that cannot run, before they start, with the names of the tasks at fault.
 
-Faults of one task or register show in their descriptors.  Whether the counts of slots suffice is found by running the
-plan's own actors with empty acts for one full period.  Actors are determinate: if one order of events completes a
-period, every order completes every period; if one order gets stuck, all do.
+Faults of one task or register show in their descriptors.  To find whether the registers have enough slots, `check`
+runs the plan's own actors with empty acts for one full period.  Actors are determinate: if one order of events
+completes a period, every order completes every period; if one order gets stuck, all do.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .stalls import describe, find_cycle
 
 
 def check(tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescriptor]) -> None:
-    """Check that a plan can run.
+    """Check that a plan of tasks and registers can run: ids, connections, kinds, shared memory, and no deadlock.
 
     Raises:
-        ValueError: if it cannot; names the reason.
+        ValueError: if the plan cannot run; names the reason.
     """
     plan = Plan(tasks, registers)
     plan.check_numbers()
@@ -38,7 +38,7 @@ def check(tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescripto
 
 
 class Plan:
-    """The tasks and registers of a plan by id, and the checks."""
+    """The tasks and registers of a plan by id, and the checks that `check` makes of them."""
 
     def __init__(self, tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescriptor]) -> None:
         self.sequence = (tasks, registers)
@@ -205,10 +205,11 @@ class Plan:
             )
 
     def _acts_of_a_period(self) -> dict[int, int]:
-        """The number of acts of each task until the plan is in its first state again.
+        """Return by task the number of acts of one period: the fewest launches that return all actors to their first
+        state.
 
         Raises:
-            ValueError: if some tasks would fall behind others for ever.
+            ValueError: if tasks act at rates that do not match, so that some would fall behind others for ever.
         """
         rates: dict[int, Fraction] = {}
         buffered = [task.id for task in self.tasks.values() if KINDS[task.kind].buffered]
@@ -226,7 +227,7 @@ class Plan:
         return {task: int(rate * launches) for task, rate in rates.items()}
 
     def _spread_rates(self, begin: int, rates: dict[int, Fraction]) -> None:
-        """Set the rates of all tasks connected with `begin`, whose rate is 1."""
+        """Compute the rates (acts per act of task `begin`) of all tasks that registers connect with `begin`."""
         rates[begin] = Fraction(1)
         reached = [begin]
         while reached:
@@ -279,5 +280,5 @@ def _consumed_per_act(task: TaskDescriptor) -> Fraction:
 
 
 def _twice(ids: list[int]) -> int:
-    """An id that occurs more than once."""
+    """Return the first id that occurs more than once in the list."""
     return next(id_ for number, id_ in enumerate(ids) if id_ in ids[:number])

@@ -1,4 +1,4 @@
-"""`Construction` makes the actors of a plan, and every message that they will ever send."""
+"""`Construction` makes the actors of a plan, and every message that the actors will ever send."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .messages import EORD, FREE, FULL, NOBODY, Message, Receiver
 
 
 class Construction:
-    """The actors of one rank, connected, and the buffers that they take from.
+    """The actors of one rank, connected by their messages, and the buffers from which the actors take items.
 
     Args:
         tasks: the tasks of a plan that `checks.check` accepts.
         registers: the registers of the plan.
         acts: by the id of the task, the function that its acts run.
-        post: hands messages over between threads; None to put them into the inbox directly.
-        rank: the rank whose actors to make; None for all.
-        light: whether to make light actors where possible.
+        post: hands messages from one thread to another; None to put them into the receiving thread's inbox directly.
+        rank: the rank whose actors to make; None for all ranks.
+        light: whether to make a `LightActor` for each task that allows it.
 
     Attributes:
-        actors: by the id of the task.
-        buffers: by name, in the order in which a launch fills them: wait ticks, callbacks, sources.
-        slots: by the id of the register, its slots, for the acts.
+        actors: the actors, by the id of the task.
+        buffers: the buffers by name, in the order in which a launch fills them: wait ticks, callbacks, sources.
+        slots: the slots of each register, by the register's id.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class Construction:
         self._outputs = {
             task.id: {register: port for port, register in enumerate(task.all_produced())} for task in tasks
         }
-        # Wait ticks first and sources last, so that nothing begins before all its buffers have an item.
+        # A launch fills the buffers in this order: wait ticks first and sources last, so that no source begins a launch
+        # before the other buffers have their item.
         kinds = [KINDS[task.kind] for task in tasks]
         for rule in (_is_wait_tick, _is_callback, _is_source):
             for task, kind in zip(tasks, kinds, strict=True):

@@ -1,7 +1,7 @@
 """The registers and tasks of a plan as plain data, and the kinds of tasks.
 
-A *register* carries data from one task to others: `count` slots of memory, or of nothing for control.  A *task* becomes
-one actor.
+A *register* carries data from one task to others: it has `count` slots of memory; slots of a control register are
+empty.  A *task* becomes one actor.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ REPEAT: Final = "repeat"
 PACK: Final = "pack"
 UNPACK: Final = "unpack"
 
-# The name under which a task consumes control registers.
+# The input name under which `TaskDescriptor.consumed` lists a task's control registers.
 IN_CONTROL: Final = "in_control"
 
 
 @attrs.frozen
 class Kind:
-    """How a kind of task differs from a plain one, whose act reads a slot of each input and writes one of each output.
+    """How a kind of task differs from a plain task, whose act reads a slot of each input and writes a slot of each
+    output.
 
     Attributes:
-        buffered: each act takes an item from the task's buffer; the task ends with the buffer.
-        source: consumes nothing.
-        sink: produces nothing.
+        buffered: each act takes an item from the task's buffer; the task ends when the buffer ends.
+        source: the task consumes no registers.
+        sink: the task produces no registers.
         gathers: `count` acts each read one slot of each input, and together write one of each output.
         spreads: `count` acts each write one slot of each output, and together read one of each input.
-        repeats: each act hands out its output `count` times, and keeps its input until all are back.
-        in_place: an output may lie in the memory of an input.
+        repeats: each act hands out its output slot `count` times, and keeps its input slot until all have come back.
+        in_place: an output may share the memory of an input.
     """
 
     buffered: bool = False
@@ -52,7 +53,7 @@ class Kind:
 
     @property
     def counts(self) -> bool:
-        """Whether `count` is a number of acts or copies; a repeating task has one data input and one data output."""
+        """Whether `TaskDescriptor.count` is a number of acts, or of hand-outs of a slot, for this kind of task."""
         return self.gathers or self.spreads or self.repeats
 
 
@@ -76,11 +77,12 @@ class RegisterDescriptor:
 
     Attributes:
         id: a number that no other register of the plan has.
-        producer: the id of the task that writes it.
-        consumers: the ids of the tasks that read it.
-        count: the number of slots, and so of acts that the producer may be ahead.
-        in_place: the id of the register, read by the producer, whose memory this one shares; None for its own memory.
-        control: whether it holds no data, and only orders the tasks.
+        producer: the id of the task that writes the register.
+        consumers: the ids of the tasks that read the register.
+        count: the number of slots, and so of acts that the producer may be ahead of the consumers.
+        in_place: the id of the register, read by the producer, whose memory this register shares; None for memory of
+            its own.
+        control: whether the register holds no data, and only orders the tasks.
     """
 
     id: int
@@ -96,11 +98,12 @@ class TaskDescriptor:
     """A task, which becomes one actor.
 
     Attributes:
-        id: encoded, see `identifiers`.
+        id: the task's thread and index in 64 bits; see `identifiers`.
         kind: one of `KINDS`.
         produced: ids of registers by the names of outputs, in the order in which an act gets their slots.
-        consumed: ids of registers by the names of inputs, likewise; control registers are under "in_control".
-        count: the number of slots accumulated, repeated, packed or unpacked; for an identity, of its output.
+        consumed: ids of registers by the names of inputs, in the order in which an act gets their slots; control
+            registers are under "in_control".
+        count: the number of slots accumulated, repeated, packed or unpacked; for an identity, the slots of its output.
         buffer: the name of the buffer from which a source, a wait tick or a callback takes items.
         name: for messages.
     """
@@ -117,9 +120,9 @@ class TaskDescriptor:
         return f"{self.name or self.kind} ({decode_task(self.id)})"
 
     def all_produced(self) -> list[int]:
-        """The ids of all registers produced, in order."""
+        """Return the ids of all registers that the task produces, in the order of its outputs."""
         return [id_ for ids in self.produced.values() for id_ in ids]
 
     def all_consumed(self) -> list[int]:
-        """The ids of all registers consumed, control included, in order."""
+        """Return the ids of all registers that the task consumes, in the order of its inputs, control included."""
         return [id_ for ids in self.consumed.values() for id_ in ids]

@@ -1,4 +1,4 @@
-"""The 64 bits of a task's id say where the task is: rank, device, stream, and index among the stream's tasks.
+"""The 64 bits of a task's id say where the task runs: rank, device, stream, and index among the stream's tasks.
 
     rank 16 | device type 5 | device index 7 | stream index 15 | task index 21
 
@@ -18,19 +18,19 @@ STREAM_INDEX_BITS: Final = 15
 TASK_INDEX_BITS: Final = 21
 THREAD_BITS: Final = RANK_BITS + DEVICE_TYPE_BITS + DEVICE_INDEX_BITS + STREAM_INDEX_BITS
 
-# The number of a device type is its index here.  Saved plans contain it, so that new types are appended.
+# A device type's number in ids is its index in this tuple.  Saved plans contain the numbers: append new types only.
 DEVICE_TYPES: Final = ("cpu", "cuda", "sim", "meta")
 
 
 @attrs.frozen
 class ThreadId:
-    """The parts of a thread's id.
+    """The parts of an actor thread's 43-bit id; a thread serves one stream of a device of a rank.
 
     Attributes:
         rank: the rank of the process.
-        device_type: a number, with a name in `DEVICE_TYPES`.
-        device_index: the number among the devices of this type.
-        stream_index: the number among the streams of this device.
+        device_type: the type's index in `DEVICE_TYPES`.
+        device_index: the device's number among the devices of its type.
+        stream_index: the stream's number among the streams of the device.
     """
 
     rank: int = 0
@@ -39,7 +39,7 @@ class ThreadId:
     stream_index: int = 0
 
     def encode(self) -> int:
-        """The id, a number of 43 bits.
+        """Return the parts packed into the thread's id, a number of 43 bits.
 
         Raises:
             ValueError: if a part does not fit into its bits.
@@ -60,13 +60,13 @@ class ThreadId:
 
 @attrs.frozen
 class TaskId:
-    """The parts of a task's id: its thread, and its index among the thread's tasks."""
+    """The parts of a task's 64-bit id: the task's thread, and the task's index among the thread's tasks."""
 
     thread: ThreadId
     index: int = 0
 
     def encode(self) -> int:
-        """The id, a number of 64 bits.
+        """Return the parts packed into the task's id, a number of 64 bits.
 
         Raises:
             ValueError: if a part does not fit into its bits.
@@ -78,7 +78,7 @@ class TaskId:
 
 
 def encode_task(thread: int, index: int) -> int:
-    """The id of the task with this index on the thread with this id.
+    """Return the 64-bit id of task number `index` of the thread with the id `thread`.
 
     Raises:
         ValueError: if a number does not fit into its bits.
@@ -89,10 +89,10 @@ def encode_task(thread: int, index: int) -> int:
 
 
 def decode_thread(thread: int) -> ThreadId:
-    """The parts of a thread's id.
+    """Split a thread's id into rank, device type, device index and stream index.
 
     Raises:
-        ValueError: if it does not fit into 43 bits.
+        ValueError: if the id does not fit into 43 bits.
     """
     _check("thread id", thread, THREAD_BITS)
     device_index = thread >> STREAM_INDEX_BITS
@@ -106,22 +106,22 @@ def decode_thread(thread: int) -> ThreadId:
 
 
 def decode_task(task: int) -> TaskId:
-    """The parts of a task's id.
+    """Split a task's id into its thread and its index among the thread's tasks.
 
     Raises:
-        ValueError: if it does not fit into 64 bits.
+        ValueError: if the id does not fit into 64 bits.
     """
     _check("task id", task, THREAD_BITS + TASK_INDEX_BITS)
     return TaskId(decode_thread(thread_of(task)), _low(task, TASK_INDEX_BITS))
 
 
 def thread_of(task: int) -> int:
-    """The id of the thread that a task is on."""
+    """Return the id of the thread that serves the task with the id `task`: its upper 43 bits."""
     return task >> TASK_INDEX_BITS
 
 
 def rank_of(task: int) -> int:
-    """The rank that a task is on."""
+    """Return the rank of the process that runs the task with the id `task`."""
     return task >> (THREAD_BITS + TASK_INDEX_BITS - RANK_BITS)
 
 

@@ -1,7 +1,8 @@
-"""`LightActor` is a faster actor for the common case: one slot in every register, each handed out once per act.
+"""`LightActor` is a faster actor for the common case: every register has one slot, handed out once per act.
 
-All messages of an act are made once.  The state is one bit for each input that is full, and the number of messages
-handed out and not come back; the actor acts when all bits are set and none is out.
+The messages that an act sends are made once and reused.  The state is one bit for each input, set while its slot is
+here, and the number of output messages that have not come back; the actor acts when all bits are set and that number
+is 0.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from .messages import FREE, FULL, Message, Receiver, Wait
 
 @final
 class LightActor(Receiver):
-    """An actor whose registers, consumed and produced, have one slot each, which is handed out once.
+    """An actor whose consumed and produced registers have one slot each, handed out once per act to each consumer.
 
     Args:
-        task: the id of its task.
-        thread: its thread.
-        run: the function that acts run; None for nothing.
-        consumed: the ids of the registers that it reads.
-        produced: the ids of the registers that it writes.
-        inputs: the slots of the data registers that it reads.
-        outputs: the slots of the data registers that it writes.
+        task: the id of the actor's task.
+        thread: the `ActorThread` that serves the actor.
+        run: the function that the actor's acts run; None if they run nothing.
+        consumed: the ids of the registers that the actor reads, control registers included.
+        produced: the ids of the registers that the actor writes, control registers included.
+        inputs: the slots of the data registers that the actor reads.
+        outputs: the slots of the data registers that the actor writes.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class LightActor(Receiver):
         self.thread = thread
         self.consumed = consumed
         self.produced = produced
-        # The messages that an act sends, to the same thread and to others.
+        # The messages that an act sends: `near` to actors of the same thread, `far` to other threads.
         self.near: list[Message] = []
         self.far: list[Message] = []
         self.action = Action(self, run, inputs, outputs, 0, None, self.far)
@@ -73,11 +74,12 @@ class LightActor(Receiver):
         self.ends: list[Message] = []
         self.all_here = (1 << len(consumed)) - 1
         self.here = 0
-        # A bit for each input whose producer has ended.
+        # A bit mask with a bit for each input whose producer has ended.
         self.ended = 0
         self.sends = 0
         self.away = 0
-        # The output that lies in an input's memory: its number, its messages, and those of them that are out.
+        # For an output that shares an input's memory: the numbers of the output and the input, the number of messages
+        # that hand the output out, and how many of them have not come back.
         self.in_place_output = -1
         self.in_place_input = -1
         self.in_place_sends = 0
@@ -99,13 +101,15 @@ class LightActor(Receiver):
             (self.near if message.near else self.far).append(message)
 
     def lie_in_place(self, output: int, source: int, sends: int, ordered: bool) -> None:
-        """Put one output into the memory of an input, which goes back only after that output; before `connect`.
+        """Let one output share an input's memory: the input's slot goes back only after the output's.
+
+        Call before `connect`.
 
         Args:
             output: the number of the output.
             source: the number of the input.
             sends: the number of messages that hand the output out.
-            ordered: whether one of these goes to an actor of the same thread.
+            ordered: whether one of these messages goes to an actor of the same thread.
         """
         self.in_place_output = output
         self.in_place_input = source
@@ -113,7 +117,7 @@ class LightActor(Receiver):
         self.in_place_ordered = ordered
 
     def construct(self) -> None:
-        """Do nothing: slots are free as long as they are not handed out."""
+        """Do nothing: the output slots count as free while they are not handed out, without a list of free slots."""
 
     def receive(self, message: Message) -> None:
         kind = message.kind
@@ -135,7 +139,7 @@ class LightActor(Receiver):
         else:
             self.ended |= message.bit
         if self.here == self.all_here and self.away == 0 and not self.zombie:
-            # One act, after which no input is full.
+            # The actor acts once.  The act reads the slot of every input, so that no input is full afterwards.
             self.here = 0
             self.away = self.sends
             self.away_in_place = self.in_place_sends
@@ -160,7 +164,7 @@ class LightActor(Receiver):
         return False
 
     def _return(self, message: Message) -> None:
-        """Give a message that reached a zombie back unread."""
+        """Give a slot that arrived after the actor's last act back to its producer, unread."""
         if self.destroyed:
             raise InternalError(f"{message!r} arrived at an actor that has been destroyed")
         self.thread.send(self.acks[message.port], True)

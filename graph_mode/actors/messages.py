@@ -1,8 +1,8 @@
-"""`Message` is the only link between actors, and from the system to a thread.
+"""`Message` is the only link between actors, and from the actor system to its threads.
 
-A message between actors is made once, when the actors are constructed, and sent again and again: one for each slot of a
-register and each of its consumers, there ("full") and back ("free").  It holds its receiver and the numbers of port and
-slot, so that nothing is looked up when it arrives.
+A message between actors is made once, when the actors are constructed, and sent again and again: for each slot of a
+register and each consumer, one message hands the slot out ("full") and one gives it back ("free").  A message holds its
+receiver and the numbers of port and slot, so that its arrival needs no look-up.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final, NamedTuple, final
 
 from vmflow.errors import InternalError
 
-# A register's slot has been written, and may be read by the receiver.
+# The message that hands out a register's slot: it has been written, and the receiver may read it.
 FULL: Final = 0
-# A reader no longer needs a slot, and gives it back to its producer.
+# The message by which a consumer gives a register's slot back to its producer.
 FREE: Final = 1
-# No more slots of this register will come.
+# The message that tells a consumer that no more slots of a register will come ("end of register data").
 EORD: Final = 2
-# Commands to a thread: construct the actors; let the sources begin; end.
+# Commands to an actor thread: construct the actors; let actors with buffers begin; stop.
 CONSTRUCT: Final = 3
 START: Final = 4
 STOP: Final = 5
@@ -29,9 +29,9 @@ class Wait(NamedTuple):
     """A condition that an actor waits for.
 
     Attributes:
-        event: "full" or "free" (of a register), "item" (of its buffer); of a zombie, "eord" or "returns" (of a
-            register).
-        register: its id, -1 for the buffer.
+        event: "full" (an input slot), "free" (an output slot), "item" (of the actor's buffer); for an actor that has
+            ended, "eord" (the end of an input) or "returns" (of an output's slots).
+        register: the id of the input or output register; -1 for "item".
     """
 
     event: str
@@ -73,7 +73,7 @@ class Receiver:
         raise NotImplementedError
 
 
-# The receiver of messages to another system.
+# The placeholder receiver of messages to an actor of another `ActorSystem`; it raises an error if a message arrives.
 NOBODY: Final = Receiver(-1)
 
 
@@ -87,10 +87,10 @@ class Message:
         target: the id of the receiving task; -1 for a command.
         register: the id of the register; -1 for a command.
         slot: the number of the register's slot.
-        receiver: the target's actor; `NOBODY` until it is known, which for an actor of another system is never.
+        receiver: the actor of the task `target`; `NOBODY` for a command, and for an actor of another system.
         port: the number of the receiver's input (FULL, EORD) or output (FREE).
         bit: two to the power of `port`.
-        near: whether sender and receiver are on one thread.
+        near: whether sender and receiver are actors of one thread.
     """
 
     __slots__ = ("bit", "kind", "near", "port", "receiver", "register", "slot", "target", "thread")

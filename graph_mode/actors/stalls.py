@@ -1,4 +1,4 @@
-"""Explains waiting actors: `describe` lists the causes of each, `find_cycle` finds actors that wait in a circle."""
+"""Explains stalled plans: `describe` lists the conditions each actor waits for, `find_cycle` finds a deadlock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .messages import Receiver, Wait
 
 
 def describe(construction: Construction) -> str:
-    """One line for each actor that has not been destroyed: its conditions, and the tasks that can meet them."""
+    """Return a line for each actor not yet destroyed: the conditions it waits for, and the tasks that can meet them."""
     lines: list[str] = []
     for task, actor in construction.actors.items():
         if not actor.destroyed:
@@ -21,12 +21,12 @@ def describe(construction: Construction) -> str:
 
 
 def find_cycle(construction: Construction, stuck: Iterable[int]) -> list[int]:
-    """Tasks among the given ones of which each waits for the next, and the last for the first.
+    """Return a circle of tasks among `stuck`: each waits for the next, and the last for the first.
 
-    Empty if there are none.
+    The list is empty if there is no circle.
     """
     among = set(stuck)
-    # A walk that always takes the first edge among the stuck tasks either comes back or ends.
+    # A walk from a task to the first stuck task that it waits for either returns to a task it has met, or ends.
     for begin in among:
         path: dict[int, None] = {}
         here: int | None = begin
@@ -50,7 +50,7 @@ def _waited_for(construction: Construction, task: int) -> list[int]:
 
 
 def _others(construction: Construction, actor: Receiver, wait: Wait) -> list[int]:
-    """The tasks that have to act before the condition holds."""
+    """Return the tasks that have to act before the actor's condition `wait` (on a register) holds."""
     register: RegisterDescriptor = construction.registers[wait.register]
     if wait.event in ("full", "eord"):
         return [register.producer]

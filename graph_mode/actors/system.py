@@ -1,9 +1,10 @@
-"""`ActorSystem` is a running plan: every actor of one rank, the threads that serve them, and the launches.
+"""`ActorSystem` is a running plan: the actors of one rank, the `ActorThread` objects that hold them, and the launches.
 
-It has no thread, loop, clock or array.  Its events are `deliver`, `completed`, `launch` and `close`.  Its decisions are
-the return values of `turn`: the actions to run now, in order.  The driver has one real thread, or one stream, for each
-of `threads`.  For each it calls `turn` while `has_work`, runs the actions in the order in which all turns returned
-them, and reports them by `completed`.  A failed act has completed like any other; the driver decides about its outputs.
+It has no thread of its own, no loop, clock or array.  Its events are `deliver`, `completed`, `launch` and `close`.  Its
+decisions are the return values of `turn`: the actions to run now, in order.  The driver has one real thread, or one
+stream, for each id in `threads`.  For each id it calls `turn` while `has_work`, runs the actions in the order in which
+the turns returned them, and reports them by `completed`.  A failed act has completed like any other; the driver decides
+about its outputs.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from .descriptors import RegisterDescriptor, TaskDescriptor
 from .messages import CONSTRUCT, NOBODY, START, STOP, Message
 from .stalls import describe
 
-# The most actions of one turn.  Actors of one thread do not wait for each other's completion, so that without a limit
-# all launched work could be in the stream's queue together.
+# The most actions that one `turn` returns by default.  Actors of one thread do not wait for each other's completion, so
+# that without a limit all launched work could be in the stream's queue together.
 TURN: Final = 256
 
 
 @final
 class ActorSystem:
-    """The actors of a plan.
+    """A running plan, driven by events: launches and messages go in, the actions to run come out of `turn`.
 
     Args:
-        tasks: the tasks of the whole plan, also where only one rank's part runs here.
+        tasks: the tasks of the whole plan, even if this system runs those of one rank only.
         registers: the registers of the whole plan.
         acts: by the id of the task, the function that its acts run; other tasks have nothing to run.
-        post: called as ``post(thread, message)`` for messages from one thread to another.  It has to hand the message
-            to `deliver` of the system of that thread, sooner or later, and in order for each sender and thread.
+        post: called as ``post(thread, message)`` for messages from one thread to another.  It has to pass the message
+            to `deliver` of the system of that thread, now or later, and keep the order of messages between two threads.
             None to deliver immediately, for a driver that runs all threads in turn.
-        rank: the rank whose tasks run here; None for all.
-        checked: whether the plan is known to pass `checks.check`.
+        rank: the rank whose tasks this system runs; None for all ranks.
+        checked: whether the plan is known to pass `checks.check`, which is then not repeated.
 
     Raises:
         ValueError: if the plan cannot run; see `checks`.
@@ -60,16 +61,16 @@ class ActorSystem:
         self._construction = Construction(tasks, registers, acts, post, rank)
         self._threads = self._construction.bus.threads
         self._closed = False
-        # The number of launches so far.
+        # The number of calls of `launch` so far.
         self.launched = 0
 
     @property
     def threads(self) -> list[int]:
-        """The ids of the threads to serve."""
+        """The ids of the actor threads that the driver has to serve by `turn`."""
         return list(self._threads)
 
     def slots(self, register: int) -> tuple[RegisterSlot, ...]:
-        """The slots of a register, to which the driver adds their memory."""
+        """Return the slots of the register with this id; the driver sets their `memory` before the start."""
         return self._construction.slots[register]
 
     # Commands
@@ -83,7 +84,7 @@ class ActorSystem:
         return all([thread.constructed for thread in self._threads.values()])
 
     def start(self) -> None:
-        """Let the sources begin.
+        """Tell all threads to let actors with buffers begin, so that launches run.
 
         Raises:
             RuntimeError: if some actors have not been constructed.
@@ -94,10 +95,10 @@ class ActorSystem:
         self._construction.bus.command(START)
 
     def stop(self) -> None:
-        """Tell all threads that there is no more work.
+        """Tell all threads to stop, after all actors have ended.
 
         Raises:
-            RuntimeError: if there are actors left; call `close` first.
+            RuntimeError: if some actors have not ended; call `close` first, and serve all turns.
         """
         if not self.ended():
             raise RuntimeError(f"call close() and serve all turns first; these actors are left:\n{self.describe()}")
@@ -106,10 +107,11 @@ class ActorSystem:
     # Events
 
     def launch(self, piece: object = None) -> None:
-        """Run the plan once more.  Launches run in order, as many at a time as registers have slots.
+        """Put one item into each buffer, so that the plan runs once more.  Slots limit how many launches overlap.
 
         Args:
-            piece: becomes the `Action.item` of every act of a source, wait tick or callback for this launch.
+            piece: the object that becomes the `Action.item` of every act of a source, wait tick or callback for this
+                launch.
 
         Raises:
             RuntimeError: after `close`.
@@ -122,13 +124,13 @@ class ActorSystem:
         self._poke()
 
     def close(self, discard: bool = False) -> list[object]:
-        """Launch nothing more: earlier launches run, then the actors end.
+        """Refuse further launches: earlier launches run, then the actors end.
 
         Args:
-            discard: whether to drop launches that have not begun.  No turn may run meanwhile.
+            discard: whether to drop launches that have not begun.  No `turn` may run during this call.
 
         Returns:
-            The dropped pieces, in the order of launching.
+            The `piece` arguments of the dropped launches, in the order of launching.
         """
         self._closed = True
         buffers = self._construction.buffers.values()
@@ -146,10 +148,10 @@ class ActorSystem:
         """Put a posted message into the inbox of its thread, for the next `turn`.  May be called from any thread.
 
         Raises:
-            InternalError: if no such thread or actor is here.
+            InternalError: if this system has no such thread or actor.
         """
         if message.receiver is NOBODY and message.target >= 0:
-            # The sender is another system, which could not know the actor.
+            # The message comes from another system, which does not know this system's actor objects: look the actor up.
             message = self._construction.message(message.kind, message.target, message.register, message.slot)
             if message.receiver is NOBODY:
                 raise InternalError(f"{message!r} was delivered to a system that has no such actor")
@@ -159,34 +161,34 @@ class ActorSystem:
         """Report that the oldest `count` running actions of this thread have completed.
 
         Raises:
-            InternalError: if fewer are running.
+            InternalError: if fewer than `count` actions are running.
         """
         self._threads[thread].completed(count)
 
     # Decisions
 
     def turn(self, thread: int, limit: int = TURN) -> list[Action]:
-        """Handle the messages of one thread.  Returns the actions to run on its stream now, in order.
+        """Handle the messages of one actor thread.  Returns the actions to run on its stream now, in order.
 
         Args:
-            thread: its id.
-            limit: stop after about so many actions; the rest makes `has_work` true.
+            thread: the thread's id.
+            limit: about the most actions to return; `has_work` stays true if messages are left.
         """
         return self._threads[thread].turn(limit)
 
     def has_work(self, thread: int) -> bool:
-        """Whether a turn of this thread would change anything.  May be called from any thread."""
+        """Return whether `turn` has messages to handle for the thread with this id.  May be called from any thread."""
         return self._threads[thread].has_work()
 
     def idle(self) -> bool:
-        """Whether nothing will happen without another event.
+        """Return whether all threads have no messages to handle and no running actions.
 
-        The driver has to look after messages that were given to `post` and have not been delivered.
+        Messages given to `post` and not yet delivered do not count: the driver has to know about them.
         """
         return not any([thread.has_work() or thread.running for thread in self._threads.values()])
 
     def ended(self) -> bool:
-        """Whether all actors have been destroyed and no action is running."""
+        """Return whether all actors have been destroyed and no action is running."""
         return not any([thread.alive or thread.running for thread in self._threads.values()])
 
     def describe(self) -> str:
