@@ -505,3 +505,14 @@ def test_a_formula_of_two_dtypes_promotes(dtypes: tuple[flow.dtype, flow.dtype])
     found = F.mse_loss(x, y, reduction="none")
     assert found.dtype is flow.float32
     assert found.tolist() == ((x - y) * (x - y)).tolist()
+
+
+def test_weighted_scores_far_from_their_target_have_losses_exact_to_the_last_digits() -> None:
+    scores = np.arange(-45.0, -25.0)
+    losses = loss.binary_cross_entropy_with_logits(
+        flow.tensor(scores),
+        flow.ones(20, dtype=flow.float64),
+        pos_weight=flow.tensor(1.0, dtype=flow.float64),
+        reduction="none",
+    )
+    np.testing.assert_allclose(losses.numpy(), np.logaddexp(0, -scores), rtol=4e-16)

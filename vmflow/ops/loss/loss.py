@@ -410,8 +410,8 @@ def binary_cross_entropy_with_logits(
         losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY_WITH_LOGITS, (input, target))
     else:
         _check_binary(name, (input._blob.meta, target._blob.meta))
-        # -log(sigmoid(x)) is softplus(-x).  Above 30, softplus(y) is taken as y: it differs by less than e**-30.
-        positive = softplus(-input, threshold=30)
+        # -log(sigmoid(x)) is softplus(-x).  Above 40, softplus(y) equals y to the last digit of float64.
+        positive = softplus(-input, threshold=40)
         losses = (1 - target) * input + _weighted(name, positive, (pos_weight - 1) * target + 1)
     losses = _weighted(name, losses, weight)
     return reduced(name, losses if losses.dtype is result else losses.to(result), reduction)
