@@ -157,13 +157,16 @@ def add(a: Array, b: Array, mode: Mode) -> Array:
     if mode == "rn":
         return np.asarray(a + b)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    total = wide_a + wide_b
-    error = _sum_error(wide_a, wide_b, total)
-    zero = (total == 0) & (error == 0) & (np.signbit(wide_a) != np.signbit(wide_b))
-    result = _finish(total, error, a.dtype, mode)
-    if mode == "rm" and zero.any():
-        result = np.where(zero, np.array(-0.0, a.dtype), result)
-    return result
+    total = _sum(wide_a, wide_b, mode)
+    return _finish(total, _sum_error(wide_a, wide_b, total), a.dtype, mode)
+
+
+def _sum(a: Array, b: Array, mode: Mode) -> Array:
+    """``a + b`` of doubles, rounded to nearest; 0 from operands of opposite signs is -0.0 in mode "rm" (IEEE 754, 6.3)."""
+    total = a + b
+    if mode == "rm":
+        total = np.where((total == 0) & (np.signbit(a) != np.signbit(b)), -0.0, total)
+    return np.asarray(total)
 
 
 def multiply(a: Array, b: Array, mode: Mode) -> Array:
@@ -208,7 +211,7 @@ def fma(a: Array, b: Array, c: Array, mode: Mode = "rn") -> Array:
         return _fma_double(a, b, c, mode)
     wide = c.astype(np.float64)
     product = a.astype(np.float64) * b.astype(np.float64)
-    total = product + wide
+    total = _sum(product, wide, mode)
     if a.dtype == _SINGLE and mode == "rn" and not _may_round_twice(total):
         return total.astype(np.float32)
     error = _sum_error(product, wide, total)
@@ -224,7 +227,7 @@ def _may_round_twice(total: Array) -> bool:
 def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
     a, b, c = np.broadcast_arrays(a, b, c)
     product = a * b
-    simple = product + c
+    simple = _sum(product, c, mode)
     size = np.abs(product)
     usual = (size < _SPLIT_BELOW) & (size > _SPLIT_ABOVE) & (np.abs(c) < _SPLIT_BELOW)
     usual &= (np.abs(a) < _SPLIT_BELOW) & (np.abs(b) < _SPLIT_BELOW)
@@ -241,7 +244,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
         result = np.where(usual, high + rest, simple)
     elif mode != "rn":
         usual = np.zeros(simple.shape, bool)
-    # Results that are zero, infinite or NaN are right as numpy computes them.
+    # With an operand that is infinite or NaN, or a factor of zero, `simple` is exact.
     unusual = ~usual & np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
     if unusual.any():
         result = np.array(result)
@@ -252,7 +255,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
 
 
 def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nearest: Array) -> Array:
-    """Compute a formula exactly by fractions, element by element; non-finite results are taken from `nearest`."""
+    """Compute a formula exactly by fractions, element by element; zero and non-finite results are taken from `nearest`."""
     result = np.array(nearest)
     flat = result.reshape(-1)
     columns = [np.broadcast_to(operand, result.shape).reshape(-1).tolist() for operand in operands]

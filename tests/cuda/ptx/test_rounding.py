@@ -118,6 +118,29 @@ def test_results_are_exact_ones_rounded_once(dtype: str, name: str, mode: str) -
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["fma", "add"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_zero_have_the_sign_that_the_rounding_mode_gives_them(dtype: str, name: str, mode: str) -> None:
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    b = np.ones(8, dtype)
+    a = np.array([1, -1, tiny, -tiny, 0, -0.0, 0, -0.0], dtype)
+    c = np.array([-1, 1, -tiny, tiny, -0.0, 0, 0, -0.0], dtype)
+    found = computed(FORMULAS[name][0].format(mode=mode, type="f32" if dtype == "float32" else "f64"), a, b, c)
+    assert (found == 0).all()
+    of_opposite_signs = mode == "rm"
+    assert np.signbit(found).tolist() == [of_opposite_signs] * 6 + [False, True]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_fused_product_that_underflows_is_no_sum_of_zero(dtype: str) -> None:
+    tiny = np.array([np.finfo(dtype).smallest_subnormal], dtype)
+    zero = np.zeros(1, dtype)
+    instruction = f"fma.rm.{'f32' if dtype == 'float32' else 'f64'} %0, %1, %2, %3;"
+    assert not np.signbit(computed(instruction, tiny, tiny, -zero))
+    assert computed(instruction, tiny, -tiny, zero) == -tiny
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_roots_are_rounded_once(dtype: str, mode: str) -> None:
     a = np.abs(adversarial(dtype)[0])
