@@ -134,6 +134,7 @@ def test_repetitions(contract: KernelContract) -> None:
         check(tensor.tile(times), np.tile(array, times), "float64")
     check(flow.tile(tensor, dims=(2,)), np.tile(array, 2), "float64")
     check(tensor.repeat_interleave(2), np.repeat(array, 2), "float64")
+    check(tensor.repeat_interleave(2, dim=0), np.repeat(array, 2, 0), "float64")
     check(tensor.repeat_interleave(3, dim=1), np.repeat(array, 3, 1), "float64")
     check(tensor.repeat_interleave(flow.tensor([2, 0, 1]), 1), np.repeat(array, [2, 0, 1], 1), "float64")
     check(tensor.repeat_interleave(flow.tensor([2]), 0), np.repeat(array, 2, 0), "float64")
@@ -187,6 +188,7 @@ def test_triangles_and_diagonals(diagonal: int, contract: KernelContract) -> Non
         (lambda x: x.repeat(2), ValueError, "fewer numbers than"),
         (lambda x: x.repeat(2, -1), ValueError, "cannot be negative"),
         (lambda x: x.repeat_interleave(-1, 0), ValueError, "cannot be negative"),
+        (lambda x: x.repeat_interleave(2.5, 0), TypeError, "repeats must be an integer, not 2.5"),
         (lambda x: x.repeat_interleave(flow.tensor([1, 2]), 1), ValueError, "expected 3 numbers"),
         (
             lambda x: x.repeat_interleave(flow.tensor([1, -2, 0]), 1),

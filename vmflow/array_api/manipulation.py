@@ -125,7 +125,8 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
         axis: the dimension.
 
     Raises:
-        ValueError: if a number is negative, or there are too few or too many.
+        TypeError: if `repeats` is neither an integer nor a tensor of integers.
+        ValueError: if a number is negative, or a vector has neither one number for each position nor one for all.
         IndexError: if there is no dimension `axis`.
 
     Example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import interpreter as _interpreter
+from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import INTEGER, int64
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import function, method, public
@@ -232,7 +232,9 @@ def repeat_interleave(
         output_size: the sum of the numbers; accepted for PyTorch's sake, which saves a wait by it.
 
     Raises:
-        ValueError: if a number is negative, or a vector has not one for each slice.
+        TypeError: if `repeats` is neither an integer nor a tensor of integers.
+        ValueError: if a number is negative, or a vector has neither one number for each slice nor one for all.
+        IndexError: if there is no dimension `dim`.
 
     Example:
         >>> flow.repeat_interleave(flow.tensor([5, 6]), flow.tensor([1, 2]))
@@ -241,8 +243,9 @@ def repeat_interleave(
     if dim is None:
         input, dim = input.reshape(input.numel()), 0
     axis = normalize_dim("repeat_interleave", dim, input.ndim)
-    if isinstance(repeats, int):
-        if whole_number("repeat_interleave", "repeats", repeats) < 0:
+    if not isinstance(repeats, _tensors.Tensor):
+        repeats = whole_number("repeat_interleave", "repeats", repeats)
+        if repeats < 0:
             raise ValueError(f"repeat_interleave: numbers of repetitions cannot be negative, got {repeats}")
         shape = tuple(input.shape)
         spread = unsqueeze(input, axis + 1).expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
