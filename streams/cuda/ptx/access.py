@@ -1,4 +1,4 @@
-"""Loads and stores in all state spaces."""
+"""Loads, stores and conversions of addresses in all state spaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPACES: Final = ("global", "shared", "local", "const", "param")
 
 
 def space_of(instruction: Instruction) -> str:
-    """The state space of an access; "generic" if it names none."""
+    """The state space that an instruction's modifiers name; "generic" if they name none."""
     for word in instruction.modifiers:
         name = word.partition("::")[0]
         if name in _SPACES:
@@ -33,7 +33,7 @@ def space_of(instruction: Instruction) -> str:
 
 
 def vector_of(instruction: Instruction) -> int:
-    """The number of elements of an access."""
+    """The number of elements that each thread loads or stores: 1 without a modifier such as ``.v2``."""
     return next((int(word[1:]) for word in instruction.modifiers if word in ("v2", "v4", "v8")), 1)
 
 
@@ -80,7 +80,7 @@ def _generic(group: Group, addresses: Array, size: int, place: Place, store: boo
 
 
 def _mixed(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-    """Split an access by generic addresses that lie in several state spaces into pieces; an error if in none."""
+    """Split an access by generic addresses of several state spaces into pieces; an address in none is an error."""
     windows = addresses >> np.uint64(32)
     pieces: list[Piece] = []
     bounds = {start >> 32: (start, locate) for start, locate in _WINDOWS}
@@ -110,7 +110,7 @@ LOCATE: Final[dict[str, Locate]] = {
 
 
 def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Array | int]:
-    """An access in the form of an area's shadow: pieces, stamps and floors."""
+    """The arguments of `Shadow.read` and its like for an access: pieces, stamps and floors."""
     area = piece.area
     clock = group.batch.launch.clock
     stamps = group.identities | (clock.now << TIME)
@@ -128,7 +128,7 @@ def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Arra
 
 
 def raise_race(group: Group, piece: Piece, size: int, place: Place, doing: str, conflict: Conflict) -> None:
-    """Raise the error for a conflict of an access, with the results of `stamps_of`."""
+    """Raise a DataRace for a conflict that `Shadow` has found among the results of `stamps_of`."""
     times = max(size // piece.area.granule, 1)
     position = conflict.position // times
     offset = int(piece.offsets[position if len(piece.offsets) > 1 else 0])
@@ -156,7 +156,7 @@ def _note_read(group: Group, piece: Piece, size: int, place: Place) -> None:
 
 
 def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) -> None:
-    """Put values into an area, after a check that no other thread uses it."""
+    """Write values to an area; then raise a DataRace if nothing orders another thread's access to these bytes."""
     area = piece.area
     size = values.dtype.itemsize * count
     threads = group.count if piece.positions is None else len(piece.positions)
@@ -177,7 +177,7 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
 
 
 def _changed(piece: Piece, values: Array, count: int) -> Piece:
-    """Reduce a piece to the accesses of threads that change the memory's content."""
+    """Reduce a piece to the accesses of threads whose values differ from the memory's content."""
     different = piece.area.load(piece.offsets, values.dtype, count) != values
     if count > 1:
         different = different.any(axis=1)
@@ -212,7 +212,7 @@ def _note_write(group: Group, piece: Piece, size: int, place: Place, strict: boo
 
 
 def address_source(lowering: Lowering, operand: Operand) -> tuple[Source, int]:
-    """The register of an address, and the offset to add."""
+    """The register that holds an address, and the offset to add to the address."""
     if not isinstance(operand, Address):
         raise lowering.unsupported("an address is expected here")
     scalar = SCALARS["u64"]
@@ -298,7 +298,7 @@ def lower_store(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def lower_cvta(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``cvta``: between generic addresses and those of a state space."""
+    """Lower ``cvta``, which converts between generic addresses and those of a state space."""
     start = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}.get(space_of(instruction), 0)
     step = wrapped(-start if "to" in instruction.modifiers else start)
     scalar = SCALARS["u64"]
@@ -311,7 +311,7 @@ def lower_cvta(lowering: Lowering, instruction: Instruction) -> Operation | None
 
 
 def lower_isspacep(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``isspacep``: whether generic addresses are of a state space."""
+    """Lower ``isspacep``, whose result is whether generic addresses lie in a state space."""
     windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
     start = windows.get(space_of(instruction))
     target, source = instruction.operands

@@ -1,8 +1,8 @@
 """Atomic operations: ``atom`` and ``red``.
 
-Threads of one instruction come one after the other, in the order of their lanes.  If many use the same address, a
-running sum or maximum gives the old value for each of them; otherwise the first thread of each address is served, then
-the second of each, and so on.
+Threads of one instruction come one after the other, in the order of their lanes.  If numpy's ufunc combines the values,
+and many threads use the same address, its ``accumulate`` gives all their old values; otherwise the first thread of each
+address is served, then the second of each, and so on.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def lower_atomic(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def _in_halves(combine: Combine, dtype: Any) -> Combine:
-    """Make a function of words that applies `combine` to both 16-bit halves."""
+    """Make a function of 32-bit words that applies `combine` to both halves, as floats of `dtype`."""
 
     def halves(old: Array, value: Array) -> Array:
         pairs = np.ascontiguousarray(old).view(dtype), np.ascontiguousarray(value).view(dtype)
@@ -105,14 +105,14 @@ def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     if conflict is not None:
         raise_race(group, piece, size, place, "accesses atomically", conflict)
     if area is not group.batch.shared:
-        # Blocks that read this memory later are ordered behind accesses before other blocks' fences.
+        # Later accesses of these threads' blocks are ordered behind accesses before other blocks' fences.
         clock = group.batch.launch.clock
         numbers = group.identities if piece.positions is None else group.identities[piece.positions]
         clock.looks[numbers >> 11] = clock.tick()
 
 
 def update(array: Array, indices: Array, combine: Combine, *values: Array) -> Array:
-    """Combine values with elements of an array, one after the other; returns the old value for each."""
+    """Combine values with elements of an array in place, one after the other; return the old element for each."""
     order = np.argsort(indices, kind="stable")
     sorted_indices = indices[order]
     begins = np.flatnonzero(np.concatenate([[True], sorted_indices[1:] != sorted_indices[:-1]]))
@@ -131,7 +131,7 @@ def update(array: Array, indices: Array, combine: Combine, *values: Array) -> Ar
 def _by_address(
     array: Array, indices: Array, begins: Array, lengths: Array, combine: np.ufunc, values: Array, found: Array
 ) -> None:
-    """Combine values with few addresses: for all threads of one address together, address by address."""
+    """Combine values at few addresses: those of all threads at one address together, address by address."""
     for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
         index = indices[begin]
         steps = combine.accumulate(np.concatenate([array[index : index + 1], values[begin : begin + length]]))
@@ -142,7 +142,7 @@ def _by_address(
 def _by_rounds(
     array: Array, indices: Array, begins: Array, lengths: Array, combine: Combine, values: list[Array], found: Array
 ) -> None:
-    """Combine values with many addresses: for one thread of each address together, round by round."""
+    """Combine values at many addresses: in each round, the value of one thread at each address."""
     for number in range(int(lengths.max())):
         positions = begins[lengths > number] + number
         where = indices[positions]

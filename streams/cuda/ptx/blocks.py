@@ -1,4 +1,4 @@
-"""Blocks of operations, which end with a jump, and the registers that they use."""
+"""Basic blocks of operations, which end with a jump, and the registers that they use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .warps import Gate
 
 
 class Jump(NamedTuple):
-    """The end of a block after which all threads go on at one other block."""
+    """The end of a basic block after which all threads go on at one other block."""
 
     target: int
 
 
 class Branch(NamedTuple):
-    """The end of a block after which threads go to one of two blocks, by a predicate."""
+    """The end of a basic block after which a predicate sends each thread to one of two blocks."""
 
     predicate: int
     negated: bool
@@ -32,7 +32,7 @@ class Branch(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """The end of a block after which each thread goes to an entry of a table of blocks, by a register."""
+    """The end of a basic block after which a register selects each thread's next block from a table."""
 
     selector: int
     targets: tuple[int, ...]
@@ -40,24 +40,24 @@ class Switch(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The end of a block that calls a function; when it returns, threads go on at the following block."""
+    """The end of a basic block that calls a function, after whose return threads go on at the following block."""
 
     entry: int
     following: int
 
 
 class Return(NamedTuple):
-    """The end of a function, whose results are in registers; in a kernel, the end of these threads."""
+    """The end of a function, whose results are in registers; in a kernel, its threads end here."""
 
     results: tuple[int, ...] = ()
 
 
 class Exit(NamedTuple):
-    """The end of a block at which these threads end."""
+    """The end of a basic block at which its threads end."""
 
 
 class Meet(NamedTuple):
-    """The end of a block at a gate, where threads meet; then they go on at the following block."""
+    """The end of a basic block at a gate, where threads meet before they go on at the following block."""
 
     gate: Gate
     following: int
@@ -71,15 +71,15 @@ _NOWHERE: Final = Place("the end of a function", 0)
 
 @dataclass(eq=False)
 class Block:
-    """Operations without a jump, and their end.
+    """A basic block: operations without a jump, and the jump that ends them.
 
     Attributes:
         operations: in their order.
         end: the jump that follows them.
         size: the number of PTX instructions in the block.
-        live: the registers whose values are still needed at its beginning.
-        dead: the registers that may hold values at its end which are not needed any more.
-        place: of its first instruction.
+        live: the registers whose values are needed at the block's beginning or later.
+        dead: the registers that may hold values at the block's end which are not needed any more.
+        place: of the block's first instruction.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -158,7 +158,7 @@ def _successors(end: End) -> tuple[int, ...]:
 
 
 def find_live(blocks: Sequence[Block], kept: Collection[int]) -> None:
-    """Find the registers that are needed at the beginning of each block, from the last block to the first.
+    """Set `live` and `dead` of each basic block, from the last block to the first until nothing changes.
 
     Args:
         blocks: of a whole program.

@@ -15,7 +15,7 @@ from .types import SCALARS, Array, Scalar
 
 Function = Callable[[Array], Array]
 
-# The roundings of a float to an integral one.
+# The functions that round a float to an integral float.
 _INTEGRAL: Final[dict[str, Callable[..., Any]]] = {
     "rni": np.rint,
     "rzi": np.trunc,
@@ -92,7 +92,7 @@ def _between_floats(result: Scalar, given: Scalar, words: Sequence[str]) -> Func
 
 
 def _to_integer(result: Scalar, given: Scalar, words: Sequence[str]) -> Function:
-    """Make a function that rounds floats to integers of a type; floats out of range become its limits."""
+    """Make a function that rounds floats to integers of a type; floats out of range become the type's limits."""
     integral = next((_INTEGRAL[word] for word in words if word in _INTEGRAL), np.trunc)
     bounds = np.iinfo(result.dtype)
     # The integer that NaN becomes depends on the sizes of both types.
@@ -103,7 +103,7 @@ def _to_integer(result: Scalar, given: Scalar, words: Sequence[str]) -> Function
         if flushes:
             values = rounding.flush(values)
         whole = np.asarray(integral(values.astype(np.float64)))
-        # The greatest integer of 64 bits is not representable as a double, but the next one is.
+        # A double cannot hold the greatest integer of 64 bits, but it can hold the next, hence ``>=``.
         above, below = whole >= float(bounds.max), whole <= float(bounds.min)
         inside = np.where(above | below | np.isnan(whole), 0.0, whole).astype(result.dtype)
         found = np.where(above, result.dtype.type(bounds.max), np.where(below, result.dtype.type(bounds.min), inside))

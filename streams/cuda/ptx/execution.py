@@ -1,8 +1,8 @@
-"""Chooses the threads that run next: the earliest in the text, and within functions that were called first.
+"""Chooses the threads that run next: those in the deepest call, and among them the earliest in the text.
 
-So threads that took different ways meet again.  Threads at a gate wait; when no other can run any more, the gates are
-checked for threads that can pass.  A thread may also wait for another by polling memory.  So now and then the farthest
-threads have a turn.
+So threads that took different branches meet again.  Threads at a gate (see `warps`) wait; when no other thread can run
+any more, the gates are checked for threads that can pass.  A thread may also wait for another by polling memory.  So
+now and then the last threads in this order have a turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .warps import BlockGate
 
 Key = tuple[int, int, tuple[int, ...]]
 
-# Blocks of instructions after which the farthest threads have a turn, and its length.
+# The number of executed basic blocks after which the last threads in order have a turn, and the turn's length.
 _PATIENCE: Final = 512
 _TURN: Final = 64
 
@@ -29,9 +29,9 @@ class Execution:
     """Runs a batch to its end.
 
     Args:
-        batch: its threads run.
+        batch: the threads to run.
         program: the program that the threads run.
-        limit: the blocks of instructions that they may execute together.
+        limit: the number of basic blocks that the batch may execute, counted once for each group.
     """
 
     def __init__(self, batch: Batch, program: Program, limit: int) -> None:
@@ -39,12 +39,12 @@ class Execution:
         self._blocks = program.blocks
         self._limit = limit
         self._ready: dict[Key, list[Group]] = {}
-        # The least key among these groups.
+        # The least key in `_ready`.
         self._first: Key | None = None
         self._waiting: dict[Key, list[Group]] = {}
         self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._steps = 0
-        # The number of executed blocks at which the farthest threads have a turn.
+        # The number of executed basic blocks at which the last threads in order have a turn.
         self._turn_at = _PATIENCE
         self._registers: Registers = list(program.constants)
         for name, slot in program.special.items():
@@ -55,6 +55,7 @@ class Execution:
 
         Raises:
             KernelFault: if a thread makes an error.
+            UnsupportedInstruction: if the index of ``brx`` is beyond the table.
         """
         self._put(self._batch.start(self._registers))
         while True:
@@ -87,7 +88,7 @@ class Execution:
         return join(groups, self._needed(groups[0].pc, groups[0].stack))
 
     def _needed(self, pc: int, stack: tuple[int, ...]) -> tuple[int, ...]:
-        """The registers that threads at a place need, including those of the callers of their functions."""
+        """The registers that threads need from block `pc` on, including the blocks of `stack`, to which they return."""
         found = self._live.get((pc, stack))
         if found is None:
             live = self._blocks[pc].live.union(*[self._blocks[number].live for number in stack])
@@ -100,11 +101,11 @@ class Execution:
     # Steps
 
     def _advance(self, group: Group, turn: int = 0) -> None:
-        """Run a group as long as it is the one to run.
+        """Run a group until it ends, splits or waits, or another comes first.
 
         Args:
             group: the group.
-            turn: the blocks of instructions that it may run in any case.
+            turn: the number of basic blocks for which no other group comes first.
         """
         blocks = self._blocks
         least = self._steps + turn
@@ -130,7 +131,7 @@ class Execution:
         raise group.fault(NoProgress, place, [0], reason)
 
     def _end(self, block: Block, group: Group) -> bool:
-        """Let a group follow the end of a block; return whether the group still exists."""
+        """Let a group follow the end of a basic block; return whether this group runs on."""
         end = block.end
         if isinstance(end, Branch):
             stays = self._branch(end, group)
@@ -162,7 +163,7 @@ class Execution:
         return False
 
     def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
-        """Let a group follow a call, a return, an exit or a jump by a table; return whether it still exists."""
+        """Let a group follow a call, a return, an exit or a jump by a table; return whether this group runs on."""
         if isinstance(end, Call):
             group.call(end.entry, end.following)
             return True
@@ -185,7 +186,7 @@ class Execution:
     # Gates
 
     def _meet(self, end: Meet, group: Group) -> bool:
-        """Let threads come to a gate."""
+        """Let a group arrive at a gate; return whether this group runs on."""
         key = (-len(group.stack), group.pc, group.stack)
         others = self._waiting.pop(key, None)
         if others is None and end.gate.missing(group) is None:
@@ -197,7 +198,7 @@ class Execution:
         return False
 
     def _pass_some(self, end: Meet, group: Group, key: Key) -> bool:
-        """Let threads pass that need not wait; returns whether there are any."""
+        """Let the threads of a group that need not wait pass a gate; return whether there are any."""
         absent = end.gate.missing(group)
         if absent is not None:
             held = np.flatnonzero(absent)
@@ -211,10 +212,10 @@ class Execution:
         return True
 
     def _release(self) -> None:
-        """Let threads pass whose partners have ended meanwhile.
+        """Let waiting threads pass whose missing partners have ended meanwhile.
 
         Raises:
-            BarrierError: if there are none, so that all would wait forever.
+            BarrierError: if no thread can pass, so that all would wait forever.
         """
         passed = False
         for key in list(self._waiting):
@@ -227,7 +228,7 @@ class Execution:
             self._raise_stuck()
 
     def _raise_stuck(self) -> None:
-        """Raise the error that names the waiting threads and their partners."""
+        """Raise a BarrierError that names one waiting thread and, if there is one, a partner that waits elsewhere."""
         waiting = [group for groups in self._waiting.values() for group in groups]
         group = min(waiting, key=lambda group: group.pc)
         end = self._blocks[group.pc].end

@@ -2,14 +2,14 @@
 
 RuntimeError
  +-- PtxError
-      +-- PtxSyntaxError          the text is not PTX, as far as it is supported here
+      +-- PtxSyntaxError          the text is not in the supported subset of PTX
       +-- UnsupportedInstruction  an instruction that the interpreter does not know
       +-- KernelFault             a kernel did something forbidden, or ended early
            +-- IllegalAccess      an address outside of all memory, read-only or misaligned
-           +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders them
+           +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders the uses
            +-- BarrierError       threads wait for others that never come
-           +-- Trap               the kernel executed ``trap``
-           +-- NoProgress         the kernel has used up its limit of instructions
+           +-- Trap               the kernel executed ``trap`` or ``brkpt``
+           +-- NoProgress         threads have used up their limit of basic blocks
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PtxError(RuntimeError):
 
 
 class PtxSyntaxError(PtxError, ValueError):
-    """The text is not PTX, as far as it is supported here; the message has the line."""
+    """The text is not in the supported subset of PTX; the message has the line or the wrong word."""
 
 
 class UnsupportedInstruction(PtxError, NotImplementedError):
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     Attributes:
         text: the instruction.
         line: of the PTX, from 1.
-        source: file and line of the CUDA C++, if it was compiled with ``-lineinfo``.
+        source: file and line of the CUDA C++, if that was compiled with ``-lineinfo``; else None.
     """
 
     text: str
@@ -61,10 +61,10 @@ class KernelFault(PtxError):
     """A kernel did something forbidden, or ended early.
 
     Attributes:
-        kernel: its name.
+        kernel: the kernel's name.
         place: the instruction.
-        threads: those that are involved, as far as they are known.
-        reason: the error, without kernel, place and threads.
+        threads: the first failed thread; `reason` names the other thread of a race.
+        reason: the message, without kernel, place and threads.
     """
 
     def __init__(self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str) -> None:
@@ -83,7 +83,7 @@ class IllegalAccess(KernelFault):
     """An access outside of all memory, a store to read-only memory, or a misaligned access.
 
     Attributes:
-        address: in the state space of the instruction.
+        address: in the state space in which it lies, also for generic addresses.
     """
 
     def __init__(self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str, address: int) -> None:
@@ -92,16 +92,16 @@ class IllegalAccess(KernelFault):
 
 
 class DataRace(KernelFault):
-    """Two threads use the same bytes, at least one of them writes, and nothing orders them."""
+    """Two threads use the same bytes, at least one of them writes, and nothing orders the two uses."""
 
 
 class BarrierError(KernelFault):
-    """Threads wait for others that never come: a barrier in divergent code, or a deadlock."""
+    """Threads wait for others that never come, as at a barrier in divergent code; or a mask lacks its own thread."""
 
 
 class Trap(KernelFault):
-    """The kernel executed ``trap``, as a failed assertion does."""
+    """The kernel executed ``trap``, as a failed assertion does, or ``brkpt``."""
 
 
 class NoProgress(KernelFault):
-    """The kernel has executed as many instructions as it was allowed to: perhaps it never ends."""
+    """Threads have executed as many basic blocks as they may: perhaps the kernel never ends."""
