@@ -33,7 +33,7 @@ def space_of(instruction: Instruction) -> str:
 
 
 def vector_of(instruction: Instruction) -> int:
-    """The number of elements that each thread loads or stores: 1 without a modifier such as ``.v2``."""
+    """The number of elements that each thread loads or stores."""
     return next((int(word[1:]) for word in instruction.modifiers if word in ("v2", "v4", "v8")), 1)
 
 
@@ -212,7 +212,7 @@ def _note_write(group: Group, piece: Piece, size: int, place: Place, strict: boo
 
 
 def address_source(lowering: Lowering, operand: Operand) -> tuple[Source, int]:
-    """The register that holds an address, and the offset to add to the address."""
+    """The register of an address, and the offset to add to the address."""
     if not isinstance(operand, Address):
         raise lowering.unsupported("an address is expected here")
     scalar = SCALARS["u64"]

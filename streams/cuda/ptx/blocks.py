@@ -71,13 +71,13 @@ _NOWHERE: Final = Place("the end of a function", 0)
 
 @dataclass(eq=False)
 class Block:
-    """A basic block: operations without a jump, and the jump that ends them.
+    """A basic block: operations without a jump, and their end.
 
     Attributes:
         operations: in their order.
         end: the jump that follows them.
         size: the number of PTX instructions in the block.
-        live: the registers whose values are needed at the block's beginning or later.
+        live: the registers whose values are still needed at the block's beginning.
         dead: the registers that may hold values at the block's end which are not needed any more.
         place: of the block's first instruction.
     """

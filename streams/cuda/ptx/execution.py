@@ -20,7 +20,7 @@ from .warps import BlockGate
 
 Key = tuple[int, int, tuple[int, ...]]
 
-# The number of executed basic blocks after which the last threads in order have a turn, and the turn's length.
+# Basic blocks after which the last threads in order have a turn, and the turn's length.
 _PATIENCE: Final = 512
 _TURN: Final = 64
 
@@ -31,7 +31,7 @@ class Execution:
     Args:
         batch: the threads to run.
         program: the program that the threads run.
-        limit: the number of basic blocks that the batch may execute, counted once for each group.
+        limit: the basic blocks that all groups may execute together.
     """
 
     def __init__(self, batch: Batch, program: Program, limit: int) -> None:
@@ -44,7 +44,7 @@ class Execution:
         self._waiting: dict[Key, list[Group]] = {}
         self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._steps = 0
-        # The number of executed basic blocks at which the last threads in order have a turn.
+        # The value of `_steps` at which the last threads in order have a turn.
         self._turn_at = _PATIENCE
         self._registers: Registers = list(program.constants)
         for name, slot in program.special.items():
@@ -55,7 +55,7 @@ class Execution:
 
         Raises:
             KernelFault: if a thread makes an error.
-            UnsupportedInstruction: if the index of ``brx`` is beyond the table.
+            UnsupportedInstruction: if ``brx`` leaves its table.
         """
         self._put(self._batch.start(self._registers))
         while True:
@@ -88,7 +88,7 @@ class Execution:
         return join(groups, self._needed(groups[0].pc, groups[0].stack))
 
     def _needed(self, pc: int, stack: tuple[int, ...]) -> tuple[int, ...]:
-        """The registers that threads need from block `pc` on, including the blocks of `stack`, to which they return."""
+        """The registers that threads need from block `pc` on, or from the blocks of `stack` to which they return."""
         found = self._live.get((pc, stack))
         if found is None:
             live = self._blocks[pc].live.union(*[self._blocks[number].live for number in stack])
@@ -105,7 +105,7 @@ class Execution:
 
         Args:
             group: the group.
-            turn: the number of basic blocks for which no other group comes first.
+            turn: the basic blocks for which no other group comes first.
         """
         blocks = self._blocks
         least = self._steps + turn
@@ -131,7 +131,7 @@ class Execution:
         raise group.fault(NoProgress, place, [0], reason)
 
     def _end(self, block: Block, group: Group) -> bool:
-        """Let a group follow the end of a basic block; return whether this group runs on."""
+        """Let a group follow the end of a basic block; return whether it runs on."""
         end = block.end
         if isinstance(end, Branch):
             stays = self._branch(end, group)
@@ -163,7 +163,7 @@ class Execution:
         return False
 
     def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
-        """Let a group follow a call, a return, an exit or a jump by a table; return whether this group runs on."""
+        """Let a group follow a call, a return, an exit or a jump by a table; return whether it runs on."""
         if isinstance(end, Call):
             group.call(end.entry, end.following)
             return True
@@ -186,7 +186,7 @@ class Execution:
     # Gates
 
     def _meet(self, end: Meet, group: Group) -> bool:
-        """Let a group arrive at a gate; return whether this group runs on."""
+        """Let a group arrive at a gate; return whether it runs on."""
         key = (-len(group.stack), group.pc, group.stack)
         others = self._waiting.pop(key, None)
         if others is None and end.gate.missing(group) is None:
@@ -198,7 +198,7 @@ class Execution:
         return False
 
     def _pass_some(self, end: Meet, group: Group, key: Key) -> bool:
-        """Let the threads of a group that need not wait pass a gate; return whether there are any."""
+        """Let threads that need not wait pass a gate; return whether there are any."""
         absent = end.gate.missing(group)
         if absent is not None:
             held = np.flatnonzero(absent)
@@ -228,7 +228,7 @@ class Execution:
             self._raise_stuck()
 
     def _raise_stuck(self) -> None:
-        """Raise a BarrierError that names one waiting thread and, if there is one, a partner that waits elsewhere."""
+        """Raise a BarrierError that names a waiting thread and, if any, a partner that waits elsewhere."""
         waiting = [group for groups in self._waiting.values() for group in groups]
         group = min(waiting, key=lambda group: group.pc)
         end = self._blocks[group.pc].end

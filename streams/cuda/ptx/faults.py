@@ -63,7 +63,7 @@ class KernelFault(PtxError):
     Attributes:
         kernel: the kernel's name.
         place: the instruction.
-        threads: the first failed thread; `reason` names the other thread of a race.
+        threads: the failed one; `reason` names the other of a race.
         reason: the message, without kernel, place and threads.
     """
 
@@ -83,7 +83,7 @@ class IllegalAccess(KernelFault):
     """An access outside of all memory, a store to read-only memory, or a misaligned access.
 
     Attributes:
-        address: in the state space in which it lies, also for generic addresses.
+        address: in the state space in which it lies, never generic.
     """
 
     def __init__(self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str, address: int) -> None:
@@ -96,7 +96,7 @@ class DataRace(KernelFault):
 
 
 class BarrierError(KernelFault):
-    """Threads wait for others that never come, as at a barrier in divergent code; or a mask lacks its own thread."""
+    """Threads wait for others that never come, as at a divergent barrier; or a warp's mask lacks its own thread."""
 
 
 class Trap(KernelFault):

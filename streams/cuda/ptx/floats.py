@@ -1,4 +1,4 @@
-"""The functions of arrays for instructions on floats."""
+"""Lowers instructions on floats to functions of arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 
 
 def mode_of(words: Sequence[str]) -> Mode:
-    """The rounding mode of an instruction."""
+    """The rounding mode of an instruction, "rn" by default."""
     return next((mode for mode in MODES if mode in words), "rn")
 
 
@@ -30,7 +30,7 @@ def saturate(values: Array) -> Array:
 
 def _multiply(a: Array, b: Array, mode: Mode) -> Array:
     if a.dtype == BFLOAT16:
-        # A product of two float32 numbers may be too small for float32.
+        # A product of two bfloat16 numbers may be too small for float32.
         return rounding.narrow(a.astype(np.float64) * b.astype(np.float64), BFLOAT16, mode)
     return rounding.multiply(a, b, mode)
 
@@ -75,7 +75,7 @@ def _coarse_inverse_root(values: Array) -> Array:
     return (root.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
-# Approximations differ from the hardware's in the last bits; they are nearer to the exact value.
+# These approximations differ from the hardware's in the last bits, and are nearer to the exact value.
 _APPROXIMATE: Final[dict[str, Function]] = {
     "div": in_double(np.divide),
     "rcp": in_double(lambda a: 1 / a),
@@ -107,7 +107,7 @@ def lower_float(lowering: Lowering, instruction: Instruction) -> Operation | Non
 
 
 def finished(function: Function, words: Sequence[str], scalar: Scalar) -> Function:
-    """A function with the effect of modifiers: subnormals flushed, results limited to [0, 1]."""
+    """Add ``ftz`` and ``sat`` to a function: float32 subnormals flushed, results limited to [0, 1]."""
     if "ftz" in words and scalar.size == 4:
         function = _flushing(function)
     if "sat" in words:
@@ -135,7 +135,7 @@ def _then(function: Function, after: Function) -> Function:
 
 
 def lower_packed(lowering: Lowering, instruction: Instruction, scalar: Scalar, function: Function) -> Operation | None:
-    """An operation whose operands have the type of its result, which may be two floats in a word."""
+    """Make an operation whose operands have its result's type, maybe two floats in a word; None for the sink ``_``."""
     target, *sources = instruction.operands
     if scalar.name in ("f16x2", "bf16x2"):
         word = SCALARS["b32"]
@@ -146,7 +146,7 @@ def lower_packed(lowering: Lowering, instruction: Instruction, scalar: Scalar, f
 
 
 def on_pairs(function: Function, dtype: DType) -> Function:
-    """Make a function of words that hold two 16-bit floats each, computed on both halves."""
+    """Make a function of 32-bit words with two 16-bit floats each that applies `function` to the floats."""
 
     def compute(*words: Array) -> Array:
         pairs = [np.ascontiguousarray(word).view(dtype).reshape(-1, 2) for word in words]
@@ -159,7 +159,7 @@ def on_pairs(function: Function, dtype: DType) -> Function:
 
 
 def _extreme(function: Function, zeros: Function) -> Function:
-    """``min`` or ``max``, which order zeros by sign."""
+    """Make ``min`` or ``max`` order zeros by sign; `zeros` combines their bits."""
 
     def compute(a: Array, b: Array) -> Array:
         result = np.asarray(function(a, b))
@@ -173,7 +173,7 @@ def _extreme(function: Function, zeros: Function) -> Function:
 
 
 def _number(function: Function) -> Function:
-    """``min`` or ``max`` of a number and NaN is the number; ml_dtypes has no such function."""
+    """Make ``min`` or ``max`` of a number and NaN give the number; ml_dtypes has no such function."""
 
     def compute(a: Array, b: Array) -> Array:
         return np.where(np.isnan(a), b, np.where(np.isnan(b), a, function(a, b)))
@@ -212,7 +212,7 @@ def lower_sign(lowering: Lowering, instruction: Instruction) -> Operation | None
 
 
 def lower_copysign(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``copysign``; its first operand has the sign."""
+    """``copysign``, whose first source operand gives the sign."""
     scalar = typed(lowering, instruction)
     return lower_packed(lowering, instruction, scalar, lambda sign, value: np.copysign(value, sign))
 

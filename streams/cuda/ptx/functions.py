@@ -1,4 +1,4 @@
-"""Lowers a function: from its statements to blocks, from its names to registers and addresses."""
+"""Lowers a function: from its statements to basic blocks, from its names to registers and addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .types import SCALARS, UNSIGNED, Array, DType
 if TYPE_CHECKING:
     from .program import Builder
 
-# Special registers are filled at the start of a kernel.
+# Special registers that are filled before a batch runs.
 _AXES: Final = ("tid", "ntid", "ctaid", "nctaid")
 SPECIAL: Final = frozenset(
     [f"%{kind}.{axis}" for kind in _AXES for axis in "xyz"]
@@ -27,11 +27,11 @@ SPECIAL: Final = frozenset(
 
 
 class FunctionBuilder:
-    """Lowers one function; see `Builder`.  It is the `Names` of its instructions.
+    """Lowers one function for a `Builder`, and is the `Names` of its instructions.
 
     Attributes:
         function: the function.
-        entry: its first block.
+        entry: the number of its first block; -1 before `lower`.
     """
 
     def __init__(self, program: Builder, function: Function) -> None:
@@ -43,7 +43,7 @@ class FunctionBuilder:
         self._parameters = {variable.name: variable for variable in (*function.parameters, *function.results)}
         self._fields: dict[tuple[str, int], int] = {}
         self._labels: dict[str, int] = {}
-        # The ends of blocks whose targets are labels, until these are known.
+        # The ends of blocks whose targets are labels, until the labels' blocks are known.
         self._pending: list[tuple[Block, Callable[[dict[str, int]], End]]] = []
         self._calls: list[tuple[Block, Block, Instruction]] = []
         self._returns: list[Block] = []
@@ -57,7 +57,7 @@ class FunctionBuilder:
     # Names
 
     def slot(self, name: str) -> int | None:
-        """The register of this name."""
+        """The register of this name, or None."""
         if name in SPECIAL:
             return self._special(name)
         if name not in self._slots:
@@ -82,7 +82,7 @@ class FunctionBuilder:
         return self._program.registers.constant(values)
 
     def symbol(self, name: str) -> int | None:
-        """The address of a variable in its own state space."""
+        """The address of a variable in its own state space, or None."""
         if name in self._local:
             return self._local[name]
         if name in self._program.shared:
@@ -92,7 +92,7 @@ class FunctionBuilder:
         return self._program.addresses.get(name)
 
     def field(self, name: str, offset: int, size: int) -> int:
-        """The register of a part of a parameter or a result."""
+        """The register of the part at `offset` of a parameter or a result."""
         if (name, offset) not in self._fields:
             variable = self._parameters[name]
             whole = SCALARS[variable.type].size if variable.size == SCALARS[variable.type].size else size
@@ -100,13 +100,13 @@ class FunctionBuilder:
         return self._fields[name, offset]
 
     def fields(self, name: str) -> dict[int, int]:
-        """The registers of all parts of a parameter or a result that are known, by their offsets."""
+        """The registers that `field` has made for parts of a parameter or a result, by their offsets."""
         return {offset: slot for (owner, offset), slot in self._fields.items() if owner == name}
 
     # Lowering
 
     def lower(self) -> None:
-        """Make the blocks of the function."""
+        """Make the basic blocks of the function."""
         self.entry = len(self._program.blocks)
         block = self._start()
         for statement in self.function.body:
@@ -162,7 +162,7 @@ class FunctionBuilder:
         block.touch(self._lowering.reads, self._lowering.writes)
 
     def _guarded(self, block: Block, instruction: Instruction) -> Block:
-        """Lower an instruction with a predicate: threads for which that does not hold jump over the instruction."""
+        """Lower an instruction with a predicate: threads for which the predicate is false jump over it."""
         assert instruction.guard is not None
         name, negated = instruction.guard
         predicate = self._predicate(block, instruction, name)
@@ -260,14 +260,14 @@ class FunctionBuilder:
         block.end_with(Call(callee.entry, self._number(following)))
 
     def _given(self, name: str, offset: int, slot: int) -> int:
-        """Return the register of the caller that holds this part of an argument."""
+        """Return the caller's register for the part at `offset` of an argument; `slot` is the callee's."""
         found = self.fields(name).get(offset)
         if found is None or self.dtype(found) != self.dtype(slot):
             raise self._lowering.unsupported(f"byte {offset} of {name} is passed in another form than it is read")
         return found
 
     def _pass(self, block: Block, source: int, target: int, at_end: bool) -> None:
-        """Copy a register, at the end or the beginning of a block."""
+        """Add the copy of a register to a block, at its end or its beginning."""
         if self.dtype(source) != self.dtype(target):
             raise self._lowering.unsupported("a result is returned in another form than it is read")
         if at_end:
@@ -278,7 +278,7 @@ class FunctionBuilder:
     # Parameters
 
     def _parameter_access(self, instruction: Instruction) -> Operation | None:
-        """A load or store of a part of a parameter by its name; None for another instruction."""
+        """Lower a load or store of a function's parameter by its name to copies; None for another instruction."""
         if instruction.opcode not in ("ld", "st") or "param" not in instruction.modifiers:
             return None
         memory = instruction.operands[1 if instruction.opcode == "ld" else 0]

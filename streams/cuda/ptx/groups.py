@@ -1,9 +1,9 @@
 """Threads that are at the same instruction, and their registers.
 
-The threads of some blocks run together, as a `Batch`.  At first they are one `Group`.  If they take different ways the
-group is split, and where they meet again groups are joined.  So operations never look at masks.
+The threads of some thread blocks run together, as a `Batch`.  At first they are one `Group`.  If they take different
+branches the group is split, and where they meet again groups are joined.  So operations need no masks of threads.
 
-Threads have numbers within a batch, their *lanes*.  Blocks begin at multiples of 32 of them, and so do warps.
+Threads have numbers within a batch, their *lanes*.  Thread blocks and warps begin at lanes that are multiples of 32.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ Registers = list[Any]  # One array for each register, or None if its value is no
 
 
 class Batch:
-    """Some whole blocks of a launch, run together.
+    """Some whole thread blocks of a launch, run together.
 
     Attributes:
         launch: the launch.
         first: the number of the first block.
-        blocks: their number.
+        blocks: the number of blocks.
         stride: lanes from one block to the next.
         alive: for each lane whether it is a thread that has not ended.
         living: the number of threads that have not ended.
-        shared: the shared memory of all its blocks, one after the other.
-        local: the local memory of all its lanes.
-        arrivals: for each block, the number of threads that have not left it.
+        shared: the shared memory of all blocks, one after the other.
+        local: the local memory of all lanes.
     """
 
     def __init__(self, launch: Launch, first: int, blocks: int, shared: Area, local: Area) -> None:
@@ -107,15 +106,15 @@ class Batch:
 
 
 class Group:
-    """Threads at the same instruction.
+    """Threads at the same basic block.
 
     Attributes:
         batch: their batch.
-        registers: one array for each.
-        lanes: the lanes of its threads in the batch, ascending.
+        registers: one array for each register.
+        lanes: the lanes of the threads in the batch, ascending.
         count: the number of threads.
-        pc: the block of instructions that comes next.
-        stack: the blocks to which their functions return.
+        pc: the next basic block.
+        stack: the basic blocks to which the called functions return, the innermost last.
     """
 
     __slots__ = ("_blocks", "_floors", "_identities", "batch", "count", "lanes", "pc", "registers", "stack")
@@ -140,14 +139,14 @@ class Group:
 
     @property
     def identities(self) -> Array:
-        """The number of each thread in `races`."""
+        """For each thread, its stamp in `races` without the time."""
         if self._identities is None:
             within = self.lanes - self.blocks * self.batch.stride
             self._identities = ((self.blocks + self.batch.first) << 11) | within
         return self._identities
 
     def floors(self) -> Array:
-        """For each thread the time of its block's last barrier, in the form of `races`."""
+        """For each thread, the least stamp (see `races`) of an access after its block's last barrier."""
         clock = self.batch.launch.clock
         if self._floors is None or self._floors[0] != clock.now:
             self._floors = (clock.now, clock.barriers.take(self.blocks + self.batch.first) << 36)
@@ -158,25 +157,25 @@ class Group:
         return np.broadcast_to(values, (self.count, *values.shape[1:])) if len(values) != self.count else values
 
     def go(self, pc: int) -> None:
-        """Go to another block of instructions."""
+        """Go to another basic block."""
         self.pc = pc
 
     def call(self, entry: int, following: int) -> None:
-        """Go to a function, and later to the block that follows."""
+        """Go to a function, which will return to the basic block `following`."""
         self.stack = (*self.stack, following)
         self.pc = entry
 
     def come_back(self) -> None:
-        """Go to the block that follows the call."""
+        """Return to the basic block that follows the call."""
         self.pc, self.stack = self.stack[-1], self.stack[:-1]
 
     def part(self, positions: Array, live: Sequence[int], pc: int) -> Group:
-        """Split some of the group's threads off as a group of their own.
+        """Copy some of this group's threads to a group of their own.
 
         Args:
-            positions: of them in this group.
-            live: the registers that they still need.
-            pc: where they go.
+            positions: of these threads in this group.
+            live: the registers that these threads still need.
+            pc: the basic block to which they go.
         """
         old = self.registers
         registers: Registers = list(self.batch.launch.constants)
@@ -188,17 +187,17 @@ class Group:
     def fault(
         self, kind: type[KernelFault], place: Place, positions: Sequence[int], reason: str, **more: int
     ) -> KernelFault:
-        """Make the error of some of these threads."""
+        """Make the error of the threads at `positions`."""
         names = tuple([self.batch.thread(int(self.lanes[position])) for position in positions])
         return kind(self.batch.launch.name, place, names, reason, **more)
 
 
 def join(groups: Sequence[Group], live: Sequence[int]) -> Group:
-    """Join several groups that are at the same block of instructions into one.
+    """Join several groups that are at the same basic block into one.
 
     Args:
-        groups: of the same batch, with the same place and stack.
-        live: the registers that they still need.
+        groups: of the same batch, with the same `pc` and `stack`.
+        live: the registers that the threads still need.
     """
     first = groups[0]
     if len(groups) == 1:

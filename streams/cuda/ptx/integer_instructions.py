@@ -1,4 +1,4 @@
-"""The functions of arrays for instructions on integers or bits."""
+"""Lowers instructions on integers or bits to functions of arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .types import SCALARS, Array, Scalar
 
 _U32: Final = SCALARS["u32"]
 
-# The register of the carry flag, a predicate; made by `program`.
+# The name of the carry flag's register, a predicate; made by `FunctionBuilder`.
 CARRY: Final = "%carry"
 
 
@@ -33,7 +33,7 @@ def _same(lowering: Lowering, instruction: Instruction, function: ints.Function,
 
 
 def _modular(scalar: Scalar) -> Scalar:
-    """The unsigned type of this size: sums and products are the same, and registers hold it."""
+    """The unsigned type of this size: sums and products have the same bits, and registers hold it."""
     return SCALARS[f"u{8 * scalar.size}"]
 
 
@@ -65,7 +65,7 @@ def _carrying(
     factor: Source | None = None,
     high: bool = False,
 ) -> Operation:
-    """Lower a sum, or a product plus a third operand, that reads or writes the carry flag, or both."""
+    """Lower a sum, a difference, or a product plus an operand, that reads or writes the carry flag, or both."""
     flag = Register(CARRY)
     carry_in = lowering.source(flag, PREDICATE) if instruction.opcode.endswith("c") else None
     target = lowering.target(target_operand, scalar)
@@ -161,7 +161,7 @@ def lower_same(lowering: Lowering, instruction: Instruction) -> Operation | None
 
 
 def lower_count(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """Instructions that give a number of bits: ``clz``, ``popc`` and ``bfind``."""
+    """``clz``, ``popc`` and ``bfind``, which count bits or find the highest."""
     scalar = typed(lowering, instruction)
     found = ints.shift_to_highest if "shiftamt" in instruction.modifiers else ints.find_highest
     function = {"clz": ints.leading_zeros, "popc": ints.count_ones, "bfind": found}[instruction.opcode]

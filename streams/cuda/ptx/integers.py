@@ -13,7 +13,7 @@ Function = Callable[..., Any]
 
 
 def wide_of(dtype: DType) -> DType:
-    """Integers of twice the size and the same kind."""
+    """Integers of twice the size and the same signedness."""
     return (SIGNED if dtype.kind == "i" else UNSIGNED)[2 * dtype.itemsize]
 
 
@@ -43,7 +43,7 @@ def _high_of_64(a: Array, b: Array) -> Array:
 
 
 def divide(a: Array, b: Array) -> Array:
-    """The quotient, rounded to zero; by zero it is all ones."""
+    """The quotient, rounded toward zero; all bits are ones where `b` is zero."""
     quotient = np.floor_divide(a, b)
     if a.dtype.kind == "i":
         inexact = (quotient * b != a) & ((a < 0) != (b < 0)) & (b != 0)
@@ -53,7 +53,7 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """The remainder of a division, with the sign of `a`; by zero it is `a`."""
+    """The remainder of a division, with the sign of `a`; `a` where `b` is zero."""
     rest = np.fmod(a, b)
     zero = b == 0
     return np.where(zero, a, rest) if zero.any() else rest
@@ -80,7 +80,7 @@ def sum_of_differences(a: Array, b: Array, c: Array) -> Array:
 
 
 def low_24_bits(a: Array) -> Array:
-    """The factor of a product of 24 bits, with its sign."""
+    """The low 24 bits of a factor of ``mul24``, sign-extended if signed."""
     if a.dtype.kind == "i":
         return np.asarray((a << 8) >> 8)
     return np.asarray(a & a.dtype.type(0xFFFFFF))
@@ -90,7 +90,7 @@ def low_24_bits(a: Array) -> Array:
 
 
 def leading_zeros(a: Array) -> Array:
-    """The number of zeros before the first one, as integers of 32 bits."""
+    """The number of zeros above the highest one, as integers of 32 bits."""
     bits = 8 * a.dtype.itemsize
     if bits == 64:
         high = leading_zeros((a >> np.uint64(32)).astype(np.uint32))
@@ -105,7 +105,7 @@ def count_ones(a: Array) -> Array:
 
 
 def find_highest(a: Array) -> Array:
-    """The number of the highest bit that is not the sign; all ones if there is none."""
+    """The position of the highest bit that differs from the sign (0 if unsigned); all bits ones if none does."""
     unsigned = a.view(UNSIGNED[a.dtype.itemsize])
     if a.dtype.kind == "i":
         unsigned = np.where(a < 0, ~unsigned, unsigned)
@@ -113,7 +113,7 @@ def find_highest(a: Array) -> Array:
 
 
 def shift_to_highest(a: Array) -> Array:
-    """The shift to the left that moves the highest bit that is not the sign to the front."""
+    """The shift to the left that moves the bit of `find_highest` to the front; all bits ones if there is none."""
     highest = find_highest(a)
     return np.where(highest == np.uint32(0xFFFFFFFF), highest, np.uint32(8 * a.dtype.itemsize - 1) - highest)
 
@@ -128,18 +128,18 @@ def reverse_bits(a: Array) -> Array:
 
 
 def shift_left(a: Array, amount: Array) -> Array:
-    """Zero if the amount is at least the size, as in numpy."""
+    """``a << amount``, which is zero if the amount is at least the size in bits."""
     return np.asarray(np.left_shift(a, amount.astype(a.dtype)))
 
 
 def shift_right(a: Array, amount: Array) -> Array:
-    """Zero or the sign if the amount is at least the size, as in numpy."""
-    # An amount of a signed type would be negative from 2**31 on.
+    """``a >> amount``, which is zero or the sign if the amount is at least the size in bits."""
+    # Cast to a signed dtype, an amount from 2**31 on would be negative.
     return np.asarray(np.right_shift(a, np.minimum(amount, np.uint32(64)).astype(a.dtype)))
 
 
 def funnel_shift(to_left: bool, wraps: bool) -> Function:
-    """``shf``: shift two words as one, and take the upper or the lower half."""
+    """``shf``: the upper half of two words shifted left as one, or the lower half shifted right."""
 
     def shift(low: Array, high: Array, amount: Array) -> Array:
         count = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)
@@ -151,7 +151,7 @@ def funnel_shift(to_left: bool, wraps: bool) -> Function:
 
 
 def extract_field(a: Array, start: Array, length: Array) -> Array:
-    """``bfe``: bits from a position on, with the sign of the last of them where `a` is signed."""
+    """``bfe``: `length` bits from `start` on, of which the highest is extended where `a` is signed."""
     bits = np.int64(8 * a.dtype.itemsize)
     unsigned = a.view(UNSIGNED[a.dtype.itemsize])
     start, length = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
@@ -166,7 +166,7 @@ def extract_field(a: Array, start: Array, length: Array) -> Array:
 
 
 def insert_field(value: Array, into: Array, start: Array, length: Array) -> Array:
-    """``bfi``: the low bits of one value at a position of another."""
+    """``bfi``: `into` with the `length` low bits of `value` from `start` on."""
     start, length = start & np.uint32(255), (length & np.uint32(255)).astype(np.int64)
     mask = shift_left(_ones(length, value.dtype), start)
     return np.asarray((into & ~mask) | (shift_left(value, start) & mask))
@@ -179,7 +179,7 @@ def _ones(count: Array, dtype: DType) -> Array:
 
 
 def permute_bytes(low: Array, high: Array, selector: Array) -> Array:
-    """``prmt``: four of eight bytes, each with a choice of its sign in all bits instead."""
+    """``prmt``: four of the eight bytes, each as it is or its sign in all eight bits."""
     whole = (high.astype(np.uint64) << np.uint64(32)) | low
     result = np.zeros(1, np.uint32)
     for position in range(4):

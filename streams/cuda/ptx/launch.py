@@ -16,7 +16,7 @@ from .program import Program
 from .races import Clock
 from .types import Array
 
-# Threads that run together: so many that numpy's calls cost little, and so few that registers stay in the cache.
+# The most lanes of a batch: so many that numpy's calls cost little, and so few that registers stay in the cache.
 LANES: Final = 16384
 
 # Bytes of shared or local memory that a batch may take.
@@ -31,7 +31,7 @@ class Counters:
 
     Attributes:
         instructions: the number executed by all threads together.
-        traffic: the bytes read and written by kind or name of memory: "shared", "local", and the regions' names.
+        traffic: the bytes read and written, by the memory's kind or name: "shared", "local", and the regions' names.
     """
 
     instructions: int = 0
@@ -49,15 +49,16 @@ class Launch:
         name: of the kernel.
         grid: blocks along each axis.
         block: threads of a block along each axis.
-        threads: of a block.
+        threads: the number of threads of a block.
         stride: lanes from one block to the next, whole warps.
-        constants: registers at the start, with the constants in them.
+        constants: for each register, its constant or None.
         memory: global memory.
         parameters: the arguments' bytes.
-        shared_bytes, local_bytes: of each block and each thread.
-        shared_stride, local_stride: from one to the next.
+        dynamic_shared: shared bytes that the launch adds to each block.
+        shared_bytes, local_bytes: the memory of each block and each thread.
+        shared_stride, local_stride: bytes from one memory to the next.
         clock: for race detection.
-        strict: whether it is a race if two threads write the same value to the same bytes.
+        strict: whether two threads that write the same value to the same bytes of global memory race.
         counters: see `Counters`.
     """
 
@@ -93,10 +94,10 @@ class Launch:
         self._program = program
 
     def run(self, limit: int) -> None:
-        """Run all blocks, some at a time.
+        """Run all thread blocks, one batch after the other.
 
         Args:
-            limit: the blocks of instructions that each batch may execute.
+            limit: the basic blocks that each batch may execute.
         """
         total = len(self.clock.barriers)
         step = self._blocks_at_a_time()
@@ -110,7 +111,7 @@ class Launch:
         return max(1, min(LANES // self.stride, _MOST_BYTES // bytes_per_block))
 
     def _batch(self, first: int, blocks: int) -> Batch:
-        # New memory holds bytes of ones, which are NaN for floats.
+        # All bits of new memory are ones, which are NaN for floats.
         shared = Area(np.full(blocks * self.shared_stride, 0xFF, np.uint8), traffic=self._shared)
         local = Area(np.full(blocks * self.stride * self.local_stride, 0xFF, np.uint8), traffic=self._local)
         if self.shared_bytes:
@@ -137,7 +138,7 @@ class Launch:
         return batch.initial(plain)
 
     def thread(self, number: int, within: int) -> ThreadName:
-        """The name of a thread by the numbers of its block in the grid and of itself in the block."""
+        """The name of thread `within` of block `number` of the grid."""
         return ThreadName(_coordinates(number, self.grid), _coordinates(within, self.block))
 
 

@@ -40,7 +40,7 @@ class Target(NamedTuple):
 
 
 class Names(Protocol):
-    """The meaning of the names in a function; see `program`."""
+    """The meaning of the names in a function; see `FunctionBuilder`."""
 
     def slot(self, name: str) -> int | None:
         """The register of this name; None if there is none."""
@@ -85,7 +85,7 @@ class Lowering:
     # Operands
 
     def source(self, operand: Operand, scalar: Scalar) -> Source:
-        """The source of an operand's values, as values of a type."""
+        """The register of an operand, and the conversion of its values to a type."""
         if isinstance(operand, Immediate):
             return Source(self.names.constant(_immediate(operand, scalar)), None)
         if isinstance(operand, Vector):
@@ -110,7 +110,7 @@ class Lowering:
         raise self.unsupported("this operand is not expected here")
 
     def _address(self, operand: Operand, scalar: Scalar) -> int:
-        """Return the register of a constant: the address of a variable."""
+        """Return the register of a constant: the address of an operand's variable."""
         name = self._name(operand)
         address = self.names.symbol(name)
         if address is None:
@@ -119,7 +119,7 @@ class Lowering:
         return self.names.constant(np.array([address + offset], np.uint64).astype(scalar.bits))
 
     def target(self, operand: Operand, scalar: Scalar) -> Target | None:
-        """The target of a result of a type; None for the sink ``_``."""
+        """The register of a result, and the conversion from a type; None for the sink ``_``."""
         if not isinstance(operand, Register):
             raise self.unsupported("a result needs a register")
         if operand.name == "_":
@@ -138,7 +138,7 @@ class Lowering:
         target: tuple[Operand, Scalar],
         sources: Sequence[tuple[Operand, Scalar]],
     ) -> Operation | None:
-        """An operation that applies a function of arrays to registers."""
+        """An operation that applies a function of arrays to registers; None for the sink ``_``."""
         found = [self.source(operand, scalar) for operand, scalar in sources]
         result = self.target(*target)
         return None if result is None else operation(function, result, found)
@@ -196,7 +196,7 @@ def read(group: Group, source: Source) -> Array:
 
 
 def write(group: Group, target: Target | None, values: Array) -> None:
-    """Put a result into its register."""
+    """Put a result into its register, unless `target` is None."""
     if target is not None:
         group.registers[target.slot] = values if target.convert is None else target.convert(values)
 
@@ -212,7 +212,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """The conversion of a register's content into a type that is not wider."""
+    """The conversion of a register's content into a type, with zeros in front if wider; None if not needed."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size or scalar.name in ("f16x2", "bf16x2"):
@@ -238,7 +238,7 @@ def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
 
 
 def to_register(scalar: Scalar, held: DType) -> Convert | None:
-    """The conversion of values of a type for a register that is not narrower: signed ones keep their sign."""
+    """The conversion of values of a type for a register as wide or wider, with their sign; None if not needed."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:
@@ -267,7 +267,7 @@ def _immediate(number: Immediate, scalar: Scalar) -> Array:
 
 
 def scalar_of(modifiers: Sequence[str]) -> Scalar | None:
-    """The first type among the modifiers of an instruction."""
+    """The first type among the modifiers of an instruction, or None."""
     for word in modifiers:
         if word in SCALARS:
             return SCALARS[word]

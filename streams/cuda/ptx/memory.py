@@ -19,7 +19,7 @@ from .types import Array, DType
 if TYPE_CHECKING:
     from .groups import Group
 
-# Where shared and local memory and the parameters of kernels begin among generic addresses, and their largest size.
+# The generic addresses at which shared and local memory begin, and the size of each such window.
 SHARED_WINDOW: Final = 1 << 60
 LOCAL_WINDOW: Final = 1 << 61
 WINDOW: Final = 1 << 32
@@ -32,7 +32,7 @@ class Region(NamedTuple):
         start: its address.
         buffer: its bytes.
         writable: whether kernels may write to it.
-        name: for messages.
+        name: for messages and counters.
     """
 
     start: int
@@ -42,7 +42,7 @@ class Region(NamedTuple):
 
 
 class Traffic:
-    """Bytes that threads have read from and written to a region."""
+    """Bytes that threads have read from and written to a memory."""
 
     __slots__ = ("read", "written")
 
@@ -66,11 +66,11 @@ class Area:
     """Bytes that are accessed as arrays of any type.
 
     Attributes:
-        start: the address of the first, among those of global memory; 0 for shared and local memory.
+        start: the address of the first byte in global memory; 0 for other memories.
         size: in bytes.
         name: for messages.
         writable: whether kernels may write to it.
-        shadow: the accesses to it, if races are sought.
+        shadow: the last accesses; None if races are not sought.
         granule: the bytes of a piece of the shadow.
         traffic: the bytes accessed.
     """
@@ -102,7 +102,7 @@ class Area:
         return (first[:, None] + np.arange(size // self.granule)).reshape(-1)
 
     def _view(self, dtype: DType, count: int) -> tuple[Array, int, int]:
-        """The memory as an array; the offset of its first element and the logarithm of an element's size."""
+        """The memory as an array; the offset of the array's first element and log2 of an element's size."""
         found = self._views.get((dtype, count))
         if found is None:
             size = dtype.itemsize * count
@@ -114,7 +114,7 @@ class Area:
         return found
 
     def load(self, offsets: Array, dtype: DType, count: int = 1) -> Array:
-        """The values at offsets; in columns, if there are several at each."""
+        """The values at offsets; a row for each offset if `count` is not 1."""
         array, skipped, shift = self._view(dtype, count)
         return array.take((offsets - skipped if skipped else offsets) >> shift, axis=0)
 
@@ -124,7 +124,7 @@ class Area:
         array[(offsets - skipped if skipped else offsets) >> shift] = values
 
     def elements(self, offsets: Array, dtype: DType) -> tuple[Array, Array]:
-        """The memory as an array, and the indices of elements in it."""
+        """The memory as an array, and the indices of the elements at offsets."""
         array, skipped, shift = self._view(dtype, 1)
         return array, (offsets - skipped) >> shift
 
@@ -134,7 +134,7 @@ class Piece(NamedTuple):
 
     Attributes:
         area: the area.
-        offsets: the bytes; one for each thread or a single one for all.
+        offsets: of the first byte in the area; one for each thread or a single one for all.
         positions: of the threads in their group; None for all of them.
     """
 
@@ -156,17 +156,17 @@ class Memory:
         self._recent = self.areas[0] if self.areas else None
 
     def locate(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-        """The areas and offsets of addresses.
+        """The areas and offsets of addresses in global memory.
 
         Args:
             group: the accessing threads.
             addresses: one for each thread or a single one for all.
-            size: the bytes accessed at each.
+            size: the bytes accessed at each address.
             place: for messages.
-            store: whether they are written.
+            store: whether the bytes are written.
 
         Raises:
-            IllegalAccess: if one of them is outside of all memory, misaligned, or read-only but written.
+            IllegalAccess: if an address is outside of all regions, misaligned, or read-only but written.
         """
         if int(np.bitwise_or.reduce(addresses)) & (size - 1):
             _misaligned(group, addresses, size, place)
@@ -186,7 +186,7 @@ class Memory:
     def _within(area: Area, addresses: Array, size: int) -> Array | None:
         """The offsets of addresses in an area; None if some lie elsewhere."""
         offsets = addresses - np.uint64(area.start)
-        # An address before the area gives a huge number.
+        # An address before the area gives a huge offset.
         if int(np.maximum.reduce(offsets)) > area.size - size:
             return None
         return offsets.view(np.int64)
@@ -196,7 +196,7 @@ class Memory:
         return self.areas[number] if number >= 0 else None
 
     def _split(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-        """Split an access whose addresses lie in several areas into pieces; raise an error if some lie in none."""
+        """Split an access whose addresses lie in several areas into pieces; an error if some are not allowed."""
         addresses = group.spread(addresses)
         numbers = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
         pieces: list[Piece] = []
@@ -214,7 +214,7 @@ class Memory:
         return pieces
 
     def _first_wrong(self, addresses: Array, positions: Array, number: int, size: int) -> int:
-        """The first thread whose access is not within an area."""
+        """The first thread whose access is not within an area, else the first of all."""
         for position in positions.tolist():
             if number < 0 or self._within(self.areas[number], addresses[position : position + 1], size) is None:
                 return int(position)
@@ -232,7 +232,7 @@ class Memory:
         raise group.fault(IllegalAccess, place, [position], reason, address=address)
 
     def _nearest(self, address: int, size: int) -> str:
-        """The region nearest to an access outside of all regions."""
+        """A message with the region nearest to an access outside of all regions."""
         if not self.areas:
             return "the launch has no memory"
         distances: list[tuple[int, str]] = []
@@ -261,17 +261,17 @@ def _misaligned(group: Group, addresses: Array, size: int, place: Place) -> None
 def locate_private(
     group: Group, addresses: Array, size: int, place: Place, area: Area, extent: int, bases: Array, kind: str
 ) -> list[Piece]:
-    """The offsets of addresses in shared or local memory.
+    """The offsets of addresses in shared or local memory or kernels' parameters.
 
     Args:
         group: the accessing threads.
         addresses: in that memory of each block or thread.
-        size: the bytes accessed at each.
+        size: the bytes accessed at each address.
         place: for messages.
         area: all blocks' or threads' memories.
-        extent: the bytes of one of them.
-        bases: where each thread's begins.
-        kind: "shared" or "local".
+        extent: the bytes of one such memory.
+        bases: the offset in `area` of each thread's memory.
+        kind: "shared", "local" or "parameter".
     """
     if int(np.bitwise_or.reduce(addresses)) & (size - 1):
         _misaligned(group, addresses, size, place)

@@ -17,11 +17,11 @@ from .statements import Function, Unit, Variable
 from .syntax import parse_unit
 from .types import SCALARS, Array
 
-# The addresses of modules' variables: far from an allocator's memory, and from the windows.
+# Where modules' variables and constants begin: far from an allocator's memory, and from the windows.
 _VARIABLES: Final = 1 << 56
 _CONSTANTS: Final = 1 << 57
 
-# The most threads in a block, and along each of its axes.
+# The most threads in a block and along its axes, and blocks along a grid's axes.
 _MOST_THREADS: Final = 1024
 _MOST_IN_BLOCK: Final = (1024, 1024, 64)
 _MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
@@ -29,7 +29,7 @@ _MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
 # Bytes of shared memory that a block of today's GPUs can have at most.
 _MOST_SHARED: Final = 227 << 10
 
-# Blocks of instructions that some thousand threads may execute together, before they count as endless.
+# Basic blocks that a batch of thread blocks may execute before the kernel counts as endless.
 LIMIT: Final = 10_000_000
 
 
@@ -71,7 +71,7 @@ class Kernel:
 
     @cached_property
     def program(self) -> Program:
-        """The program that runs it, made at first use.
+        """The lowered kernel, made at first use.
 
         Raises:
             UnsupportedInstruction: if the kernel has an unknown instruction.
@@ -96,17 +96,18 @@ class Kernel:
             grid: blocks along up to three axes.
             block: threads of a block along up to three axes.
             arguments: one for each parameter; a structure is given by its bytes.
-            regions: the global memory, beside the module's own.
-            shared_bytes: of memory that the launch adds to each block's shared memory.
+            regions: the global memory, beside the module's own regions.
+            shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; those in shared memory are always found.
             strict: whether it is a race, too, if two threads write the same value to the same bytes of global memory.
-            limit: the blocks of instructions that some thousand threads may execute together.
+            limit: the basic blocks that some thousand threads may execute together before `NoProgress`.
 
         Returns:
             The counters of executed instructions and accessed bytes.
 
         Raises:
             ValueError: if there cannot be such a launch.
+            TypeError: as from `pack`.
             UnsupportedInstruction: if the kernel has an unknown instruction.
             KernelFault: if a thread makes an error; its subclasses are in `faults`.
         """
@@ -133,8 +134,8 @@ class Kernel:
         """The bytes in which a launch passes arguments.
 
         Raises:
-            ValueError: if there are too many or too few, or one does not fit its parameter.
-            TypeError: if one is neither a number nor bytes.
+            ValueError: if arguments are too many or too few, or one does not fit its parameter.
+            TypeError: if an argument is neither bytes nor a number of its parameter's kind.
         """
         if len(arguments) != len(self.parameters):
             count = len(self.parameters)
@@ -174,9 +175,9 @@ class Module:
 
     Attributes:
         kernels: by name.
-        target: such as "sm_80".
+        target: the architecture, such as "sm_80".
         addresses: of its variables.
-        regions: the memory in which these are.
+        regions: the memory of its variables.
 
     Args:
         unit: the parsed text.
@@ -268,7 +269,7 @@ def _parsed(text: str) -> Unit:
 
 
 def parse(text: str | bytes) -> Module:
-    """Load PTX; a text that was parsed before is not parsed again.
+    """Load PTX; the last 256 texts are not parsed again.
 
     Returns:
         A module with variables of its own.

@@ -67,7 +67,7 @@ def _part(scalar: Scalar, count: int) -> Scalar:
 
 
 def _unpack(lowering: Lowering, target: Vector, source: Operand, scalar: Scalar) -> Operation:
-    """``mov.b64 {a, b}, c``: the lowest part comes first."""
+    """``mov.b64 {a, b}, c``: `a` gets the lowest part of `c`."""
     whole = SCALARS[f"b{8 * scalar.size}"]
     part = _part(scalar, len(target.parts))
     found = lowering.source(source, whole)
@@ -125,7 +125,7 @@ def lower_select_by_sign(lowering: Lowering, instruction: Instruction) -> Operat
 
 
 def _unordered(function: Function) -> Function:
-    """A comparison that holds where there is NaN, too."""
+    """Make a comparison hold where an operand is NaN, too."""
     return lambda a, b: function(a, b) | np.isnan(a) | np.isnan(b)
 
 
@@ -192,7 +192,7 @@ def _compare_twice(
     compare: Function,
     combine: Function | None,
 ) -> Operation:
-    """``setp`` with two results; the second has the opposite comparison."""
+    """``setp`` with two results; the second is that of the opposite comparison."""
     found = [lowering.source(operand, scalar) for operand, scalar in sources]
     results = [lowering.target(operand, PREDICATE) for operand in target.parts]
 
@@ -206,7 +206,7 @@ def _compare_twice(
 
 
 def _compare_pairs(lowering: Lowering, instruction: Instruction, scalar: Scalar) -> Operation:
-    """``setp`` of two floats in a word, whose results are those of the lower and the upper."""
+    """``setp`` of words with two 16-bit floats each: one result for the lower, one for the upper."""
     compare = _comparison(lowering, instruction.modifiers, scalar)
     target, a, b = instruction.operands[:3]
     if not isinstance(target, Vector) or len(instruction.operands) > 3:
@@ -225,7 +225,7 @@ def _compare_pairs(lowering: Lowering, instruction: Instruction, scalar: Scalar)
 
 
 def lower_set(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``set``: a comparison whose result is all ones, or 1.0."""
+    """``set``: a comparison whose result is all ones (1.0 for floats), or zero."""
     types = [SCALARS[word] for word in instruction.modifiers if word in SCALARS]
     if len(types) != 2 or types[1].name in ("f16x2", "bf16x2"):
         raise lowering.unsupported("this comparison is not known")

@@ -42,7 +42,7 @@ def _trap(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``membar``, ``fence``: a block's earlier accesses are ordered before those of blocks that look later."""
+    """``membar``, ``fence``: order a block's earlier accesses before those of others behind a later atomic access."""
     if {"cta", "proxy"} & set(instruction.modifiers):
         return None
 
@@ -136,7 +136,7 @@ LOWER: Final[dict[str, Lower]] = {
     "xor": _INTEGERS,
 }
 
-# The numbers of operands, where they are fixed.
+# The numbers of operands, with the result, where they are fixed.
 _UNARY: Final = "abs bfind brev clz cnot cos cvta ex2 isspacep lg2 neg not popc rcp rsqrt sin sqrt tanh testp"
 _BINARY: Final = "add addc and copysign div max min mul mul24 or rem shl shr sub subc xor"
 _TERNARY: Final = "bfe dp4a fma mad mad24 madc prmt sad selp shf slct"

@@ -1,8 +1,8 @@
-"""A kernel and the functions that it calls, as blocks of operations that end with a jump.
+"""A kernel and the functions that it calls, as basic blocks of operations that end with a jump.
 
-All of them share one list of registers, and functions have fixed places in local memory; so they must not call
-themselves. The blocks stand in the order of the text, functions behind the kernel.  The scheduler relies on it: it runs
-the earliest block first, so that threads that took different ways meet where these join in the text.
+The kernel and its functions share one list of registers, and functions' variables have fixed places in local memory; so
+functions must not call themselves.  The blocks stand in the order of the text, callers first.  `execution` relies on
+this order and runs the earliest block first, so that threads that took different branches meet where these join.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Program(NamedTuple):
         constants: for each register its value if it is a constant, else None.  A register that may be read before it is
             written, as the padding of structures is, begins as a constant whose bits are all one.
         special: the registers to fill at the start, by the name of the special register.
-        shared_bytes: of its variables in shared memory, without the bytes that the launch adds.
-        local_bytes: of its variables in local memory.
+        shared_bytes: of the variables in shared memory, without the bytes that the launch adds.
+        local_bytes: of the variables in local memory.
         granules: the fewest bytes of a single access, by kind of memory: "shared" and "global".
     """
 
@@ -67,7 +67,7 @@ class Builder:
         """
         functions = self._reachable(name)
         self._place_shared(functions)
-        # Parameters and entries are known before any call is lowered.
+        # Parameters are known before functions are lowered, and entries before calls are linked.
         self._functions = {function.name: FunctionBuilder(self, function) for function in functions}
         for builder in self._functions.values():
             builder.lower()

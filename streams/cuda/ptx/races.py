@@ -1,12 +1,12 @@
 """Checks whether accesses to the same bytes are ordered.
 
-Each piece of memory has a stamp of its last writer, of its readers and of its atomic accesses since then.  A stamp is
-an integer: a time, and a thread or a set of threads.  Time passes at barriers, at instructions that synchronise a warp
-and at fences; so stamps show whether one of these came in between.
+Each piece of memory has a stamp of its last writer, of its last readers and of its last atomic accesses.  A stamp is an
+integer: a time, and a thread or a set of threads.  Time passes at barriers, at instructions that synchronise a warp, at
+fences and at global atomic accesses; so stamps show whether one of these came in between.
 
     bits 63-36   the time
     bits 35-11   the number of the thread's block in the grid; all ones for threads of several blocks
-    bits 10-0    the thread within its block; or 1024 and a warp, for several of its threads; or 1056 for several warps
+    bits 10-0    the thread within its block; 1024 plus the warp for several threads of it; 1056 for several warps
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Conflict(NamedTuple):
     """Two accesses that nothing orders.
 
     Attributes:
-        position: of the later one, among the given accesses.
-        earlier: the kind of the earlier: "write", "read" or "atomic".
-        stamp: of the earlier.
+        position: of the later access, among those given to `Shadow`.
+        earlier: the kind of the earlier access: "write", "read" or "atomic".
+        stamp: of the earlier access.
     """
 
     position: int
@@ -49,7 +49,8 @@ class Clock:
         barriers: of each block of the grid, the time of its last barrier.
         fences: of each block, the time of its last fence for other blocks.
         looks: of each block, the time of its last atomic access to global memory.
-        synced: of each lane of the present batch, the time at which it synchronised with others of its warp.
+        synced: of each lane of the present batch, the time at which it last synchronised with others of its warp.
+        first, stride: as in `Batch`.
     """
 
     def __init__(self, blocks: int) -> None:
@@ -72,7 +73,7 @@ class Clock:
         return self.now
 
     def unordered(self, old: Array, mine: Array) -> Array:
-        """Whether nothing orders accesses with old stamps before the present ones of others."""
+        """Whether nothing orders the accesses of stamps `old` before those of stamps `mine`."""
         time = old >> TIME
         block, other = (mine & _IDENTITY) >> _BLOCK, (old & _IDENTITY) >> _BLOCK
         known = other != SEVERAL_BLOCKS
@@ -94,7 +95,7 @@ class Clock:
 
 
 def _merged(old: Array, mine: Array) -> Array:
-    """Stamps that stand for both threads, of the present time."""
+    """Stamps for the threads of both `old` and `mine`, with the time of `mine`."""
     same_block = (old ^ mine) & (SEVERAL_BLOCKS << _BLOCK) == 0
     within = old & _WITHIN
     warp = np.where(within < _WARP, within >> 5, within - _WARP)
@@ -110,7 +111,7 @@ class Shadow:
     """The last accesses to each piece of a memory.
 
     Args:
-        pieces: their number.
+        pieces: the number of pieces.
         clock: of the launch.
     """
 
@@ -122,11 +123,11 @@ class Shadow:
         self._atomics: Array | None = None
 
     def read(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads read.
+        """Note that threads read; return the first conflict, or None.
 
         Args:
             pieces: one for each stamp.
-            stamps: of the threads.
+            stamps: of the reads.
             floors: lower stamps are of accesses before a barrier.
         """
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
@@ -137,7 +138,7 @@ class Shadow:
         return conflict
 
     def write(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads write; see `read`.  Writes of several of them to one piece are not noticed here."""
+        """Note that threads write; see `read`.  `collisions` tells whether several of them write to one piece."""
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
         conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)
@@ -147,7 +148,7 @@ class Shadow:
         return conflict
 
     def collisions(self, pieces: Array, stamps: Array) -> Array:
-        """The positions of threads that wrote a piece together with another, whose write came last."""
+        """The positions of accesses in the last `write` to a piece that another of them has overwritten."""
         assert self._writers is not None
         return np.flatnonzero(self._writers.take(pieces) != stamps)
 
@@ -181,11 +182,11 @@ class Shadow:
         return Conflict(int(wrong[0]), kind, int(old[wrong[0]]))
 
     def _note(self, known: Array, pieces: Array, stamps: Array, floors: Array | int) -> None:
-        """Store stamps; pieces with stamps of unordered accesses get a stamp that stands for all."""
+        """Store stamps in `known`; pieces with stamps of unordered accesses get one that stands for all."""
         old = known.take(pieces)
         foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
         if foreign.any():
-            # Work behind these accesses is also behind those that are ordered before them.
+            # Accesses that are ordered before these need no stamp: others behind these are behind them, too.
             positions = np.flatnonzero(foreign)
             foreign[positions] = self._clock.unordered(old[positions], stamps[positions])
             stamps = np.where(foreign, _merged(old, stamps), stamps)
@@ -195,7 +196,7 @@ class Shadow:
             pieces = pieces[lost]
             stamps = _merged(known.take(pieces), stamps[lost])
             known[pieces] = stamps
-            # All were merged with the same stamp of each piece, so the widest stands for all.  It comes last.
+            # All were merged with the same stamp of each piece, so the widest result stands for all and is stored last.
             for several in ((stamps & _WITHIN) == _SEVERAL_WARPS, (stamps & _IDENTITY) == _ANYBODY):
                 if several.any():
                     known[pieces[several]] = stamps[several]

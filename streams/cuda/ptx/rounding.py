@@ -1,8 +1,9 @@
 """Floating-point arithmetic that rounds once, in any direction, as GPUs do.
 
-Numpy rounds to the nearest and has no fused multiply-add.  Both are computed in a wider format by *rounding
-to odd*: a result that is not exact gets an odd last bit, and so remembers on which side of it the exact value is.
-Rounding that to a format of at least two bits fewer is as good as rounding the exact value (Boldo and Melquiond, 2008).
+Numpy rounds to the nearest and has no fused multiply-add.  Other directions and fused multiply-adds are computed in a
+wider format by *rounding to odd*: a result that is not exact gets an odd last bit, which tells on which side the exact
+value is.  Rounding this result to a format of at least two bits fewer is as good as rounding the exact value (Boldo and
+Melquiond, 2008).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SMALLEST_NORMAL_SINGLE: Final = 2.0**-126
 # Veltkamp's constant, by which a double is split into two halves.
 _SPLITTER: Final = 134217729.0
 
-# Between these neither the halves of a product nor its error leave the range of doubles.
+# Between these bounds neither the halves of factors nor the error of a product leave the range of doubles.
 _SPLIT_BELOW: Final = 2.0**480
 _SPLIT_ABOVE: Final = 2.0**-440
 
@@ -57,7 +58,7 @@ def _directed(rounded: Array, error: Array, mode: Mode) -> Array:
     """Turn a value rounded to nearest into one rounded in the direction of `mode`.
 
     Args:
-        rounded: the nearest.
+        rounded: the nearest value.
         error: a number of the same sign as the exact value less `rounded`.
         mode: the direction.
     """
@@ -96,7 +97,7 @@ def narrow(values: Array, dtype: DType, mode: Mode = "rn") -> Array:
     result = values.astype(dtype)
     if mode != "rn":
         wide = result.astype(values.dtype)
-        # An infinity less a finite number is an infinity of the right sign; a number less itself is an exact zero.
+        # An infinity less a finite number has the right sign, but an infinity less itself is NaN, and not zero.
         result = _directed(result, np.where(values == wide, 0.0, values - wide), mode)
     nan = np.isnan(values)
     if nan.any():
@@ -111,7 +112,7 @@ _NAN: Final[dict[tuple[int, str, str], Array]] = {
 
 
 def _odd_single(values: Array) -> Array:
-    """A single with an odd last bit if it is not exact."""
+    """Round doubles to singles, with an odd last bit if not exact."""
     toward_zero = narrow(values, _SINGLE, "rz")
     inexact = (toward_zero.astype(np.float64) != values) & ~np.isnan(values)
     odd: Array = (toward_zero.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
@@ -195,7 +196,7 @@ def divide(a: Array, b: Array, mode: Mode) -> Array:
 
 
 def square_root(a: Array, mode: Mode) -> Array:
-    """The square root, of 32 or 64 bits."""
+    """The square root of floats of 32 or 64 bits."""
     nearest: Array = np.sqrt(a)
     if mode == "rn":
         return nearest
@@ -219,7 +220,7 @@ def fma(a: Array, b: Array, c: Array, mode: Mode = "rn") -> Array:
 
 
 def _may_round_twice(total: Array) -> bool:
-    """Whether a double may be half way between two singles."""
+    """Whether any of these doubles may be half way between two singles."""
     half_way = (total.view(np.uint64) & _BEYOND_SINGLE) == _HALF_WAY
     return bool(half_way.any() or ((np.abs(total) < _SMALLEST_NORMAL_SINGLE) & (total != 0)).any())
 
@@ -244,7 +245,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
         result = np.where(usual, high + rest, simple)
     elif mode != "rn":
         usual = np.zeros(simple.shape, bool)
-    # With an operand that is infinite or NaN, or a factor of zero, `simple` is exact.
+    # With a factor of zero or a non-finite operand, numpy's result needs no rounding.
     unusual = ~usual & np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
     if unusual.any():
         result = np.array(result)
@@ -255,7 +256,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
 
 
 def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nearest: Array) -> Array:
-    """Compute a formula exactly by fractions, element by element; zero and non-finite results are taken from `nearest`."""
+    """Compute a formula exactly by fractions, element by element; zeros and non-finite results are as in `nearest`."""
     result = np.array(nearest)
     flat = result.reshape(-1)
     columns = [np.broadcast_to(operand, result.shape).reshape(-1).tolist() for operand in operands]

@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
 
 class Vector(NamedTuple):
-    """An operand: ``{a, b}``, or the results ``a|b`` of an instruction that has two."""
+    """An operand: ``{a, b}``, two results ``a|b``, or the arguments or results ``(a, b)`` of a call."""
 
     parts: tuple[Operand, ...]
 
@@ -51,7 +51,7 @@ class Instruction(NamedTuple):
         opcode: the first part, such as "add".
         modifiers: the others, in their order.
         operands: in their order.
-        guard: the predicate under which it is executed, with whether it is negated.
+        guard: the predicate of its execution and whether that is negated; None without one.
         place: for messages.
     """
 
@@ -74,10 +74,10 @@ class Variable(NamedTuple):
     Attributes:
         space: "global", "const", "shared", "local" or "param".
         type: the name of its scalar type.
-        size: in bytes; 0 for an array without a length, like memory that the launch provides.
+        size: in bytes; 0 for an array without a length, like shared memory that the launch provides.
         alignment: in bytes.
-        data: its first bytes; the rest is zero.
-        references: addresses in it: at which byte, of which variable, with which offset.
+        data: the first bytes of its value; the rest is zero.
+        references: addresses in `data`: at which byte, of which variable, with which offset.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Unit:
     Attributes:
         variables: those of the module.
         functions: by name.
-        target: such as "sm_80".
+        target: the architecture, such as "sm_80".
     """
 
     variables: dict[str, Variable] = field(default_factory=dict)

@@ -33,7 +33,7 @@ def parse_unit(text: str) -> Unit:
     """Parse PTX.
 
     Raises:
-        PtxSyntaxError: if it is not understood.
+        PtxSyntaxError: if the text is not understood.
     """
     return _Parser(text).unit()
 
@@ -57,7 +57,7 @@ def _tokens(text: str) -> Iterator[Token]:
 _SKIPPED_TO_LINE_END: Final = frozenset({".version", ".target", ".address_size", ".pragma"})
 _SPACES: Final = {f".{space}": space for space in ("global", "const", "shared", "local", "param", "tex")}
 _LINKAGE: Final = frozenset({".visible", ".extern", ".weak", ".common"})
-# Hints on how a kernel is launched; each is followed by numbers.
+# Ignored directives before a function's body, which numbers may follow.
 _HINTS: Final = frozenset(
     {".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".explicitcluster"}
     | {".reqnctapercluster", ".maxclusterrank", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control"}
@@ -72,7 +72,7 @@ class _Parser:
         self._files = dict(_files(text))
         self._source: str | None = None
         self._unit = Unit()
-        # Registers and variables of a scope in braces get a suffix, since the next scope declares them again.
+        # Registers and variables of a scope in braces get a suffix, since another scope may declare them again.
         self._scopes: list[dict[str, str]] = []
         self._count = 0
 
@@ -203,7 +203,7 @@ class _Parser:
         return Variable(name, space, type_, scalar * count, alignment or scalar, data, references)
 
     def _initial(self, type_: str) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
-        """The bytes after "=", and the addresses among them."""
+        """The `data` and `references` of a `Variable`, after "="."""
         size = SCALARS[type_].size
         data = bytearray()
         references: list[tuple[int, str, int]] = []
@@ -270,7 +270,7 @@ class _Parser:
             raise self._wrong(f"{word!r} is not known")
 
     def _declare(self, name: str, function: Function) -> str:
-        """The unique name of a declared register or variable, from here on."""
+        """The unique name of a declared register or variable until the scope's end."""
         if len(self._scopes) == 1:
             return name
         self._count += 1
@@ -297,7 +297,7 @@ class _Parser:
     def _location(self) -> None:
         file, line = _integer(self._take()), _integer(self._take())
         self._skip_line()
-        # Line 0 is code that the compiler has moved; the line before is more useful.
+        # Line 0 is code that the compiler has moved; the last known line is more useful.
         if line:
             self._source = f"{self._files.get(file, f'file {file}')}:{line}"
 

@@ -1,6 +1,6 @@
 """Instructions at which the threads of a warp or of a block meet.
 
-A *gate* is such an instruction.  Threads wait at it until all of its threads are there; see `execution`.
+A *gate* is such an instruction.  Threads wait at a gate until all that must meet are there; see `execution`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WarpGate(NamedTuple):
 
     Attributes:
         mask: the bits of these threads.
-        operation: runs when all are there.
+        operation: runs when all these threads are there.
         place: for messages.
     """
 
@@ -35,7 +35,7 @@ class WarpGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """Run the operation, since all threads are there."""
+        """Run the operation for threads that are all there."""
         self.operation(group)
         clock = group.batch.launch.clock
         clock.synced[group.lanes] = clock.tick()
@@ -61,11 +61,11 @@ class WarpGate(NamedTuple):
 
 
 class BlockGate(NamedTuple):
-    """A barrier, for which all threads of a block meet.
+    """A barrier, for which all or some threads of a block meet.
 
     Attributes:
         members: the number of threads that meet; None for all that have not ended.
-        reduction: of a predicate, with its result; None without one.
+        reduction: the kind, the result and the predicate of a reduction; None without one.
         place: for messages.
     """
 
@@ -74,7 +74,7 @@ class BlockGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """Run the reduction, since all threads of these blocks are there."""
+        """Run the reduction for threads that are all there."""
         if self.reduction is not None:
             self._reduce(group, *self.reduction)
         batch = group.batch
@@ -113,7 +113,7 @@ Gate = WarpGate | BlockGate
 
 
 def in_warps(group: Group, values: Array, fill: Any = 0) -> Array:
-    """Values of all lanes in the order of warps, with `fill` where no thread of the group is."""
+    """Spread the group's values over all lanes of the batch, with `fill` at lanes outside the group."""
     lanes = len(group.batch.alive)
     values = group.spread(values)
     if group.count == lanes:
