@@ -24,7 +24,7 @@ _SPACES: Final = ("global", "shared", "local", "const", "param")
 
 
 def space_of(instruction: Instruction) -> str:
-    """The state space that an instruction's modifiers name; "generic" if they name none."""
+    """The state space that an instruction's modifiers name; "generic" if none."""
     for word in instruction.modifiers:
         name = word.partition("::")[0]
         if name in _SPACES:
@@ -311,7 +311,7 @@ def lower_cvta(lowering: Lowering, instruction: Instruction) -> Operation | None
 
 
 def lower_isspacep(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """Lower ``isspacep``, whose result is whether generic addresses lie in a state space."""
+    """Lower ``isspacep``: whether generic addresses lie in a state space."""
     windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
     start = windows.get(space_of(instruction))
     target, source = instruction.operands

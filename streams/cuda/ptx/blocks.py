@@ -158,7 +158,7 @@ def _successors(end: End) -> tuple[int, ...]:
 
 
 def find_live(blocks: Sequence[Block], kept: Collection[int]) -> None:
-    """Set `live` and `dead` of each basic block, from the last block to the first until nothing changes.
+    """Set `live` and `dead` of each basic block, from the last to the first until nothing changes.
 
     Args:
         blocks: of a whole program.

@@ -103,7 +103,7 @@ def _to_integer(result: Scalar, given: Scalar, words: Sequence[str]) -> Function
         if flushes:
             values = rounding.flush(values)
         whole = np.asarray(integral(values.astype(np.float64)))
-        # A double cannot hold the greatest integer of 64 bits, but it can hold the next, hence ``>=``.
+        # A double cannot hold the greatest integer of 64 bits, but holds the next, hence ``>=``.
         above, below = whole >= float(bounds.max), whole <= float(bounds.min)
         inside = np.where(above | below | np.isnan(whole), 0.0, whole).astype(result.dtype)
         found = np.where(above, result.dtype.type(bounds.max), np.where(below, result.dtype.type(bounds.min), inside))

@@ -63,7 +63,7 @@ class KernelFault(PtxError):
     Attributes:
         kernel: the kernel's name.
         place: the instruction.
-        threads: the failed one; `reason` names the other of a race.
+        threads: the failed thread; `reason` names the other thread of a race.
         reason: the message, without kernel, place and threads.
     """
 
@@ -96,7 +96,7 @@ class DataRace(KernelFault):
 
 
 class BarrierError(KernelFault):
-    """Threads wait for others that never come, as at a divergent barrier; or a warp's mask lacks its own thread."""
+    """Threads wait for others that never come, as at a divergent barrier; or a thread's mask lacks this thread."""
 
 
 class Trap(KernelFault):

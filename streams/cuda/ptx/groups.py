@@ -113,7 +113,7 @@ class Group:
         registers: one array for each register.
         lanes: the lanes of the threads in the batch, ascending.
         count: the number of threads.
-        pc: the next basic block.
+        pc: the number of the next basic block.
         stack: the basic blocks to which the called functions return, the innermost last.
     """
 

@@ -196,7 +196,7 @@ class Memory:
         return self.areas[number] if number >= 0 else None
 
     def _split(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-        """Split an access whose addresses lie in several areas into pieces; an error if some are not allowed."""
+        """Split an access whose addresses lie in several areas into pieces; raise an error if some are forbidden."""
         addresses = group.spread(addresses)
         numbers = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
         pieces: list[Piece] = []

@@ -96,7 +96,7 @@ class Kernel:
             grid: blocks along up to three axes.
             block: threads of a block along up to three axes.
             arguments: one for each parameter; a structure is given by its bytes.
-            regions: the global memory, beside the module's own regions.
+            regions: the global memory, beside the module's regions.
             shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; those in shared memory are always found.
             strict: whether it is a race, too, if two threads write the same value to the same bytes of global memory.
