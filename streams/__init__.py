@@ -1,6 +1,6 @@
-"""Where work runs: streams, the policies by which they execute, and the worker threads behind them.
+"""Streams, the policies by which they execute work, their worker threads, and the memory of devices.
 
-Nothing here knows tensors, ops or graphs.
+This package knows no tensors, ops or graphs.
 """
 
 from importlib import import_module as _import_module
@@ -19,7 +19,7 @@ if _TYPE_CHECKING:
     from .simulated import SimulatedDevice as SimulatedDevice, SimulatedStreamPolicy as SimulatedStreamPolicy
 
 
-# Loaded on first use: most programs neither simulate devices nor look for races.
+# Names that are loaded on first use: most programs neither simulate devices nor look for races.
 _LAZY_NAMES = {
     "RaceDetector": ".races",
     "SimulatedDevice": ".simulated",

@@ -1,4 +1,4 @@
-"""How ranks exchange arrays: `Operation`, and `Channel`, of which each rank has one.
+"""How ranks exchange arrays: `Operation`, and `Channel`, of which each rank has one in each scope.
 
 A channel starts operations in the order in which it is given them, and all ranks of an operation must start the same
 operations of their group in the same order.  Every array is contiguous; counts are numbers of elements.
@@ -24,14 +24,14 @@ class Operation(NamedTuple):
 
     Attributes:
         kind: the kind of exchange.  With "leave" a rank announces that it will start no more.
-        ranks: the group, in the order in which parts are put together; the sender and the receiver of a message.
-        dtype: of the elements, by name.
+        ranks: the group, in the order in which parts are put together; for "send" and "receive", sender and receiver.
+        dtype: of the elements, by name; "" if there are none.
         counts: the elements that each rank gives or gets, by its place in the group.  For "all_gather" each gives its
             count and gets all; for "reduce_scatter" each gives all and gets its count; for "all_to_all" a matrix, row
             by row, of the counts from each rank to each; otherwise one number for all.
         reduction: of "all_reduce" and "reduce_scatter".
-        root: of "broadcast", its place in the group.
-        note: the purpose, where ranks compare it; for "leave" the reason, or "".
+        root: for "broadcast", the place in the group of the rank that gives.
+        note: the purpose, which must be the same on all ranks; for "leave" the reason, or "".
     """
 
     kind: Kind
@@ -98,11 +98,11 @@ class Channel(Protocol):
     rank: int
 
     def scoped(self, scope: str, timeout: float | None) -> Channel:
-        """The connection in another scope, whose name no scope has had before.
+        """The connection in another communication scope, whose name no scope has had before.
 
         Args:
             scope: its name.
-            timeout: seconds after which operations fail that some ranks have not started; None for the usual.
+            timeout: seconds after which operations fail that some ranks have not started; None for the default.
         """
         ...
 
@@ -119,8 +119,8 @@ class Channel(Protocol):
         Args:
             operation: the operation.
             given: flat, the elements that this rank gives; None if it gives none.
-            gotten: flat, for those that it gets; None if it gets none.  Both are in use until the work has ended.
-            failure: the reason why this rank cannot give anything; the operation then fails on all of its ranks.
+            gotten: flat, for the elements that it gets; None if it gets none.  Both are in use until the work ends.
+            failure: the reason why this rank cannot give its elements, or None; with one, the operation fails on all ranks.
             place: the user's line, for messages.
         """
         ...

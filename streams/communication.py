@@ -13,7 +13,7 @@ from .stream import Event, StreamPolicy, Verdict
 if TYPE_CHECKING:
     from .channel import Channel, Operation, Work
 
-# The kind of the streams of exchanges; in a communication scope, a colon and its name follow.
+# The kind of the streams of exchanges; in a communication scope, a colon and the scope's name follow.
 KIND: Final = "comm"
 
 # The connection from this rank to the others, in the communication scope of this task or thread; None without one.
@@ -24,7 +24,7 @@ class CommunicationStreamPolicy(StreamPolicy):
     """Hands operations to a channel immediately, in program order: all ranks must start the same ones in one order.
 
     Args:
-        channel: to the other ranks, in one communication scope.
+        channel: the connection to the other ranks, in one communication scope.
     """
 
     kind = KIND

@@ -6,7 +6,7 @@ from .stream import StreamPolicy
 
 
 class ControlStreamPolicy(StreamPolicy):
-    """Runs instructions on the thread that schedules: those of this stream only order other work."""
+    """Runs instructions on the thread that schedules: they only order other work, or call a function of the host."""
 
     kind = "control"
 

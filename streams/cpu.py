@@ -7,24 +7,23 @@ from typing import Final
 from .stream import StreamPolicy
 
 # An awaited op that is handed to the worker keeps a loop's thread for 90 to 200 microseconds, for any kernel, and one
-# that is done inline for eight and the kernel's own time: below this, inline is better for the loop as well.
+# that runs inline for eight and the kernel's own time: below this cost, inline is better for the loop as well.
 INLINE_BELOW_NANOSECONDS: Final = 100_000
 
 # Work that was handed to the worker cannot be overtaken any more; work that is held back costs a hand-over's time in
-# which the worker is idle.  At half a millisecond that is one part in ten at worst, for work of just this size.
+# which the worker is idle.  At this depth that is one part in ten at worst, for work of just this cost.
 DEPTH_NANOSECONDS: Final = 500_000
 
 
 class CpuStreamPolicy(StreamPolicy):
-    """numpy on the host.
+    """The compute stream of the CPU, whose kernels call numpy and compiled C.
 
-    numpy releases the GIL in large ufuncs and in BLAS, so that a worker thread keeps an event loop responsive; for
-    small work the hand-over costs more than the work.  In a plain script no other code would use the saved time, so
-    everything runs inline.
+    Large kernels release the GIL, so that a worker thread keeps an event loop responsive; for small work the hand-over
+    costs more than the work.  Without an event loop no other code would use the saved time, so everything runs inline.
 
     Args:
         inline_below: the estimated cost in nanoseconds below which work runs inline under a loop.
-        worker: "auto" as above, "always" or "never" to force one way (tests run both).
+        worker: "auto" as above; "always" or "never" runs all work on the worker or none, which tests force.
         kind: see `StreamPolicy`.
     """
 

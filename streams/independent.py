@@ -1,4 +1,4 @@
-"""Host streams beside those of devices: for the hand-over of tensors to graphs and ranks."""
+"""Streams that each device has for work of the host: handing tensors to graphs, and launching graphs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from .stream import StreamPolicy
 
 
 class IndependentStreamPolicy(StreamPolicy):
-    """Two kinds use it: "critical_section" (a graph's inputs and outputs) and "lazy_job" (launching graphs).
+    """Streams of two kinds: "critical_section" (for the inputs of graphs) and "lazy_job" (for their launches).
 
     Args:
         kind: the name of the kind.
-        sequential: as for every policy.
-        blocking: whether work here may block, and so runs on the stream's own thread; otherwise it runs on the thread
+        sequential: see `StreamPolicy`.
+        blocking: whether work of the stream may block, and so runs on the stream's own thread; otherwise it runs on the thread
             that schedules.
     """
 

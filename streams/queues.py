@@ -1,6 +1,6 @@
-"""The queues of a stream: instructions, each in one queue at a time, with the links in the instructions themselves.
+"""Queues of a stream's instructions, each in one queue at a time, with the links of a `Fifo` in the instructions.
 
-So entering and leaving a queue takes no memory.
+So entering and leaving a `Fifo` takes no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Fifo:
     """A first-in first-out queue of instructions.
 
     Attributes:
-        first, last: None in an empty one.
+        first, last: its first and last instruction; None in an empty queue.
     """
 
     __slots__ = ("first", "last")
@@ -28,7 +28,7 @@ class Fifo:
         self.last: Instruction | None = None
 
     def append(self, instruction: Instruction) -> None:
-        """Put it behind the last."""
+        """Put an instruction behind the last one."""
         last = self.last
         if last is None:
             self.first = instruction
@@ -52,7 +52,7 @@ class Fifo:
         return instruction
 
     def remove(self, instruction: Instruction) -> None:
-        """Take out an instruction of the queue, in time proportional to the number of instructions before it."""
+        """Take an instruction out of the queue, in time proportional to the length of the whole queue."""
         left = list(self)
         left.remove(instruction)
         self.clear()
@@ -80,11 +80,11 @@ class Fifo:
 class BySerial:
     """A queue from which the instruction of the lowest serial comes first.
 
-    Most come in that order, and stand in a row; serials are compared on the way out, only for those that do not.
+    Most instructions are pushed in the order of their serials, and `pop` compares serials only for the others.
 
     Attributes:
-        row: those that came in order.
-        late: a heap of the others, with their serials.
+        row: the instructions pushed in order.
+        late: a heap of the other instructions, with their serials.
     """
 
     __slots__ = ("late", "row")

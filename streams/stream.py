@@ -1,7 +1,8 @@
 """A stream is one in-order queue of one device; its policy decides how the queue executes.
 
 Order is the only promise: work that was handed to a stream first finishes first.  The scheduler relies on it twice, to
-hand over a whole chain without waiting for each link, and to forget an access as soon as a later one is behind it.
+hand over instructions that depend on each other without waiting for each, and to forget an access to memory as soon as
+a later access is behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .worker import Worker
 # verdict() -> the error that the device has found in work that has ended, or None
 Verdict: TypeAlias = "Callable[[], Exception | None]"
 
-# Nanoseconds, a hundred years of them.
+# Nanoseconds: more than a hundred years.
 NO_LIMIT: Final = 1 << 62
 
 
@@ -26,7 +27,7 @@ class Event(Protocol):
     """A point in a device's stream."""
 
     def query(self) -> bool:
-        """Whether it has been reached."""
+        """Whether the event has been reached."""
         ...
 
     def synchronize(self) -> None:
@@ -40,12 +41,12 @@ class StreamPolicy:
 
     Attributes:
         kind: the name of the kind, as shown in reprs and the story ("compute", "control", ...).
-        sequential: whether everything on the stream keeps program order, also where no data asks for it.  Transports
-            need it (all ranks must see one order); compute streams do not.
-        asynchronous: whether `enqueue` hands work over, which ends later, without the host; otherwise work has ended
-            when it returns.
+        sequential: whether the stream's instructions keep program order even if they share no data.  Streams of
+            exchanges need it (all ranks must see one order); compute streams do not.
+        asynchronous: whether the stream takes work by `enqueue`, and ends it later, without the host; otherwise the
+            host calls work, which has ended when it returns.
         launches_ahead: whether `enqueue` calls work immediately, which launches kernels that the device runs later, as
-            on streams of a GPU; other asynchronous streams call work in its turn.
+            on streams of a GPU.
         depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
             that is held back can still be overtaken by something more urgent, and be dropped.
     """
@@ -69,36 +70,36 @@ class StreamPolicy:
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Return when everything handed to the device has finished there.  Host streams finish as they return."""
+        """Block until all work handed to the device has ended; work of host streams has ended when it returns."""
 
     def keep_order(self) -> None:
         """Keep program order from now on; see `sequential`."""
         self.sequential = True
 
     def takes_no_more(self) -> bool:
-        """Whether nothing more will be handed to it, so that the stream can be forgotten when it is idle."""
+        """Whether the stream will be handed no more work, so that it can be forgotten when it is idle."""
         return False
 
     def close(self) -> None:
-        """End all threads that serve the stream; called when its machine has ended."""
+        """End the policy's own threads; called when the stream's machine ends."""
 
     # Asynchronous streams only
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
-        """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot run it.
+        """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot call `work`.
 
         A stream of a GPU calls `work` immediately; that launches kernels, and the kernels run later.
 
         Returns:
-            For a stream of a GPU, a function that returns, once the kernels have ended, the error of one, or None.
+            A function that returns, once the work has ended, its error or None; None if the device finds no errors.
         """
         raise NotImplementedError
 
     def allocates_from(self, allocator: Any) -> None:
-        """Let kernels on this stream take scratch memory from an allocator, in the stream's order."""
+        """Let kernels on this stream take scratch memory from `allocator`, in the stream's order."""
 
     def hold(self, thing: object) -> None:
-        """Keep an object alive until the work handed over so far, or just now, has ended, if the device does not."""
+        """Keep an object alive until all work handed over up to now has ended, unless the device keeps it itself."""
 
     def record(self, timing: bool = False) -> Event:
         """An event that is reached when everything enqueued so far has finished.
@@ -113,7 +114,7 @@ class StreamPolicy:
         return None
 
     def nanoseconds(self, mark: Any) -> int:
-        """Return the time at which a mark was reached, on the clock of ``time.perf_counter_ns``; it must have been."""
+        """Return the time at which a mark was reached, on the clock of ``time.perf_counter_ns``."""
         raise NotImplementedError
 
     def wait(self, event: Event) -> None:
@@ -121,10 +122,10 @@ class StreamPolicy:
         raise NotImplementedError
 
     def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
-        """Call `wake`, from any thread, when `event` of this stream may be reached; the host has nothing else to do.
+        """Call `wake`, on any thread, when `event` of this stream may be reached; for a host with nothing else to do.
 
         Returns:
-            Whether the device has made a step meanwhile and `wake` was called.
+            Whether this call has let the device make a step, and has called `wake`.
         """
         raise NotImplementedError
 
@@ -137,17 +138,17 @@ class Stream:
 
     Attributes:
         name: for reprs, such as ``"cpu:compute"``.
-        device: the device it belongs to (any hashable value; streams do not look inside).
+        device: the device it belongs to (any hashable value; streams do not look inside); None for the host.
         policy: how it executes.
         ready: the instructions that may be handed over next.  Owned by the engine, like the next four.
         ranked: the instructions of `ready` by priority; None if none has a priority.
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
         full: whether work was held back because `outstanding` has reached `policy.depth`.
-        posted: the number of items that the worker still has.  While it is not zero, nothing may run inline, or
-            the order would break.
+        posted: the number of items that the worker has not reported as run.  While it is not zero, nothing may run
+            inline, or the order would break.
         order: the dependence that keeps program order on a `sequential` stream, else None.  Owned by the engine.
-        worker: the thread that runs work that must not run on the scheduling thread, started on first need.
+        worker: the thread for work that must not run on the scheduling thread; None until there is such work.
         in_flight: work of an asynchronous device that is not known to have finished, oldest first.
         allocator: of the device's memory; None where arrays come from elsewhere.
     """
@@ -187,7 +188,7 @@ class Stream:
         self.allocator = allocator
 
     def idle(self) -> bool:
-        """Whether nothing waits or runs here."""
+        """Whether nothing waits or runs on the stream."""
         return self.running.first is None and self.ready.is_empty() and not self.in_flight and not self.posted
 
     def start(self, worker: Worker) -> None:
@@ -201,11 +202,11 @@ class Stream:
         self.worker.post(item)
 
     def ran(self) -> None:
-        """Count that the worker has run an item, and the machine knows it."""
+        """Note that the worker has run an item, and that the machine knows it."""
         self.posted -= 1
 
     def stop(self, timeout: float) -> list[Any]:
-        """End the worker, waiting up to so many seconds for its item; returns the items that it will not run."""
+        """End the stream's threads, waiting up to `timeout` seconds for the worker's item; returns items not run."""
         self.policy.close()
         if self.worker is None:
             return []

@@ -9,9 +9,9 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Final
 
-# A thread that waits for the interpreter's lock gets it after the switch interval, 5 milliseconds, each time that it
-# has released the lock.  An event loop does so all the time.  So a worker releases the lock by itself, this often
-# (seconds), which costs it a few microseconds.
+# A thread that has released the interpreter's lock gets it back only after the switch interval, 5 milliseconds, and an
+# event loop's thread releases the lock all the time.  So a busy worker releases the lock by itself, at this interval
+# (seconds), which costs a few microseconds.
 _POLITE_EVERY: Final = 1e-3
 
 
@@ -19,12 +19,12 @@ class Worker:
     """One thread with an inbox.
 
     The thread is a daemon, because a non-daemon one would keep the interpreter from ever reaching its exit handlers;
-    the owner of the worker stops it there.
+    in such a handler the owner stops the worker.
 
     Args:
         name: of the thread.
         run: called with each item on the thread.  It must not raise: an escaping exception ends the thread, loudly.
-        polite: whether others, a running event loop above all, should get the interpreter between two items.
+        polite: returns whether other threads, above all event loops, should get the interpreter between two items.
         context: in which the thread runs; None for an empty one.
     """
 
@@ -50,7 +50,7 @@ class Worker:
     def wait_until_idle(self, timeout: float | None = None) -> bool:
         """Block until everything posted so far has run, for `timeout` seconds at most; returns whether it has.
 
-        On the worker's own thread, run it right here.
+        On the worker's own thread, this call runs the items itself.
         """
         if self.thread is threading.current_thread():
             while not self._inbox.empty() and self._run_one(self._inbox.get()):
@@ -76,7 +76,7 @@ class Worker:
                 item.event.set()
             elif item is not None:
                 left.append(item)
-        # If the thread still runs its last item, it must find something to wake up for, and to end at.
+        # If the thread still runs its last item, it must find another behind that, at which it ends.
         self._inbox.put(None)
         return left
 
@@ -90,7 +90,7 @@ class Worker:
                     last_polite = now
 
     def _run_one(self, item: Any) -> bool:
-        """Run an item, without keeping it alive; False if it is not run because the worker stops."""
+        """Run an item, without keeping it alive; return False if it is not run because the worker stops."""
         if isinstance(item, _Mark):
             item.event.set()
         elif item is None or self._stopping:
