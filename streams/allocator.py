@@ -3,11 +3,11 @@
 Pieces are handed out and freed when an instruction is launched, not when it has run.  A piece freed may therefore be
 handed out again while the device still works on its old content.  That is sound for one reason: the new owner's work
 stands behind the old one's on the same in-order stream.  So each allocator belongs to one stream, and a caller that
-lets another stream use a piece must make the first stream wait for it before the piece is freed.
+lets another stream use a piece must make the first stream wait for that use before the piece is freed.
 
 Destructors are the second way to give pieces back.  The garbage collector may run them on any thread between any two
-steps, also in the middle of a change made here.  They take no lock and change nothing: they leave a note in a deque,
-and the notes are settled at the next call.
+steps, also in the middle of a change of an allocator.  They take no lock and change nothing: they leave a note in a
+deque, and the next call of the allocator takes the pieces back.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class Allocation:
 
     Attributes:
         allocator: the allocator that it came from.
-        block: the block that the piece is a part of, a flat uint8 array; None once freed.
-        offset: where in the block it begins, in bytes.
-        nbytes: its size; at least as much as was requested.
+        block: the block that the piece is a part of, a flat uint8 array; None once freed, and in
+            results of `largest`.
+        offset: where in the block the piece begins, in bytes.
+        nbytes: the size of the piece; at least as much as was requested.
         requested: the requested bytes.
         owner: the requester: any object whose str() describes it, for reports.
     """
@@ -82,7 +83,7 @@ class Allocation:
         self.owner = owner
 
     def array(self, shape: tuple[int, ...], numpy_dtype: np.dtype[Any]) -> Array:
-        """The beginning of the piece as a C-contiguous numpy array: a view, which does not keep the piece from reuse.
+        """The beginning of the piece as a C-contiguous array like `block`: a view, which does not prevent reuse.
 
         Raises:
             ValueError: if the array would be larger than the piece.
@@ -100,7 +101,7 @@ class Allocation:
     def free(self) -> None:
         """Give the piece back; the next `allocate` may hand it out again.  Freeing twice does nothing.
 
-        For the thread that schedules, where the last use of the piece has been launched.
+        To be called on the thread that schedules, after the last use of the piece has been launched.
         """
         piece = self._piece
         if piece is None:
@@ -108,7 +109,7 @@ class Allocation:
             return
         allocator = self.allocator
         try:
-            # The callback comes before the piece can be reused: it must not write over the next owner's content.
+            # `on_free` is called before the piece can be reused: it may write, but not over the next owner's content.
             if allocator.on_free is not None:
                 allocator.on_free(self)
         finally:
@@ -131,7 +132,7 @@ class Allocation:
 
 
 class BinAllocator:
-    """Hands out pieces of a device's memory, for one in-order stream; the top of this module explains that.
+    """Hands out pieces of a device's memory, for one in-order stream; the docstring of the module explains how.
 
     Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
     the smallest piece of its bin that is large enough, else the smallest of the next bin that has any.  The bins are
@@ -146,14 +147,14 @@ class BinAllocator:
         alignment: requests are rounded up to a multiple of this many bytes; a power of two from 16 to 2 MiB.  Pieces
             begin at multiples of it, counted from the start of their block.
         on_handout: called with each `Allocation` before it is handed out, without a lock.
-        on_free: called with each before it can be handed out again, without a lock, while its memory may still be
-            written.  For a piece that came back by its destructor it is another object with the same fields, and the
-            call comes from the thread that calls the allocator next.  Neither is called for pieces of no bytes.
+        on_free: called with each freed `Allocation` before its piece can be handed out again, without a lock, and
+            may still write the memory.  If a destructor gave the piece back, the argument is another object with the
+            same fields, and the thread that calls the allocator next makes the call.  Neither is called for no bytes.
 
     Attributes:
-        retries: how often memory was short, and a request was tried again after some had come back.  The caller, which
-            alone knows other ways to get memory, counts this; like the next one it is only reported here.
-        ooms: how often a request failed for lack of memory.
+        retries: how often memory was short, and a request was tried again after some had come back.  Callers, who know
+            other ways to get memory, count this by `tried_again`.
+        ooms: how often a request failed for lack of memory; callers count this by `ran_out`.
 
     Raises:
         ValueError: for an alignment that is no power of two from 16 to 2 MiB.
@@ -178,7 +179,7 @@ class BinAllocator:
         self.ooms = 0
         # (size, address, piece) of all free pieces.  No two have the same address, so pieces are never compared.
         self._bins: list[list[Any]] = [[] for _ in range(BINS)]
-        # The bin of each size by the size's bit length, which is the quickest to be had.
+        # The bin for sizes of each bit length, which is the quickest key to compute.
         first = alignment.bit_length()
         self._bin_of = [self._bins[min(max(bits - first, 0), BINS - 1)] for bits in range(_BITS + 1)]
         self._blocks: dict[int, Block] = {}
@@ -186,10 +187,10 @@ class BinAllocator:
         self._next_address = 0
         # Pieces to be taken back, and whether `on_free` has been called for them.
         self._notes: deque[tuple[Piece, bool]] = deque()
-        # For destructors: a method of C's, because out of a Python function Ctrl-C may come before it has begun.
+        # Called by destructors: a method in C, because Ctrl-C may interrupt a Python function before it has begun.
         self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
-        # True while the lists are inconsistent: only a destructor on the same thread can ever see that.
+        # True while the lists are inconsistent: only a destructor or a function `make` on the same thread can see that.
         self._changing = False
         # Bytes and pieces handed out: now, at most, and since the beginning.
         self._allocated = 0
@@ -216,8 +217,8 @@ class BinAllocator:
             owner: of the piece, for reports of live memory.
 
         Raises:
-            OutOfMemory: if no free piece is large enough and the device gives no new block.  Free pieces
-                elsewhere may help after `shrink`.
+            OutOfMemory: if no free piece is large enough and the device gives no new block.  `shrink`, of this
+                allocator and the device's others, may help.
             ValueError: for a negative size.
         """
         if nbytes <= 0:
@@ -229,10 +230,10 @@ class BinAllocator:
         if self._staggers and size >= STAGGERED_FROM and not size % PAGE and size < MIDDLING_BELOW:
             size += alignment  # the next piece begins at another offset within its page
         last = self._last_dropped(size) if self._notes else None
-        # Held until the lock is released: if this is the last reference, its destructor may do anything.
+        # The owner is held until the lock is released: its destructor, if this is the last reference, may do anything.
         owner_before = None if last is None else last.owner
-        # The lock is not taken by `with`, here and where pieces come back: every op does this, and `with` costs twice
-        # as much.
+        # `allocate` and `take_back` do not take the lock by `with`: every op calls them, and `with` costs twice as
+        # much.
         self._lock.acquire()
         if self._changing:
             if last is not None:
@@ -254,7 +255,7 @@ class BinAllocator:
             piece.requested = nbytes
             piece.owner = owner
             block = self._arrays[piece.block.address]
-            # The counters are plain attributes because every op passes through this.
+            # The counters are plain attributes because every op calls this method.
             self._requested += nbytes
             if self._requested > self._requested_peak:
                 self._requested_peak = self._requested
@@ -280,7 +281,7 @@ class BinAllocator:
 
         Only legal while no work uses freed pieces: the caller must have waited for the stream.  Within the stream its
         order protects them, but the device may give a block to any user.  A block counts as given back
-        immediately, even if an array of a freed piece, unused by now, still keeps it a little longer.
+        immediately, even if an array of a freed piece, unused by now, still keeps its memory a little longer.
         """
         self._settle()
         with self._lock:
@@ -290,7 +291,7 @@ class BinAllocator:
                 for block in idle:
                     self._leave_bin(block.first)
                     self._reserved -= block.nbytes
-                    # Counted before the array goes, or the block would be given back twice.
+                    # The finalizer is detached before the array goes, or the block would be given back twice.
                     block.finalizer.detach()
                     del self._blocks[block.address]
                     del self._arrays[block.address]
@@ -347,7 +348,7 @@ class BinAllocator:
     def largest(self, count: int) -> list[Allocation]:
         """The `count` largest pieces handed out, largest first; of equal ones, the oldest block's first.
 
-        For reports: these describe the pieces and do not keep them.  Freeing them does nothing.
+        For reports: the returned objects only describe the pieces.  Freeing them does nothing.
         """
         self._settle()
         with self._lock:
@@ -363,7 +364,7 @@ class BinAllocator:
                 self._changing = False
 
     def check_invariants(self) -> None:
-        """Raise `InternalError` if blocks, bins and counters contradict each other.  Takes time for every piece."""
+        """Raise `InternalError` if blocks, bins and counters contradict each other.  Takes time for each piece."""
         with self._lock:
             self._begin()
             try:
@@ -390,7 +391,7 @@ class BinAllocator:
     def _settle(self) -> None:
         """Take back the pieces that destructors have noted."""
         notes = self._notes
-        # Only the present notes are settled: in the middle of a change a piece is noted once more.
+        # Only the present notes are handled: `take_back` in the middle of a change notes the piece once more.
         for _ in range(len(notes)):
             try:
                 piece, announced = notes.popleft()
@@ -403,14 +404,14 @@ class BinAllocator:
                 Allocation(self, block, piece.offset, piece.nbytes, piece.requested, piece.owner, piece).free()
 
     def take_back(self, piece: Piece) -> None:
-        """Let a piece be handed out again; called by the piece's `Allocation`."""
+        """Let a piece be handed out again; in the middle of a change, note it for later."""
         self._lock.acquire()
         if self._changing:
             self._notes.append((piece, True))
             self._lock.release()
             return
         self._changing = True
-        # Held until the lock is released: if this is the last reference, its destructor may do anything.
+        # The owner is held until the lock is released: its destructor, if this is the last reference, may do anything.
         owner = piece.owner
         try:
             piece.owner = None
@@ -436,7 +437,7 @@ class BinAllocator:
     def _last_dropped(self, size: int) -> Piece | None:
         """Return the piece that a destructor noted last, if it has this size: it need not go through the bins.
 
-        Takes back the rest; and all of it, if there is a callback for freed pieces.
+        Takes back the other noted pieces.  With `on_free`, takes back all of them and returns None.
         """
         last: Piece | None = None
         if self.on_free is None:
@@ -477,7 +478,7 @@ class BinAllocator:
         return None
 
     def _new_block(self, size: int, requested: int) -> Piece:
-        """The only piece of a new block, in no bin."""
+        """Take a new block from the device, and return its only piece, which is in no bin."""
         array = self._take_from_device(size, requested)
         nbytes: int = array.nbytes
         address = self._next_address
@@ -530,7 +531,7 @@ class BinAllocator:
 
 
 def _let_go(owner: object) -> None:
-    """Does nothing.  Compiled code releases a variable at its last use, even before a `del`: this is a use."""
+    """Do nothing.  Compiled code releases a variable at its last use, even before a `del`: calling this is a use."""
 
 
 def _entered_twice() -> InternalError:

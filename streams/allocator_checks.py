@@ -21,9 +21,9 @@ def contradictions(
 
     Args:
         alignment: of the pieces, in bytes.
-        blocks, arrays: by address.
-        bins: of (size, address, piece).
-        counted: the allocator's own sums of some of this.
+        blocks, arrays: by address of the block.
+        bins: of free pieces, each with its size and address.
+        counted: the allocator's own counters, by name.
     """
     problems = [problem for block in blocks.values() for problem in _contradictions_of_block(alignment, block, arrays)]
     problems += _contradictions_of_bins(alignment, blocks.values(), bins)

@@ -120,7 +120,7 @@ class Channel(Protocol):
             operation: the operation.
             given: flat, the elements that this rank gives; None if it gives none.
             gotten: flat, for the elements that it gets; None if it gets none.  Both are in use until the work ends.
-            failure: the reason why this rank cannot give its elements, or None; with one, the operation fails on all ranks.
+            failure: the reason why this rank has no elements to give, or None; with one, all ranks' parts fail.
             place: the user's line, for messages.
         """
         ...

@@ -23,7 +23,7 @@ GIB: Final = 1 << 30
 # Processors first take accesses at the same offset of two pages for accesses to the same memory: arrays that are read
 # and written together are faster, additions by up to a fifth, if they begin at different offsets.
 PAGE: Final = 4096
-# The alignment of blocks on the host: enough for every vector unit, and a cache line.
+# Half the distance between the offsets, within their pages, at which successive blocks on the host begin.
 _STAGGER: Final = 512
 
 
@@ -35,11 +35,11 @@ class DeviceMemory:
     Args:
         name: of the device, for errors.
         make: called with a number of bytes, returns a flat uint8 array of that length with any content; raises
-            MemoryError if the device has no more.  By default a numpy array on the host that begins at a multiple of 64
-            bytes, each at another place of a page than the one before.
+            MemoryError if the device has no more.  By default a numpy array on the host that begins at a multiple of
+            1,024 bytes, each at another offset within its page than the one before.
         limit: the most bytes that may be in blocks at a time; None for as many as the device has.
         garbage: a byte to fill released memory with, so that its use shows; None to leave its content.
-        staggers: whether pieces should begin at different offsets of their pages, as on the host.
+        staggers: whether pieces should begin at different offsets within their pages; faster on the host.
         nothing: an array of no bytes, as `make` would return it; numpy's by default.
 
     Attributes:
@@ -67,7 +67,7 @@ class DeviceMemory:
         self._make: Callable[[int], Array] = _host_bytes if make is None else make
         self._used = 0
         self._limit = _checked_limit(limit)
-        # Bytes given back by destructors and not yet subtracted from `used`.
+        # Numbers of bytes given back and not yet subtracted from `used`.
         self._notes: deque[int] = deque()
         # The lock is reentrant, for a destructor that asks for `used` in the middle of `take` on the same thread.
         self._lock = lock_held_while_forking()
@@ -85,7 +85,7 @@ class DeviceMemory:
             return self._used
 
     def set_limit(self, limit: int | None) -> None:
-        """Change the limit.  Below `used`, nothing more is handed out until enough has come back.
+        """Change the limit.  If it is below `used`, no block can be taken until enough blocks have been given back.
 
         Raises:
             ValueError: for a negative limit.
@@ -96,7 +96,7 @@ class DeviceMemory:
         """A new block: a flat uint8 array of `nbytes` bytes, counted as used until `give_back`.
 
         Raises:
-            OutOfMemory: if it would exceed the limit, or if the device has no more.
+            OutOfMemory: if the block would exceed the limit, or if the device has no more.
             ValueError: if `nbytes` is not positive.
         """
         if nbytes <= 0:
@@ -109,7 +109,7 @@ class DeviceMemory:
             # The block is counted before it is made: of two threads at the limit, one must see the other's block.
             self._used += nbytes
         try:
-            # Made without the lock, since a device may take long: only requests for blocks should wait for that.
+            # Made without the lock, since a device may take long: `used` and other requests should not wait.
             block = self._make(nbytes)
             if block.nbytes != nbytes:
                 raise InternalError(f"{self.name} made a block of {block.nbytes} bytes where {nbytes} were asked for")
@@ -128,10 +128,10 @@ class DeviceMemory:
         self._notes.append(nbytes)
 
     def refusal(self, requested: int, by_device: bool = False, hint: str = "") -> OutOfMemory:
-        """The error for a request of that many bytes.
+        """The error for a request of `requested` bytes.
 
         Args:
-            by_device: whether the device itself has no more; else it is the limit.
+            by_device: whether the device itself has no more; else the limit is the cause.
             hint: put behind the message.
         """
         used = self.used

@@ -11,8 +11,8 @@ class IndependentStreamPolicy(StreamPolicy):
     Args:
         kind: the name of the kind.
         sequential: see `StreamPolicy`.
-        blocking: whether work of the stream may block, and so runs on the stream's own thread; otherwise it runs on the thread
-            that schedules.
+        blocking: whether work of the stream may block, and so runs on the stream's own thread; otherwise it runs on the
+            thread that schedules.
     """
 
     def __init__(self, kind: str, sequential: bool = False, blocking: bool = True) -> None:

@@ -11,7 +11,7 @@ from .device_memory import KIB, MIB
 # The number of bins, one for each power of two: with the usual alignment of 512 bytes the last bin begins at 256 MiB.
 BINS: Final = 20
 
-# Small requests share a block.  Middling ones share a larger one, so that few of them do not leave one block each.
+# Small requests share a block, and middling ones a larger block, so that not each middling one takes its own block.
 _SMALL_BELOW: Final = 1 * MIB
 _SMALL_BLOCK: Final = 2 * MIB
 MIDDLING_BELOW: Final = 10 * MIB
@@ -19,9 +19,9 @@ _MIDDLING_BLOCK: Final = 20 * MIB
 LARGE_GRANULE: Final = 2 * MIB
 
 # Where the offset of a piece within a page matters (see `device_memory.PAGE`), pieces of whole pages are made a little
-# larger from this size on; pieces with a block of their own begin where the block does.
+# larger from this size on; pieces with a block of their own are not, since they begin where their blocks do.
 STAGGERED_FROM: Final = 64 * KIB
-# A block's additional bytes, for as many pieces as it may be cut into: 32 of 64 KiB in a small one.
+# The bytes added to a block for its larger pieces: 512 for each of the 32 pieces of 64 KiB in a small block.
 STAGGERED_BYTES: Final = 16 * KIB
 
 # A piece less than twice the request is handed out whole: the rest would be too small for the next request of its kind.
@@ -33,7 +33,7 @@ class Block:
     """Memory that was taken from the device in one request.
 
     Attributes:
-        address: in the allocator's own count, which lays all its blocks end to end in the order they were taken.
+        address: in the allocator's own count, which lays its blocks end to end in the order in which they were taken.
             Unlike the device's addresses it is the same in every run.
         finalizer: gives the bytes back to the device when nothing refers to the memory any more.
         first: the piece at the front.  It is never merged into another, so it stays the first.
@@ -51,7 +51,7 @@ class Block:
 class Piece:
     """A part of a block, free or handed out as a whole.
 
-    Its block's array is deliberately out of reach from here: pieces and blocks refer to each other in circles, and the
+    Neither a piece nor its block refers to the block's array: pieces and blocks refer to each other in circles, and the
     memory must not wait for the garbage collector.
     """
 
@@ -112,7 +112,7 @@ def block_size(size: int, staggered: bool = False) -> int:
     """The bytes to take from the device for a request of `size` bytes.
 
     Args:
-        staggered: whether pieces of whole pages are made larger; then as many of them fit as would otherwise.
+        staggered: whether pieces of whole pages are made larger; then the block is larger, so that as many fit.
     """
     more = STAGGERED_BYTES if staggered else 0
     if size < _SMALL_BELOW:

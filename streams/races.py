@@ -58,11 +58,11 @@ HOST: Final = Host()
 
 @final
 class Timeline:
-    """One stream.
+    """The detector's record of one stream.
 
     Attributes:
         time: of its last launch.
-        known: the launches that end before the next launch on it begins.
+        known: the launches that end before the next launch on the stream begins.
         host: the host's clock when it was last joined into `known`.
     """
 
@@ -76,7 +76,7 @@ class Timeline:
 
 @final
 class Range:
-    """A piece of memory, and the launches that may still use it from before it was freed.
+    """A piece of memory, and the launches from before it was freed that may still use it.
 
     Attributes:
         start, stop: its first byte in its block, and the one behind its last.
@@ -108,8 +108,8 @@ class Accesses:
     Attributes:
         writer: the last write.
         reads: the reads since, the last of each stream.
-        former: those to parts of its memory from when they were other storages'; only until the first write, which is
-            behind them all.
+        former: the accesses to parts of its memory that belonged to other storages; only until the first write, which
+            is behind them all.
     """
 
     __slots__ = ("former", "reads", "writer")
@@ -120,7 +120,7 @@ class Accesses:
         self.former: list[Range] = []
 
     def written(self, ticket: Ticket) -> None:
-        """Make `ticket` the last write.  It is behind all others, and so is any access that will be behind it."""
+        """Make `ticket` the last write: it is behind all other accesses, and so is any access that is behind it."""
         self.writer = ticket
         if self.reads:
             self.reads = {}
@@ -128,14 +128,14 @@ class Accesses:
             self.former = []
 
     def own(self) -> dict[Ticket, bool]:
-        """The accesses to it under its own name, and whether they were writes."""
+        """The accesses to the storage under its own key, and whether they were writes."""
         own = dict.fromkeys(self.reads.values(), False)
         if self.writer is not None:
             own[self.writer] = True
         return own
 
     def race_of_read(self, later: Ticket) -> RaceDetected | None:
-        """The first access that a read by `later` is not ordered behind, if it has to be."""
+        """The race of a read by `later` with the first write that it is not ordered behind; None if there is none."""
         if self.writer is not None and not self.writer.precedes(later):
             return _race(READ_AFTER_WRITE, self.writer, "writes", later, "reads")
         for part in self.former:
@@ -145,7 +145,7 @@ class Accesses:
         return None
 
     def race_of_write(self, later: Ticket) -> RaceDetected | None:
-        """The first access that a write by `later` is not ordered behind."""
+        """The race of a write by `later` with the first access that it is not ordered behind; None if there is none."""
         for reader in self.reads.values():
             if not reader.precedes(later):
                 return _race(WRITE_AFTER_READ, reader, "reads", later, "writes")
@@ -166,16 +166,16 @@ class RaceDetector:
     A storage is named by any hashable `key`, a stream likewise.  Launched work is described by any object, whose `str`
     is taken only for a report: it should have the instruction's name and the user's line.  If one of two accesses to a
     key is a write, the later has to be launched on the same stream, or behind a wait for an event recorded behind the
-    earlier, or after the host has learnt of the earlier's end; each also in several steps.
+    earlier, or after the host has learnt of the earlier's end; or any of these in several steps.
 
-    Everything but `freed` must be called by one thread at a time, in the order in which it happened.
+    Every method but `freed` must be called by one thread at a time, in the order in which the events happened.
 
     Args:
         strict: whether a race raises where it is found, before the launch is recorded; otherwise it is only kept, and
             the launch recorded as if it had been ordered, so that one mistake is reported once.
 
     Attributes:
-        races: all that were found, even if they were raised.
+        races: all races that were found, even if they were raised.
     """
 
     def __init__(self, strict: bool = True) -> None:
@@ -188,7 +188,7 @@ class RaceDetector:
         self._ranges: dict[Hashable, list[Range]] = {}
         # The last access to each storage before its memory was taken from it.
         self._released: dict[Hashable, Ticket | None] = {}
-        # The freed pieces: any thread appends, and they are handled before anything else.
+        # The freed pieces of memory: any thread appends, and the other methods handle them first.
         self._freed: deque[tuple[Hashable, int, int, Hashable]] = deque()
 
     # Launches
@@ -197,10 +197,11 @@ class RaceDetector:
         """Record that `work` was handed to `stream`, behind everything there, and accesses these storages.
 
         Returns:
-            For `finished`.
+            A ticket for `finished`.
 
         Raises:
-            RaceDetected: an access that it has to be behind may still be running; only if strict.
+            RaceDetected: an access that `work` has to be behind may still be running, or a storage was freed; only if
+                strict.
         """
         self._take_freed()
         reads, writes = tuple(reads), tuple(writes)
@@ -227,7 +228,7 @@ class RaceDetector:
     # The host
 
     def finished(self, ticket: Ticket) -> None:
-        """Record that the host has learnt that this launch has ended, and so everything that it was behind."""
+        """Record that the host has learnt that this launch has ended, and so every launch that it was behind."""
         # A clock that knows of a launch knows all that the launch knew: clocks are only ever joined as wholes.
         if self._host.get(ticket.stream, 0) < ticket.time:
             self._host = joined(self._host, {**ticket.known, ticket.stream: ticket.time})
@@ -235,10 +236,11 @@ class RaceDetector:
     def host_access(self, key: Hashable, write: bool, work: object) -> None:
         """Record that the host itself reads, or writes, this storage now.
 
-        Later launches are behind it in any case, for it is the host that launches.
+        Later launches are behind this access in any case, for it is the host that launches.
 
         Raises:
-            RaceDetected: the host does not know that an access before it has ended; only if strict.
+            RaceDetected: the host does not know that an earlier access has ended, or the storage was freed; only if
+                strict.
         """
         self._take_freed()
         ticket = Ticket(HOST, self._time, self._host, work)
@@ -249,8 +251,7 @@ class RaceDetector:
     # Memory
 
     def freed(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
-        """Record that the bytes of `block` from `start` to before `stop` are no longer `key`'s.  Any thread may call
-        this.
+        """Record that bytes `start` to before `stop` of `block` are no longer `key`'s.  Any thread may call this.
 
         From here on an access to `key` is a use after release, until it is handed memory again or forgotten.
 
@@ -261,7 +262,7 @@ class RaceDetector:
         self._freed.append((block, start, stop, key))
 
     def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
-        """Record that these bytes, and no others, are `key`'s now; before the first launch that uses them.
+        """Record that bytes `start` to before `stop` of `block`, and no others, are now `key`'s; before any use.
 
         Uses of any of them under another key must have ended before the first use under this one.
 
@@ -281,7 +282,7 @@ class RaceDetector:
             self._ranges[block] = left
 
     def forget(self, key: Hashable) -> None:
-        """Forget a storage on which nothing will be launched again; call this after `freed`, if that is called."""
+        """Forget a storage on which nothing will be launched again; call this after `freed`, if at all."""
         self._take_freed()
         self._accesses.pop(key, None)
         self._released.pop(key, None)
@@ -317,7 +318,7 @@ class RaceDetector:
         return accesses
 
     def _check(self, ticket: Ticket, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...]) -> None:
-        """Report each storage that the launch accesses too early, once."""
+        """Report each storage that the launch accesses too early, or after its memory was freed, once."""
         reported: set[Hashable] = set()
         for key in reads:
             accesses = self._accesses.get(key)
@@ -355,13 +356,13 @@ class RaceDetector:
                 continue
             own = accesses.own()
             self._released[key] = max(own, key=_time_of, default=None)
-            # Launches that used only a part of it before may still use that part, and no more.
+            # Former launches may still use the parts of this memory that they used before, and no more.
             parts = self._still_used([Range(start, stop, own), *accesses.former])
             if parts:
                 self._ranges.setdefault(block, []).extend(parts)
 
     def _still_used(self, ranges: list[Range]) -> list[Range]:
-        """The pieces that may still be in use; all launches are behind accesses that the host knows to have ended."""
+        """The ranges with accesses that the host does not know to have ended; all launches are behind the others."""
         known = self._host
         for free in ranges:
             free.accesses = {

@@ -1,9 +1,9 @@
 """A simulated accelerator: in-order queues, events, and control over when anything happens.
 
-Code that forgets to wait for a device works as long as the device is quick.  This one is as slow as the rules allow, or
-quick and slow by turns, by a seed, so that such code fails here, and fails again under the same seed.
+Code that forgets to wait for a device works as long as the device is quick.  A simulated one is as slow as the rules
+allow, or quick and slow by turns, by a seed, so that such code fails, and fails again under the same seed.
 
-It computes nothing itself.  Work is a callable that it calls later, on the thread that makes it go on: a host
+The device computes nothing itself.  Work is a callable that it calls later, on the thread that makes it go on: a host
 thread that waits for an event, one that asks for a step, or, in the modes that say so, one that enqueues or polls.
 """
 
@@ -21,7 +21,7 @@ from .stream import Event, StreamPolicy
 
 MODES: Final = ("eager", "lazy", "random")
 
-# Steps of a random device between two actions of the host.  Mostly none, or the host would never be ahead of it;
+# Steps of a random device between two actions of the host.  Often none, or the host would never be ahead of it;
 # sometimes enough to finish everything.
 STRIDES: Final = (0, 0, 0, 1, 1, 2, 5)
 
@@ -46,13 +46,13 @@ def parse_mode(text: str) -> tuple[str, int]:
 class SimulatedDevice:
     """An accelerator that does not exist: in-order queues, events, and control over when anything happens.
 
-    Any thread may use it.  Pieces of work run one at a time; a piece may not use the device itself.
+    Any thread may use it.  Pieces of work run one at a time; a piece may use the device only to query events.
 
     Args:
         name: for people.
         mode: when work runs.  "lazy": when the host has to wait, and not before.  "random": besides, a random number of
             steps after anything enqueued and before an event is polled.  "eager": immediately, as far as it can.
-        seed: decides which queue goes on, and how far; one thread with one seed always sees the same.
+        seed: decides which queue goes on, and how far; one thread with one seed always sees the same order.
 
     Attributes:
         ran: the number of pieces of work that have begun, including those that were made to fail.
@@ -77,7 +77,7 @@ class SimulatedDevice:
         self._planted: dict[int, BaseException] = {}
         self._lost = False
         self._lost_by: BaseException | None = None
-        # Guards everything here and in the queues, but is not held while work runs, on the thread `_stepper`.
+        # Guards the device and its queues, but is not held while work runs, on the thread `_stepper`.
         self._turn = threading.Condition()
         self._stepper: int | None = None
 
@@ -110,7 +110,7 @@ class SimulatedDevice:
         """Run the piece of work at the head of one queue, for a host that has nothing else to do; see `step`.
 
         Returns:
-            Whether a piece of work was run; if not, everything has been.
+            Whether a piece of work was run; if not, the device has no work left.
 
         Raises:
             DeviceDeadlock: something is left, and nothing can go on.
@@ -134,7 +134,7 @@ class SimulatedDevice:
             pass
 
     def drain(self) -> None:
-        """Run everything.
+        """Run all work on the device.
 
         Raises:
             DeviceDeadlock: something is left that can never run.
@@ -149,11 +149,11 @@ class SimulatedDevice:
     # From its queues and events
 
     def admit(self, action: str, event: SimulatedEvent | None = None) -> None:
-        """Raise if work on the device does something that only the host may, and for events of other devices.
+        """Raise if work on the device attempts an action that only the host may, and for events of other devices.
 
         Args:
             action: the attempted action.
-            event: its event, if it has one.
+            event: the event that the action uses, if any.
 
         Raises:
             RuntimeError: called by work that runs on the device.
@@ -179,7 +179,7 @@ class SimulatedDevice:
             self._stride()
 
     def polled(self) -> None:
-        """Called when the host has polled the device: a random one then makes some steps."""
+        """Make some steps if the mode is "random"; called when the host has polled an event."""
         if self.mode == "random":
             self._stride()
 
@@ -227,9 +227,9 @@ class SimulatedDevice:
     # Inside
 
     def _go_on(self, enough: Callable[[], bool], goal: str = "") -> bool:
-        """Run one piece of work and return True, or False if `enough` says that there is no need to.
+        """Run one piece of work and return True; return False without running any if `enough` returns True.
 
-        If nothing can go on, False again without a `goal`, and DeviceDeadlock with one.
+        If no queue can go on, return False without a `goal`, and raise DeviceDeadlock with one.
         """
         with self._turn:
             self.admit("make it go on")
@@ -274,7 +274,7 @@ class SimulatedDevice:
     def _settle(self, queue: SimulatedQueue) -> None:
         """Pass the marks that `queue` has come to, and those that this unblocks: a mark takes no time.
 
-        Afterwards each head is a piece of work, or waits for an event that has not been reached and knows it.
+        Afterwards the head of each queue is a piece of work, or waits for an event that has the queue in its `holds`.
         """
         free = [queue]
         while free:
@@ -320,7 +320,7 @@ class SimulatedQueue:
     Attributes:
         device: the device that it belongs to.
         name: for people.
-        entries: the work in it, the device's alone to touch.
+        entries: the work, waits and events in it; only the device changes them.
     """
 
     def __init__(self, device: SimulatedDevice, name: str) -> None:
@@ -406,9 +406,9 @@ class SimulatedEvent:
 
     Attributes:
         device: the device that it belongs to.
-        label: for people; empty until it has been recorded.
-        reached: whether everything before it has run.
-        holds: the queues whose heads wait for it, the device's alone to touch.
+        label: for people; empty until the event has been recorded.
+        reached: whether all work before it has run.
+        holds: the queues whose heads wait for it; only the device changes them.
     """
 
     def __init__(self, device: SimulatedDevice) -> None:
@@ -420,7 +420,7 @@ class SimulatedEvent:
     def query(self) -> bool:
         """Whether the event has been reached.  A random device may make some steps first; a lazy one never does.
 
-        Work that runs on the device may ask too; nothing goes on then.
+        Work that runs on the device may ask too; the device makes no steps then.
         """
         if not self.reached:
             self.device.polled()
@@ -443,7 +443,7 @@ class SimulatedEvent:
 
 @final
 class Piece:
-    """A piece of work in a queue: the function to call, and the one to call if that cannot be called."""
+    """A piece of work in a queue: the function to call, and the one to call if the first cannot be called."""
 
     __slots__ = ("fail", "work")
 

@@ -91,7 +91,7 @@ class StreamPolicy:
         A stream of a GPU calls `work` immediately; that launches kernels, and the kernels run later.
 
         Returns:
-            A function that returns, once the work has ended, its error or None; None if the device finds no errors.
+            A function that returns, once the work has ended, its error or None; None if the device checks nothing.
         """
         raise NotImplementedError
 
