@@ -253,7 +253,7 @@ class RaceDetector:
     def freed(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
         """Record that bytes `start` to before `stop` of `block` are no longer `key`'s.  Any thread may call this.
 
-        From here on an access to `key` is a use after release, until it is handed memory again or forgotten.
+        From here on an access to `key` is a use after release, until `key` is handed memory again or forgotten.
 
         Raises:
             ValueError: `stop` is less than `start`.
@@ -262,9 +262,9 @@ class RaceDetector:
         self._freed.append((block, start, stop, key))
 
     def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
-        """Record that bytes `start` to before `stop` of `block`, and no others, are now `key`'s; before any use.
+        """Record that bytes `start` to before `stop` of `block`, and no others, are `key`'s now.
 
-        Uses of any of them under another key must have ended before the first use under this one.
+        Call this before the first launch that uses them.  Uses of any of them under another key must have ended before.
 
         Raises:
             ValueError: `stop` is less than `start`.

@@ -14,7 +14,7 @@ _BYTE: Final = np.dtype(np.uint8)
 class DeviceArray:
     """An array in the memory of a CUDA device: an address, a shape, strides and a dtype.
 
-    The host cannot look inside.  Kernels take it as a pointer; CuPy and other libraries take it by
+    The host cannot read it.  Kernels take it as a pointer; CuPy and other libraries take it by
     ``__cuda_array_interface__``.
 
     Args:
@@ -28,7 +28,7 @@ class DeviceArray:
 
     Attributes:
         pointer, shape, dtype, strides, base, owner: see above; `strides` are never None.
-        native: the same array as an object of the driver's array module, once it was needed.
+        native: the same array as an object of the driver's array module; None until it is needed.
     """
 
     __slots__ = ("__weakref__", "base", "dtype", "native", "owner", "pointer", "shape", "strides")

@@ -30,10 +30,10 @@ class CapturedGraph:
     """Work of a stream that can be launched as one.
 
     Args:
-        graph: the driver's.
+        graph: the driver's handle.
         kept: objects that the work needs.
-        reports: where kernels report wrong values, two words for each.
-        explains: makes the errors of these.
+        reports: where kernels report wrong values, two words for each kernel.
+        explains: for each of these kernels, makes its error.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CapturedGraph:
         launcher.keep(self)
         launcher.driver.launch_graph(self._graph, launcher.stream)
         if self._explains:
-            # The next launch may have begun before the host reads the reports of this one.
+            # The reports are copied, since the next launch may have begun before the host reads those of this one.
             landed = launcher.device.pinned.array(self._reports.shape, _WORD)
             launcher.copy(landed, self._reports)
             launcher.fill(self._reports, 0)
@@ -76,12 +76,12 @@ def capture(launcher: Launcher, allocator: BinAllocator, work: Callable[[], None
     """The graph of all that `work` launches by the current launcher; none of that runs.
 
     Args:
-        launcher: of the stream that the graph will be launched on; the calling thread launches by it.
+        launcher: of the stream that the graph will be launched on; the current launcher of the calling thread.
         allocator: of memory for the graph alone.
-        work: it launches kernels whose code is on the device already.
+        work: launches kernels whose code is on the device already.
 
     Raises:
-        CannotCapture: if it launches work that no graph can hold.
+        CannotCapture: if `work` launches work that no graph can hold.
     """
     capturing = _CapturingLauncher(launcher.device, launcher.stream, allocator)
     driver, stream = launcher.driver, launcher.stream
@@ -100,8 +100,8 @@ class _CapturingLauncher(Launcher):
     """Hands work to a stream that is captured.
 
     Attributes:
-        reports: words in which kernels report wrong values; there are no others for a kernel that runs many times.
-        explains: makes the errors of those that are in use.
+        reports: words in which the graph's kernels report wrong values, two for each kernel.
+        explains: for each pair of words in use, makes its error.
     """
 
     def __init__(self, device: CudaDevice, stream: Handle, allocator: BinAllocator) -> None:

@@ -1,4 +1,4 @@
-"""Products of matrices by cuBLASLt, which a CUDA graph can hold, through the bindings of nvmath-python.
+"""Products of matrices by cuBLASLt, which CUDA graphs can hold, through the bindings of nvmath-python.
 
 cuBLASLt stores its matrices column by column, so that a matrix of contiguous rows is a transposed one to it.  Products
 of one kind share a plan: layouts, the operation, and the algorithm that cuBLASLt prefers.  Each stream and each graph
@@ -21,10 +21,10 @@ import numpy as np
 from .arrays import DeviceArray
 from .precision import allows_tf32
 
-# The number of kinds of products that are remembered.
+# The most plans that are kept.
 MOST_PLANS: Final = 1024
 
-# Bytes of a workspace: NVIDIA's recommendations for Hopper and later GPUs, and for older ones.
+# Bytes of a workspace for Hopper and later GPUs, and for older ones; NVIDIA recommends 32 and 4 MiB.
 _HOPPER: Final = 9
 _WORKSPACE: Final = 32 << 20
 _SMALL_WORKSPACE: Final = 8 << 20
@@ -32,8 +32,8 @@ _SMALL_WORKSPACE: Final = 8 << 20
 # With a bias, an algorithm may need a few bytes more than it reports.
 _MARGIN: Final = 256
 
-# The kernels make use of no larger alignment than this.  Larger ones are not reported, so that the same algorithm is
-# chosen for any address.
+# Kernels of cuBLASLt make use of no larger alignment than this.  Larger ones are not reported, so that the same
+# algorithm is chosen for any address.
 _ALIGNMENT: Final = 16
 
 _MOST_MATRICES: Final = 2**31 - 1
@@ -63,7 +63,7 @@ def find_library() -> Library:
     """The installed bindings.
 
     Raises:
-        ImportError: if there are none.
+        ImportError: if no bindings are installed.
     """
     from nvmath import CudaDataType
     from nvmath.bindings import cublas, cublasLt
@@ -72,7 +72,7 @@ def find_library() -> Library:
 
 
 def workspace_size(major: int) -> int:
-    """The bytes of a workspace on a GPU of this compute capability."""
+    """The bytes of a workspace on a GPU of this major compute capability."""
     return _WORKSPACE if major >= _HOPPER else _SMALL_WORKSPACE
 
 
@@ -80,7 +80,7 @@ class _Capture:
     """A stream that is captured.
 
     Attributes:
-        workspace: of the graph, which may be launched on another stream; None if the device has no memory for it.
+        workspace: of the graph, which may be launched on another stream; None without the library or memory for it.
         used: whether there is a product in the graph.
     """
 
@@ -91,14 +91,14 @@ class _Capture:
 
 @final
 class Products:
-    """The products of one device, which has to be the calling thread's current one.
+    """Computes products on one device, which has to be the current device of the calling thread.
 
-    The library is looked for at the first product.
+    The library is looked for at the first product or capture.
 
     Args:
         workspace: the bytes of a workspace.
         allocate: takes a number of bytes from the memory of the device.
-        find: the library.
+        find: finds the library.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Products:
             self._captures[stream] = _Capture(workspace)
 
     def end_capture(self, stream: int) -> DeviceArray | None:
-        """End the stream's capture; returns memory that the graph has to keep."""
+        """End the stream's capture; returns the workspace that the graph has to keep, or None."""
         with self._lock:
             capture = self._captures.pop(stream)
             return capture.workspace if capture.used else None
@@ -141,7 +141,7 @@ class Products:
             stream: its ``cudaStream_t``.
 
         Returns:
-            None, or if nothing was handed over, the reason why this product cannot be computed here.
+            None; or if nothing was handed over, the reason why cuBLASLt cannot compute this product.
 
         Raises:
             RuntimeError: if cuBLASLt fails.
@@ -198,7 +198,7 @@ class Products:
     def _plan(
         self, planner: _Planner, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
     ) -> _Plan | str:
-        """The plan of a product, or the reason why there can be none."""
+        """The plan of a product, or the reason why there can be no plan."""
         kind = _kind(left, right, out, bias)
         known = self._plans.get(kind)
         if known is not None:
@@ -206,7 +206,7 @@ class Products:
             return known
         plan = self._plans[kind] = planner.plan(kind, left, right, out, bias)
         if len(self._plans) > MOST_PLANS:
-            # The oldest plan may go: cuBLASLt has copied all parts of it that running products, and graphs, need.
+            # The plan used least recently may go: cuBLASLt has copied all parts that running products and graphs need.
             _, oldest = self._plans.popitem(last=False)
             if isinstance(oldest, _Plan):
                 oldest.made.close()
@@ -245,13 +245,13 @@ def _described(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: De
 
 
 class Stored(NamedTuple):
-    """A matrix, or equal ones, as cuBLASLt stores them: column by column.
+    """A matrix, or several of one layout, as cuBLASLt stores them: column by column.
 
     Attributes:
         transposed: whether the stored matrix is the transposed one, because rows are contiguous.
         rows, columns: of the stored matrix.
         leading: elements from each of its columns to the next.
-        matrices: their number.
+        matrices: the number of matrices.
         step: elements from each matrix to the next.
     """
 
@@ -276,13 +276,13 @@ class _Plan(NamedTuple):
     """The computation of products of one kind.
 
     Attributes:
-        swapped: whether the right factor is the first one of cuBLASLt.
+        swapped: whether cuBLASLt gets the right factor as its first.
         operation, first, second, result: descriptors.
         made: destroys the descriptors when it is closed.
         found: cuBLASLt's record of the algorithm.
         algorithm: the address of the algorithm in it.
-        one, zero: the addresses of the factors of the product, and of the result's previous content.
-        bias: the address of the bias, to be set.
+        one, zero: the addresses of alpha and beta, the factors of the product and of the result's previous content.
+        bias: holds the address of the bias, which each run sets.
         bias_at: where cuBLASLt reads that address.
     """
 
@@ -300,11 +300,11 @@ class _Plan(NamedTuple):
     bias_at: int
 
 
-# For each dtype, the factors of the product and of the result's previous content, in memory that is never given back.
+# For each dtype, alpha and beta: the factors of the product and of the previous result; never given back.
 _FACTORS: Final = {name: np.array([1, 0], name) for name in ("float32", "float64", "complex64", "complex128")}
 
 
-# The dtype of these factors, by that of matrices; products and sums are computed in it, too.
+# For each dtype of matrices, the dtype of alpha and beta; products and sums are computed in it, too.
 _SCALES: Final = {
     "float16": "float32",
     "bfloat16": "float32",
@@ -348,14 +348,14 @@ class _Planner:
     def plan(
         self, kind: _Kind, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
     ) -> _Plan | str:
-        """The plan of products of such arrays, or the reason why there can be none."""
+        """The plan of products of such arrays, or the reason why there can be no plan."""
         lt = self.library.lt
         described = _described(left, right, out, bias)
         result = stored(out)
         if bias is not None and not result.transposed:
             return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
         if bias is not None and bias.pointer % _ALIGNMENT:
-            # cuBLASLt may choose an algorithm that assumes this, for all values of the other alignments.
+            # cuBLASLt may choose an algorithm that assumes this alignment, whatever alignments the matrices have.
             return f"cuBLASLt takes a bias at a multiple of {_ALIGNMENT} bytes, unlike that of {described}"
         if result.matrices > _MOST_MATRICES:
             return f"cuBLASLt does not count the matrices of {described}"

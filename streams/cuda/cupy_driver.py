@@ -1,6 +1,6 @@
 """`CupyDriver`: a GPU by CuPy's bindings of CUDA.
 
-Every method is a call or two of CUDA.  None of this runs without a GPU, so it contains no decisions.
+Most methods are a call or two of CUDA.  Nothing in this module runs without a GPU, so it decides little.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_REACHED: Final = 600
 _NO_MEMORY: Final = 2
 
 # Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure
-# and the like (700, 702, 710, 714 to 720), and an uncorrectable fault of the memory (214).
+# and the like (700, 702, 710, 714 to 721), an uncorrectable fault of the memory (214), and unknown errors (999).
 _STICKY: Final = frozenset({214, 700, 702, 710, *range(714, 721), 721, 999})
 
 
@@ -247,7 +247,7 @@ class CupyDriver(Driver):
             raise CannotCapture(work)
 
     def _native(self, array: Any) -> Any:
-        """A device's array as CuPy's; other objects as they are."""
+        """A `DeviceArray` as CuPy's array; other objects as they are."""
         if not isinstance(array, DeviceArray):
             return array
         if array.native is not None:
@@ -259,7 +259,7 @@ class CupyDriver(Driver):
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
-        """Let this thread use the device, and distinguish the errors after which it is unusable."""
+        """Let this thread use the device; errors after which the device is unusable become `DeviceLost`."""
         runtime.setDevice(self.index)
         try:
             yield
@@ -275,7 +275,7 @@ class CupyDriver(Driver):
 
 
 class _Graph(NamedTuple):
-    """A graph, and the memory that belongs to it alone."""
+    """A graph, and the workspace of its matrix products; None if it has none."""
 
     graph: Any
     workspace: DeviceArray | None
@@ -299,7 +299,7 @@ def _address(array: Any) -> int:
 def _packed(arguments: Sequence[Argument]) -> tuple[Any, array[int]]:
     """The arguments of a kernel in eight bytes each, and the addresses of these.
 
-    Our kernels take 64-bit integers, doubles and pointers only.
+    The kernels of vmflow take 64-bit integers, doubles and pointers only.
     """
     values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in arguments]
     kinds = "".join(["d" if isinstance(value, float) else "q" for value in values])

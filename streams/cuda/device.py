@@ -17,7 +17,7 @@ from .pinned import PinnedMemory
 # Words of page-locked memory in which one kernel can report an error: the position, and the wrong value.
 _WORDS: Final = 2
 
-# The number of arrays of constants that are kept.
+# The most arrays of constants that a device keeps.
 _MOST_CONSTANTS: Final = 256
 
 # explain(position, value) -> the error, of a kernel that has found a wrong value
@@ -34,9 +34,9 @@ class CudaDevice:
     Attributes:
         driver: see above.
         pinned: page-locked memory for copies from and to the device.
-        functions: by kernel, the function that was loaded; kernels outlive devices that tests emulate.
+        functions: by kernel, the function that was loaded; not in the kernels, which outlive devices of tests.
         lost: the reason why the device has stopped working; None while it works.
-        forked: whether this process was forked from one that used the device, and cannot use it.
+        forked: whether this process was forked from one that had opened the device, and cannot use the device.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -51,7 +51,7 @@ class CudaDevice:
         # Pairs of streams: the first, the home of memory, has to wait for the second, that of a borrower.
         self._returned: deque[tuple[Handle, Handle]] = deque()
 
-    # Events, which are reused: creating one takes longer than a launch
+    # Events, whose handles are reused: creating one takes longer than a launch
 
     def record(self, stream: Handle, timing: bool = False) -> CudaEvent:
         """An event behind all work that the stream has been handed so far.
@@ -81,7 +81,7 @@ class CudaDevice:
         return CudaEvent(self, handle, timing)
 
     def keep_event(self, handle: Handle) -> None:
-        """Put the handle of an event among those to reuse; called by destructors."""
+        """Put the handle of an event among the handles to reuse; called by destructors."""
         self._events.append(handle)
 
     # Memory lent to other libraries
@@ -144,7 +144,7 @@ class CudaDevice:
         return ErrorReport(self, words, explain)
 
     def keep_report(self, words: np.ndarray[Any, Any]) -> None:
-        """Put the words of an error report among those to reuse."""
+        """Put the words of an error report among the words to reuse."""
         self._reports.append(words)
 
 
@@ -167,7 +167,7 @@ class ErrorReport:
         self.array: DeviceArray = device.driver.mapped(words)
 
     def error(self) -> Exception | None:
-        """The error that was reported; only once the kernel has ended, and once only."""
+        """The error that the kernel has reported, or None; to be called once, after the kernel has ended."""
         words = self._words
         try:
             self._device.driver.host_access(words, write=True)
@@ -181,11 +181,11 @@ class ErrorReport:
 
 @final
 class CudaEvent:
-    """An event of a device: a point in a stream's work.  Its handle is reused when the object dies.
+    """An event of a device: a point in a stream's work.  A handle without timing is reused when the object dies.
 
     Attributes:
-        handle: the driver's; None if the device was lost before it could be recorded.
-        timing: whether it notes the time.
+        handle: the driver's; None if the device was lost before it could be created.
+        timing: whether the event notes the time.
     """
 
     __slots__ = ("_device", "_reached", "handle", "timing")
@@ -217,7 +217,7 @@ class CudaEvent:
         self._reached = True
 
     def milliseconds_until(self, end: CudaEvent) -> float:
-        """The time from this event to a later one, both with timing and reached."""
+        """The milliseconds from this event to a later one, both with timing and reached."""
         return self._device.driver.elapsed(self.handle, end.handle)
 
     def __del__(self) -> None:

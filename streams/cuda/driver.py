@@ -3,8 +3,8 @@
 Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which runs everything above it on the CPU.  A
 driver makes no decisions: order, lifetimes and failures are the business of its callers.
 
-All methods but the ``synchronize`` ones return immediately.  Work that is handed to a stream runs later, behind all
-work that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
+All methods but `step` and the ``synchronize`` ones return immediately.  Work that is handed to a stream runs later,
+behind all work that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Driver:
     # Streams
 
     def create_stream(self, priority: int = 0) -> Handle:
-        """A new stream, which waits for no other; work on a stream of a lower number is preferred."""
+        """A new stream, which waits for no other; work on a stream of a lower `priority` is preferred."""
         raise NotImplementedError
 
     def stream_address(self, stream: Handle) -> int:
@@ -168,7 +168,7 @@ class Driver:
         """The index of the device whose memory has this address.
 
         Raises:
-            ValueError: if no device's has.
+            ValueError: if no device has memory there.
         """
         raise NotImplementedError
 
@@ -185,18 +185,18 @@ class Driver:
         raise NotImplementedError
 
     def host_access(self, array: np.ndarray[Any, Any], write: bool) -> None:
-        """Called before the host reads page-locked memory, or writes it, so that a driver can check the order."""
+        """Called before the host reads or writes page-locked memory, so that a driver can check the order."""
 
     # Work
 
     def copy(self, out: Any, source: Any, stream: Handle, constant: bool = False) -> None:
         """Copy bytes between two contiguous arrays of one size: of this device, of another one, or page-locked.
 
-        The caller keeps both alive until the copy has ended.
+        The caller keeps both arrays alive until the copy has ended.
 
         Args:
             out, source: the arrays.
-            stream: on which it is copied.
+            stream: the stream that copies.
             constant: whether the source never changes.  A graph holds copies within devices and of constants only.
         """
         raise NotImplementedError
@@ -272,13 +272,13 @@ class Driver:
         Args:
             left, right: of shape (n, k) and (k, m), or (b, n, k) and (b, k, m) for b products; of one dtype, which is
                 floating-point or complex.  Along one of the last two dimensions, elements lie side by side.
-            out: (n, m) or (b, n, m), of their dtype, or of float32 if that is of half precision.
+            out: (n, m) or (b, n, m), of the factors' dtype, or of float32 if that is of half precision.
             bias: (m,), contiguous, of the dtype of `out`, real, and at a multiple of 16 bytes; None for none.  With
                 one, the elements of rows of `out` lie side by side.
             stream: behind whose work it runs.
 
         Raises:
-            CannotCapture: while the stream is captured, if the library that computes it cannot be.
+            CannotCapture: while the stream is captured, if no graph can hold this product.
             RuntimeError: if the library fails.
         """
         raise NotImplementedError
@@ -295,7 +295,7 @@ class Driver:
     def end_capture(self, stream: Handle) -> Handle:
         """The graph of all work that was captured; to be called also if capturing has failed.
 
-        The memory that it uses has to be kept for as long as it is launched.
+        The memory that the work uses has to be kept for as long as the graph is launched.
         """
         raise NotImplementedError
 

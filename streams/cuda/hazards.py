@@ -1,6 +1,6 @@
 """`Hazards`: finds accesses to memory of devices that nothing orders, by vector clocks and addresses.
 
-`vmflow.streams.races` does the same for the storages of the virtual machine.  This one works with the streams, events
+`vmflow.streams.races` does the same for the storages of the virtual machine.  `Hazards` works with the streams, events
 and addresses of a driver.  So it also finds mistakes of the machine or an allocator, such as memory that is reused too
 early.
 
@@ -19,7 +19,7 @@ from vmflow.errors import RaceDetected
 # Bytes of a granule.  Different tensors never share one: pieces of memory begin at multiples of 512 bytes.
 GRANULE: Final = 64
 
-# The number of pieces of work whose names are remembered, for messages.
+# The most pieces of work whose names are remembered, for messages.
 REMEMBERED: Final = 1 << 14
 
 # The host's own accesses count as a stream of this number.
@@ -31,7 +31,7 @@ class Shadow:
     """The record of accesses to one block of memory that later accesses must be ordered behind.
 
     Attributes:
-        granules: their number.
+        granules: the number of granules.
         writer, written: for each granule, the stream that wrote it last, and the number of its piece of work; None
             before the first write.
         reads: by stream, the last piece of work that read each granule.
@@ -86,7 +86,7 @@ class Hazards:
             self._work[stream, int(known[stream])] = work
 
     def recorded(self, stream: int) -> np.ndarray[Any, Any]:
-        """Record an event on a stream; returns the clock for the streams that wait for it."""
+        """Record an event on a stream; returns the clock for the streams that wait for the event."""
         return self._known[stream].copy()
 
     def waits(self, stream: int, clock: np.ndarray[Any, Any]) -> None:
@@ -98,7 +98,7 @@ class Hazards:
         """Record that the last work of a stream uses the bytes of a block from `start` to before `stop`.
 
         Raises:
-            RaceDetected: if nothing orders it behind an earlier access.
+            RaceDetected: if nothing orders this access behind an earlier one.
         """
         if not self.enabled or start == stop:
             return

@@ -1,7 +1,7 @@
-"""`Launcher`: hands kernels and copies to one stream of a device; the kernels of a thread find theirs by `current`.
+"""`Launcher`: hands kernels and copies to one stream of a device; kernel functions find the launcher by `current`.
 
 A launched kernel runs long after its launch.  So the launcher keeps the objects that the kernel still needs, and
-remembers the checks to make when it has ended.
+remembers the checks to make when the kernel has ended.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .driver import Argument, CompileTarget, Handle
 if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
 
-# Called when the work has ended: returns the error that it has found, or None.
+# Called when the work has ended: returns the error that the work has found, or None.
 Check: TypeAlias = "Callable[[], Exception | None]"
 
-# Called with an error that a check has found, to add its origin.
+# Called with an error that a check has found, to add the error's origin.
 Note: TypeAlias = "Callable[[Exception], None]"
 
 
@@ -46,8 +46,8 @@ class Launched:
     """Work that was handed to a device together.
 
     Attributes:
-        kept: objects that it needs until it has ended.
-        checks: called when it has ended.
+        kept: objects that the work needs until it has ended.
+        checks: called when the work has ended.
     """
 
     __slots__ = ("checks", "kept")
@@ -57,7 +57,7 @@ class Launched:
         self.checks: list[Check] = []
 
     def error(self) -> Exception | None:
-        """The first error that the work has found; only once it has ended."""
+        """The first error that the checks find, or None; to be called once the work has ended."""
         found = [error for error in [check() for check in self.checks] if error is not None]
         return found[0] if found else None
 
@@ -127,7 +127,7 @@ class Launcher:
             raise InternalError("a kernel asked for scratch memory on a stream that only copies")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         allocation = self.allocator.allocate(nbytes, ("scratch", None, 0, None))
-        # The piece of memory comes back with the array, which its user drops after launching.
+        # The piece of memory comes back with the array, which the kernel function drops after launching.
         array: DeviceArray = allocation.array(shape, dtype)
         return array.owned_by(allocation)
 
@@ -136,7 +136,7 @@ class Launcher:
 
         Args:
             key: identifies the numbers.
-            make: makes them; called once for each key and device.
+            make: makes them; called if the device does not know the key.
         """
         numbers = self.device.constant(key, make)
         copied = self.scratch(numbers.shape, numbers.dtype)
@@ -204,7 +204,7 @@ def current() -> Launcher:
     """The launcher of the instruction that this thread hands to a device.
 
     Raises:
-        InternalError: if it hands over no instruction.
+        InternalError: if the thread hands over no instruction.
     """
     launcher = _current.launcher
     if launcher is None:

@@ -14,16 +14,16 @@ from .driver import Driver
 # Bytes of the smallest block.  Sizes are powers of two, so that a block fits many requests.
 SMALLEST: Final = 512
 
-# Bytes.  Before more than this is page-locked, unused blocks are given up: the host cannot page them out.
+# Bytes.  Before more than this is page-locked, unused blocks are released: the host cannot page them out.
 KEPT: Final = 1 << 30
 
 
 @final
 class PinnedMemory:
-    """Page-locked blocks of one device's host side.
+    """Page-locked memory of the host for one device, in blocks that are reused.
 
-    Page-locking takes as long as copying megabytes, so blocks are kept.  An array goes back when nothing refers to it;
-    a caller that hands it to a device keeps it until the copy has ended.
+    Page-locking takes as long as copying megabytes, so blocks are kept.  An array's block is reused when nothing refers
+    to the array; a caller that hands it to a device keeps it until the copy has ended.
 
     Args:
         driver: of the device.
@@ -66,7 +66,7 @@ class PinnedMemory:
         return block
 
     def empty_cache(self) -> None:
-        """Give up the unused blocks."""
+        """Release the unused blocks."""
         for size, free in self._free.items():
             with suppress(IndexError):  # the list is empty, or another thread was faster
                 while True:
@@ -83,12 +83,11 @@ def lies_pinned(array: np.ndarray[Any, Any]) -> bool:
 
 
 class Lender:
-    """Presents a block to numpy as foreign memory: all arrays in the block keep it, and it is reused after the last
-    one.
+    """Presents a block to numpy as foreign memory: all arrays in it keep this object, with which the block comes back.
 
     Args:
         block: of bytes.
-        free: the unused blocks, which it joins in the end.
+        free: the unused blocks of this size, to which the block is appended in the end.
     """
 
     def __init__(self, block: np.ndarray[Any, Any], free: deque[np.ndarray[Any, Any]]) -> None:

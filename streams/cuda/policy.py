@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Nanoseconds of work, as estimated for one core of a CPU, that a stream is handed ahead.  The host must stay ahead of
 # the device, or it idles; but work on the device can be neither overtaken nor dropped.  If a GPU computes a hundred
-# times as fast, this is ten milliseconds there.  It has not been measured.
+# times as fast, this is ten milliseconds there.  This number has not been measured.
 DEPTH_NANOSECONDS: Final = 1_000_000_000
 
 
@@ -26,9 +26,9 @@ class CudaStreamPolicy(StreamPolicy):
     """A stream of a CUDA device.
 
     Args:
-        kind: "compute", "host_to_device", "device_to_host", "comm", or "compute:1" and so on.
+        kind: "compute", "host_to_device" or "device_to_host"; or begins with "compute:", "stream:" or "external:".
         device: the device.
-        handle: the driver's, of the stream.
+        handle: the driver's handle of the stream.
         sequential: see `StreamPolicy`.
     """
 
@@ -63,7 +63,7 @@ class CudaStreamPolicy(StreamPolicy):
         return self._error_of(launched_by(self.launcher, work))
 
     def _error_of(self, launched: Launched) -> Verdict:
-        """A function that returns, once the work has ended, its error, or None."""
+        """A function that returns, once the work has ended, the error of the work, or None."""
         return lambda: self.device.loss() if self.device.lost is not None else launched.error()
 
     def hold(self, thing: object) -> None:

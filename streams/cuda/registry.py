@@ -1,6 +1,6 @@
 """The CUDA devices of this process.
 
-They are opened when a stream of a device is first asked for.  ``VMFLOW_CUDA=emulated`` emulates them on the CPU.
+All are opened when one is first used.  ``VMFLOW_CUDA=emulated`` emulates them on the CPU.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _devices: Final[list[CudaDevice]] = []
 
 
 def device_of(index: int) -> CudaDevice:
-    """One of the devices.
+    """The device of this index; the first call opens all devices.
 
     Raises:
-        DeviceUnavailable: in a process that was forked from one that had opened them.
+        DeviceUnavailable: in a process that was forked from one that had opened the devices.
     """
     with _lock:
         if not _devices:
@@ -56,7 +56,7 @@ def open_stream_at(index: int, kind: str, address: int) -> CudaStreamPolicy:
 
 
 def memory_of(index: int) -> DeviceMemory:
-    """The memory of a device, in blocks."""
+    """A new `DeviceMemory`, which takes its blocks from a device."""
     return DeviceMemory(f"cuda:{index}", device_of(index).driver.allocate, nothing=bytes_at(0, 0, None))
 
 
@@ -69,7 +69,7 @@ def replace_devices(devices: Sequence[CudaDevice]) -> list[CudaDevice]:
 
 
 def opened() -> list[CudaDevice]:
-    """The devices that are in use in this process."""
+    """All devices, or none if this process has opened none yet."""
     return list(_devices)
 
 

@@ -10,7 +10,7 @@ from vmflow.streams.simulated import parse_mode
 VARIABLE: Final = "VMFLOW_CUDA"
 DEVICES_VARIABLE: Final = "VMFLOW_CUDA_DEVICES"
 
-# The default: two devices, so that copies between devices can be tried.
+# By default two devices are emulated, so that copies between devices can be tried.
 EMULATED_DEVICES: Final = 2
 
 

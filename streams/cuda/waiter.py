@@ -24,11 +24,11 @@ class EventWaiter:
 
     def __init__(self, name: str) -> None:
         self._worker = Worker(name, self._wait)
-        # A loop adds the same event again at each of its turns.
+        # A set, since a loop adds the same event again at each of its turns.
         self._pending: set[Waiting] = set()
 
     def add(self, event: Event, wake: Callable[[], None]) -> None:
-        """Call `wake` on the thread when the event has been reached."""
+        """Call `wake` on the waiter's thread when the event has been reached."""
         waiting = (event, wake)
         if waiting not in self._pending:
             self._pending.add(waiting)

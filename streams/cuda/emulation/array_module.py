@@ -22,10 +22,10 @@ class NotInCupy(AttributeError, TypeError):
     """A kernel for CUDA devices uses a function that CuPy does not have, or arguments that it does not take."""
 
 
-# numpy has no character for it; CuPy's is E.
+# numpy has no type character for bfloat16; CuPy's is E.
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 
-# Names of CuPy that are not functions.
+# The types of objects that are taken from numpy as they are, since they are no functions.
 _PLAIN: Final = (type, np.dtype, type(None), float, int, str)
 
 
@@ -76,9 +76,9 @@ class _Function:
         self._signature = _signature(theirs)
         self._name = name
         self._calls = calls
-        # The operand dtypes of CuPy's loops, for its functions of single elements.
+        # The operand dtypes of CuPy's loops, if the function is a ufunc.
         self._loops = [each.split("->")[0] for each in getattr(theirs, "types", ())]
-        # Combinations of operands that have one.
+        # The combinations of operand dtypes that have a loop.
         self._taken: set[tuple[Any, ...]] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -117,7 +117,7 @@ class _Function:
 
 
 def _of_cupy(module: str, name: str) -> Any:
-    """CuPy's object; None if CuPy is not installed."""
+    """The object of a module of CuPy; None if CuPy is not installed."""
     if find_spec("cupy") is None:
         return None
     found = getattr(import_module(module), name, None)

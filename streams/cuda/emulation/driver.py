@@ -1,7 +1,7 @@
 """`EmulatedDriver`: a CUDA device on the CPU, for tests of everything above the driver.
 
-A simulated device decides when work runs: as late as the rules allow, or at random by a seed.  An interpreter runs the
-PTX of kernels, and numpy stands in for the named functions of CuPy.  Accesses to memory that nothing orders are errors,
+A simulated device decides when work runs: as late as the rules allow, immediately, or at random by a seed.  An
+interpreter runs the PTX of kernels, and numpy stands in for CuPy.  Accesses to memory that nothing orders are errors,
 at the moment of the launch, even if the device happened to be quick.
 """
 
@@ -45,8 +45,8 @@ class EmulatedStream:
     """A stream of an emulated device.
 
     Attributes:
-        queue: of the simulated device.
-        number: its number in `Hazards`.
+        queue: the queue of the simulated device.
+        number: the number of the stream in `Hazards`.
         captured: the graph that work goes to while the stream is captured; else None.
     """
 
@@ -89,10 +89,10 @@ class EmulatedEvent:
     """An event of an emulated device, which may be recorded again.
 
     Attributes:
-        timing: whether it notes the time.
+        timing: whether the event notes the time.
         recorded: the point in the simulated device's queue; None before it is recorded.
         clock: see `Hazards.recorded`.
-        time: when it was reached, as the number of pieces of work that had begun.
+        time: when the event was reached, as the number of pieces of work that had begun.
     """
 
     __slots__ = ("clock", "recorded", "time", "timing")
@@ -106,7 +106,7 @@ class EmulatedEvent:
 
 @final
 class EmulatedMachine:
-    """The devices that are emulated together, with one memory and one simulated device that decides which goes on.
+    """Devices that are emulated together, with one memory, and one simulated device that decides which goes on next.
 
     Args:
         count: the number of devices.
@@ -129,7 +129,7 @@ class EmulatedMachine:
         self.hazards = Hazards(check)
         self.memory = EmulatedMemory(self.hazards)
         self.streams: dict[tuple[int, int], EmulatedStream] = {}
-        # Guards the streams and the hazards, which several machines may use from several threads.
+        # Guards the streams and the hazards, which several virtual machines may use from several threads.
         self.guard = threading.RLock()
         size = int(os.environ.get("VMFLOW_CUDA_MEMORY", DEFAULT_BYTES)) if nbytes is None else nbytes
         self.drivers = [EmulatedDriver(self, index, size) for index in range(count)]
@@ -258,7 +258,7 @@ class EmulatedDriver(Driver):
         return bytes_at(region.start, nbytes, Owner(self._memory, region))
 
     def empty_cache(self) -> None:
-        """Does nothing: no blocks are kept."""
+        """Do nothing: no blocks are kept."""
 
     def memory_info(self) -> tuple[int, int]:
         return self._nbytes - self._memory.used(self.index), self._nbytes
@@ -434,7 +434,7 @@ class EmulatedDriver(Driver):
         self._enqueue(stream, lambda: node.work(regions))
 
     def _accessed(self, node: _Node, stream: EmulatedStream) -> list[Region | None]:
-        """The blocks of the arrays, after a check that the work may use them now."""
+        """The blocks of the node's arrays, after a check that its work may use them now."""
         self._raise_if_lost()
         regions = [self._memory.region_of(array, node.name) for array in node.arrays]
         with self._machine.guard:
@@ -470,7 +470,7 @@ class EmulatedDriver(Driver):
 
 
 def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
-    """Raise if a number does not have its parameter's kind: a GPU would reinterpret its eight bytes."""
+    """Raise if a parameter that is a double gets an integer: a GPU would reinterpret its eight bytes."""
     for parameter, argument in zip(function.parameters, arguments, strict=False):
         if parameter.type.startswith("f") and not isinstance(argument, float):
             raise TypeError(f"{function.name}: {parameter.name} is a double, and gets the integer {argument!r}")

@@ -12,10 +12,10 @@ import numpy as np
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.hazards import Hazards, Shadow
 
-# The content of new memory: nan in every floating dtype, -1 in every integer one.
+# The content of new memory: nan in every floating dtype, -1 in every signed integer dtype.
 GARBAGE: Final = 0xFF
 
-# The address where devices' memory begins, and the least distance of blocks, which shows reads past a block's end.
+# The address where devices' memory begins, and the least gap between blocks, which shows reads past a block's end.
 _FIRST_ADDRESS: Final = 0x7000_0000_0000
 _GAP: Final = 4096
 
@@ -29,7 +29,7 @@ class Region:
     """A block of memory.
 
     Attributes:
-        start, stop: its first address, and the one behind its last.
+        start, stop: its first address, and the address behind its last.
         buffer: the content, as bytes.
         device: the index of its device; None of page-locked memory of the host.
         shadow: the record of accesses that later ones must be ordered behind.
@@ -100,7 +100,7 @@ class EmulatedMemory:
         return region
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """New page-locked memory of the host, at its own address, for as long as an array refers to it."""
+        """New page-locked memory, at the host's address of it, for as long as an array refers to it."""
         buffer = np.full(max(nbytes, 1), GARBAGE, np.uint8)
         region = Region(int(buffer.ctypes.data), buffer, None)
         with self._lock:
@@ -124,10 +124,10 @@ class EmulatedMemory:
                 self._used[region.device] -= region.stop - region.start
 
     def region_at(self, start: int, stop: int, user: str) -> Region:
-        """The block that has these addresses.
+        """The block that has the addresses from `start` to before `stop`.
 
         Raises:
-            IllegalAddress: if there is none.
+            IllegalAddress: if no block has them.
         """
         with self._lock:
             at = bisect_right(self._starts, start) - 1
@@ -138,7 +138,7 @@ class EmulatedMemory:
         return region
 
     def device_at(self, address: int) -> int | None:
-        """The device whose memory has this address; None if there is none."""
+        """The index of the device whose memory has this address; None if no device has memory there."""
         try:
             return self.region_at(address, address, "a question").device
         except IllegalAddress:
@@ -159,7 +159,7 @@ def view(array: DeviceArray, region: Region | None, user: str) -> np.ndarray[Any
     """The array's memory as a numpy array.
 
     Raises:
-        IllegalAddress: if its memory was freed.
+        IllegalAddress: if the block was freed.
     """
     if region is None:
         return np.empty(array.shape, array.dtype)

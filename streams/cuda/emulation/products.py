@@ -22,10 +22,10 @@ _DROPPED: Final = 13
 
 
 def check_bias(bias: DeviceArray | None, out: DeviceArray) -> None:
-    """Accept the same biases as cuBLASLt.
+    """Accept the same biases as cuBLASLt, and None.
 
     Raises:
-        ValueError: for another one.
+        ValueError: for another bias.
     """
     if bias is None:
         return
@@ -40,7 +40,7 @@ def compute_product(out: Array, left: Array, right: Array, bias: Array | None, t
 
     Args:
         out, left, right, bias: the arrays.
-        tf32: whether factors in float32 are rounded to TensorFloat32.
+        tf32: whether factors in float32 and complex64 are rounded to TensorFloat32.
     """
     factors = [array.astype(_WIDE.get(array.dtype.name, array.dtype), copy=False) for array in (left, right)]
     if tf32 and left.dtype in (np.float32, np.complex64):
@@ -53,7 +53,7 @@ def compute_product(out: Array, left: Array, right: Array, bias: Array | None, t
 
 
 def rounded_to_tf32(array: Array) -> Array:
-    """Numbers in float32, or pairs of them, with the mantissa of TensorFloat32, rounded to the nearest even one."""
+    """Numbers in float32 or complex64 with the mantissa of TensorFloat32, rounded to the nearest even one."""
     contiguous = np.ascontiguousarray(array)
     bits = contiguous.view(np.uint32)
     odd = (bits >> np.uint32(_DROPPED)) & np.uint32(1)
