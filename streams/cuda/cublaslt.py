@@ -300,7 +300,7 @@ class _Plan(NamedTuple):
     bias_at: int
 
 
-# For each dtype, alpha and beta: the factors of the product and of the previous result; never given back.
+# For each dtype, alpha and beta: the factors of the product and of the result's previous content; never freed.
 _FACTORS: Final = {name: np.array([1, 0], name) for name in ("float32", "float64", "complex64", "complex128")}
 
 

@@ -1,6 +1,6 @@
 """`CupyDriver`: a GPU by CuPy's bindings of CUDA.
 
-Most methods are a call or two of CUDA.  Nothing in this module runs without a GPU, so it decides little.
+Most methods are a call or two of CUDA.  Nothing in this module runs without a GPU, so it makes few decisions.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class CupyDriver(Driver):
 
 
 class _Graph(NamedTuple):
-    """A graph, and the workspace of its matrix products; None if it has none."""
+    """A graph, and the workspace of its matrix products, or None."""
 
     graph: Any
     workspace: DeviceArray | None

@@ -121,7 +121,7 @@ class Launcher:
         """Memory for the kernels that are launched next; the stream may reuse it behind them.
 
         Raises:
-            OutOfMemory: if there is none.
+            OutOfMemory: if the device has no memory left.
         """
         if self.allocator is None:
             raise InternalError("a kernel asked for scratch memory on a stream that only copies")
@@ -213,7 +213,7 @@ def current() -> Launcher:
 
 
 def launched_by(launcher: Launcher, work: Callable[[], None]) -> Launched:
-    """Call `work` with `launcher` as the current one of this thread; returns the work that it has handed over."""
+    """Call `work` with `launcher` as the current launcher of this thread; returns the work handed over."""
     before = _current.launcher
     _current.launcher = launcher
     try:

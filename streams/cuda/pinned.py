@@ -20,13 +20,13 @@ KEPT: Final = 1 << 30
 
 @final
 class PinnedMemory:
-    """Page-locked memory of the host for one device, in blocks that are reused.
+    """Page-locked memory of the host, in blocks that are reused.
 
     Page-locking takes as long as copying megabytes, so blocks are kept.  An array's block is reused when nothing refers
     to the array; a caller that hands it to a device keeps it until the copy has ended.
 
     Args:
-        driver: of the device.
+        driver: of the device for which pages are locked.
 
     Attributes:
         reserved: bytes in blocks, whether or not they are in use.
@@ -83,7 +83,7 @@ def lies_pinned(array: np.ndarray[Any, Any]) -> bool:
 
 
 class Lender:
-    """Presents a block to numpy as foreign memory: all arrays in it keep this object, with which the block comes back.
+    """Presents a block to numpy as foreign memory: arrays in it keep this object, and the block is reused after it.
 
     Args:
         block: of bytes.

@@ -1,4 +1,4 @@
-"""The precision of float32 matrix products on CUDA devices: exact factors, or fewer bits; the names are PyTorch's.
+"""The precision of float32 and complex64 matrix products on CUDA devices; the names are PyTorch's.
 
 The setting applies when a product is handed to a device.  A captured graph keeps the setting under which it was
 captured.
@@ -34,6 +34,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
     Raises:
         ValueError: for any other value.
+
     Example:
         >>> flow.set_float32_matmul_precision("high")
         >>> flow.get_float32_matmul_precision()
@@ -46,5 +47,5 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def allows_tf32() -> bool:
-    """Whether factors may be rounded to TensorFloat32."""
+    """Whether factors of matrix products may be rounded to TensorFloat32."""
     return _Setting.of_products != "highest"
