@@ -152,8 +152,8 @@ class BinAllocator:
             same fields, and the thread that calls the allocator next makes the call.  Neither is called for no bytes.
 
     Attributes:
-        retries: how often memory was short, and a request was tried again after some had come back.  Callers, who know
-            other ways to get memory, count this by `tried_again`.
+        retries: how often memory was short, and a request was tried again after some had come back.  Callers know other
+            ways to get memory, and count this by `tried_again`.
         ooms: how often a request failed for lack of memory; callers count this by `ran_out`.
 
     Raises:

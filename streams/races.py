@@ -264,7 +264,7 @@ class RaceDetector:
     def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
         """Record that bytes `start` to before `stop` of `block`, and no others, are `key`'s now.
 
-        Call this before the first launch that uses them.  Uses of any of them under another key must have ended before.
+        Call this before the first launch that uses them.  Uses under another key must have ended before that launch.
 
         Raises:
             ValueError: `stop` is less than `start`.

@@ -355,7 +355,7 @@ class _Planner:
         if bias is not None and not result.transposed:
             return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
         if bias is not None and bias.pointer % _ALIGNMENT:
-            # cuBLASLt may choose an algorithm that assumes this alignment, whatever alignments the matrices have.
+            # cuBLASLt may choose an algorithm that assumes this alignment, for all alignments of the matrices.
             return f"cuBLASLt takes a bias at a multiple of {_ALIGNMENT} bytes, unlike that of {described}"
         if result.matrices > _MOST_MATRICES:
             return f"cuBLASLt does not count the matrices of {described}"
