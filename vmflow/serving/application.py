@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-# A function from a request to its client and its priority.
+# A function that returns the client and the priority of a `starlette.requests.Request`.
 Identify: TypeAlias = Callable[[Any], tuple[Hashable, int]]
 # A function that is called with the exception if the session cannot be started.
 OnFailure: TypeAlias = Callable[[BaseException], None]
@@ -65,11 +65,11 @@ def app(
 
     - ``POST /predict``: takes a sample as JSON ``{"inputs": ...}``, npy or safetensors; answers in the format that the
       client accepts.  JSON has null in place of nan and infinities.
-    - ``POST /stream``: the same, answered by server-sent events, each as soon as the client has read those before; then
-      one named "end" or "error".
-    - ``GET /live`` always answers, ``GET /ready`` with 503 unless the session is ready; ``GET /metrics`` is for
-      Prometheus, ``GET /stats`` the same as JSON, ``GET /openapi.json`` describes all this, ``GET /`` is a page for
-      people.
+    - ``POST /stream``: takes the same, answers with server-sent events, each as soon as the client has read those
+      before; the last event is named "end" or "error".
+    - ``GET /live`` always answers 200, ``GET /ready`` answers 503 unless the session is ready; ``GET /metrics`` has the
+      metrics for Prometheus, ``GET /stats`` counts as JSON, ``GET /openapi.json`` the description of the application,
+      ``GET /`` a page for people.
 
     Errors are JSON, see `ErrorResponses`.  A client may give a deadline and a name, see `RequestScope`.
 
@@ -82,14 +82,14 @@ def app(
     that mounts this one has to run the `lifespan` itself.
 
     Large arrays as JSON are read on a thread, one after the other.  Reading or writing 150,000 numbers takes 0.1 to
-    0.2 seconds, in which the event loop is late by some milliseconds.  npy and safetensors take next to no time.
+    0.2 seconds, in which the event loop is late by some milliseconds.  npy and safetensors take hardly any time.
 
     Args:
         session: one that has not been started; or one that other code starts and closes, on the same loop.
         on_disconnect: "cancel" or "finish" the requests of a client that leaves.  Streams are always cancelled.
-        identify: from a `starlette.requests.Request` to its client and priority.  By default the address of the peer
-            (behind a proxy the proxy's address, unless the server is told to look further) and 0.
-        max_body: most bytes of a body; by default enough for the largest inputs.
+        identify: a function that returns the client and priority of a `starlette.requests.Request`.  By default these
+            are the peer's address (behind a proxy the proxy's, unless the server is told to look further) and 0.
+        max_body: the most bytes of a body; by default enough for the largest inputs.
         body_budget: bytes that all bodies may hold together until their inputs are read, half of them one client's;
             further bodies are refused with 503.  By default 256 MiB, or those of four bodies if these are more.
         body_timeout: seconds in which a body must have arrived; else it is refused with 408.
@@ -97,7 +97,8 @@ def app(
             its connection closed.
         page: whether ``GET /`` exists.
         drain_route: whether ``POST /drain`` drains, and answers when that has been done: for servers that keep their
-            signals.  Every program that can reach it can end the service; pages in browsers cannot, see `check_origin`.
+            signals.  Every program that can reach this route can end the service; pages of other origins cannot, see
+            `check_origin`.
         hosts: names by which clients may call the server to drain it, beside its addresses and localhost.
         drain_delay, drain_timeout: see `InferenceSession.drain`.
         on_failure: called with the exception if the session cannot be started; by default it is logged, and the
@@ -173,7 +174,7 @@ def lifespan(
     Args:
         session: the session.
         drain_delay, drain_timeout, on_failure: see `app`.
-        lag: started and stopped with the application.
+        lag: a `LoopLag` that is started and stopped with the application; None for none.
 
     Raises no error itself; a session that cannot be started is passed to `on_failure`.
 
@@ -244,8 +245,9 @@ class _Raw:
 
 @attrs.frozen(eq=False)
 class _Goodbye:
-    """Closes connections after an answer: while the session ends, so that clients open new ones elsewhere, and if the
-    client has not sent all of its request in time.
+    """Closes HTTP/1 connections after an answer that refuses a late body, and after every answer of an ending session.
+
+    Then clients open new connections elsewhere.
 
     Args:
         app: the application.
@@ -278,8 +280,8 @@ class _Endpoints:
         ending: the delay and the timeout of a drain.
 
     Attributes:
-        lag: measures how late the loop is.
-        paths: the paths that exist.
+        lag: measures how late the event loop is.
+        paths: the paths of the application.
     """
 
     _session: InferenceSession
@@ -327,7 +329,7 @@ class _Endpoints:
         await self._write(send, start, {"type": "http.response.body", "body": body})
 
     async def _write(self, send: Send, *messages: Message) -> None:
-        """Send parts of an answer; a server's `send` waits until the client has read enough of the parts before.
+        """Send messages of an answer; a server's `send` waits until the client has read enough of the earlier ones.
 
         Raises:
             _Unread: if the client does not read in time.
@@ -345,7 +347,7 @@ class _Endpoints:
     async def stream(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Answer with one event for each chunk.
 
-        The answer begins with the first chunk: an error before it is an answer with a status of its own.
+        The answer begins with the first chunk: an error before that chunk gets an answer with its own status.
         """
         with self._arriving():
             inputs, options = await self._arguments(scope, receive, stream=True)
@@ -437,7 +439,7 @@ class _Unread(Exception):
 _EVENTS: Final[Message] = {
     "type": "http.response.start",
     "status": 200,
-    # The last header keeps proxies from gathering events.
+    # The last header keeps proxies from buffering events.
     "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"cache-control", b"no-store"),
@@ -463,7 +465,7 @@ def _problem_response(problem: Problem, headers: Any = None) -> Response:
 
 
 def _handlers() -> dict[Any, Any]:
-    """Handlers that turn starlette's own errors, such as 404, into JSON."""
+    """Handlers that turn starlette's own errors, such as 404, and unexpected exceptions into JSON."""
     from starlette.exceptions import HTTPException
 
     async def of_starlette(request: Any, error: Any) -> Response:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Arrivals:
-    """Requests that are on their way into a session; a drain waits for them before it refuses new ones."""
+    """Requests that are arriving at a session; a drain waits for them before the session refuses new requests."""
 
     _there: set[Arrival] = attrs.field(factory=set)
-    # Set when a request has entered the queue or was given up; None if nothing waits for that.
+    # Set when a request has entered the queue or was given up; None before the first `gone_in` that has to wait.
     _left: asyncio.Event | None = None
 
     def __len__(self) -> int:
@@ -28,7 +28,7 @@ class Arrivals:
         self._there.add(arrival)
 
     def remove(self, arrival: Arrival) -> None:
-        """Note that a request has arrived: the caller puts it into the queue next, without an await in between."""
+        """Note that a request was given up, or has arrived: then the caller queues it next, without an await before."""
         self._there.discard(arrival)
         if self._left is not None:
             self._left.set()
@@ -50,10 +50,10 @@ class Arrival:
     Args:
         arrivals: of the session.
         batcher: holds the place.
-        client: sends the request.
+        client: the sender of the request; None if unknown.
 
     Attributes:
-        deadline: on the loop's clock; None for none.
+        deadline: the time on the loop's clock by which the request must have its result; None for none.
     """
 
     _arrivals: Arrivals

@@ -1,13 +1,13 @@
 """Middleware for ASGI applications that use vmflow: cancelling, errors, deadlines and traces of requests.
 
-It uses nothing but ASGI, so that it works above and below other middleware, with or without a framework:
+This module uses nothing but ASGI, so that it works above and below other middleware, with or without a framework:
 
     app = FastAPI()
     app.add_middleware(ErrorResponses)  # the innermost
     app.add_middleware(RequestScope)
     app.add_middleware(DisconnectScope, paths={"/billing": "finish"})  # the outermost
 
-Anything else than HTTP requests passes through untouched.
+Any other scope than HTTP, such as web sockets, passes through untouched.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
-# The answer that surrounding middleware gets if the client has gone; the client itself gets none any more.
+# The answer that surrounding middleware gets if the client has gone; the client itself gets no answer any more.
 CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
 
 _GONE: Final[Message] = {"type": "http.disconnect"}
@@ -48,11 +48,12 @@ _GONE: Final[Message] = {"type": "http.disconnect"}
 
 
 class DisconnectScope:
-    """Cancels the handler of a request as soon as its client has gone, if that is wanted.
+    """Cancels the handler of a request as soon as its client has gone, if the request's policy is "cancel".
 
     A server reports a disconnect only to a handler that calls ``receive``, which handlers rarely do.  So one task for
-    each request reads one message ahead of the handler and passes all messages on.  If it reads ``http.disconnect``
-    before the answer is complete, it cancels the handler, and vmflow drops the instructions that the handler issued.
+    each request reads one message ahead of the handler and passes all messages on.  If the task reads
+    ``http.disconnect`` before the answer is complete, it cancels the handler, and vmflow drops the handler's
+    instructions.
     Background tasks that run after a complete answer are left alone.
 
     A request that waits for permission to send its body (``Expect: 100-continue``) is watched from when its handler
@@ -60,7 +61,7 @@ class DisconnectScope:
 
     Args:
         app: the ASGI application.
-        on_disconnect: "cancel", or "finish" to leave the handler alone.
+        on_disconnect: the policy: "cancel", or "finish" to leave the handler alone.
         paths: the policy for some paths; a path that ends with "/" holds for all below it, and the longest path counts.
 
     Raises:
@@ -103,7 +104,7 @@ class DisconnectScope:
             if not watch.cancelled or handler.cancelling() > cancelled_before + 1:
                 raise
             if not watch.begun:
-                # The surrounding middleware might take a missing answer for an error.
+                # Answered, since surrounding middleware might take a missing answer for an error.
                 for message in CLIENT_GONE.messages():
                     await send(message)
         finally:
@@ -178,7 +179,7 @@ class _Watch:
         if kind == "http.response.start":
             self.begun = True
         elif kind == "http.response.pathsend" or (kind == "http.response.body" and not message.get("more_body", False)):
-            # Noted before the message is sent: servers report a disconnect after a complete answer, too.
+            # Set before the message is sent, since servers report a disconnect after a complete answer, too.
             self._answered = True
         await self._send(message)
 
@@ -218,7 +219,7 @@ class ErrorResponses:
 
     A `ServingError` has a status of its own, and some have ``Retry-After``; `flow.DeadlineExceeded` becomes 504,
     `flow.OutOfMemory` 503, and a `flow.BlockingCallWarning` that the program's filters made an error 500, with the line
-    that blocked.  Any other exception is raised further, and so is one after the beginning of an answer.
+    that blocked.  Any other exception is raised further, and so is any exception after the beginning of an answer.
 
     Args:
         app: the ASGI application.
@@ -290,17 +291,17 @@ def trace_id() -> str | None:
 class RequestScope:
     """Gives each request a `flow.scope`, with a name, the deadline that the client asks for, and a trace.
 
-    The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as a decimal number; then
-    vmflow drops the instructions that have not begun, and sessions answer 504.
+    The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as a decimal number; after
+    that time vmflow drops the instructions that have not begun, and sessions answer 504.
 
     The name of the request is ``X-Request-ID``, else the trace id of ``traceparent``, else a random one; see
-    `trace_id`.  The answer has that name in ``X-Request-ID``.  If opentelemetry is installed there is a span for each
-    request, a child of the span in ``traceparent``; it is exported if the program has set up an SDK.
+    `trace_id`.  The answer has that name in ``X-Request-ID``.  If opentelemetry is installed and the program has set up
+    an SDK, there is a span for each request, a child of the span in ``traceparent``.
 
     Args:
         app: the ASGI application.
         header: the header in which clients give a timeout; None to ignore their timeouts.
-        longest: the most seconds that a client may ask for; larger timeouts are cut to that.
+        longest: the most seconds for a request: longer timeouts are cut to it, and requests without one get it.
 
     Raises no error when it is made; a timeout that is no positive number is answered with 400.
 
@@ -383,7 +384,7 @@ def _opentelemetry() -> tuple[Any, Any] | None:
 
 
 class _Span:
-    """The span of a request, if opentelemetry is installed.
+    """The span of a request, if opentelemetry is installed and has an SDK; else nothing.
 
     Args:
         scope: of ASGI.
@@ -395,7 +396,7 @@ class _Span:
         self._manager: Any = nullcontext()
         self._span: Any = None
         modules = _opentelemetry()
-        # The tracer is a proxy, which exports nothing: the program has set up no SDK so far.
+        # A proxy of the provider, which exports nothing, means that the program has set up no SDK so far.
         if modules is None or isinstance(modules[1].get_tracer_provider(), modules[1].ProxyTracerProvider):
             return
         propagate, trace = modules

@@ -31,11 +31,11 @@ from .tracing import SessionTracing
 
 _log: Final = logging.getLogger(__name__)
 
-# Results that are delivered in one turn of the loop.  Each is an answer to be written, and the loop gets to other work
-# only between turns; but each turn costs time, too.
+# How many results are delivered in one turn of the loop.  Each is an answer to be written, and the loop gets to other
+# work only between turns; but each turn costs time, too.
 _DELIVERED_TOGETHER: Final = 32
 
-# compute(requests, their batch) -> results in the same order
+# compute(requests, their batch) -> a coroutine of the results, in the order of the requests
 Compute = Callable[[Sequence[Request], "Batch"], Coroutine[Any, Any, Sequence[Any]]]
 
 
@@ -45,16 +45,16 @@ class Batch:
     Attributes:
         requests: the number of requests.
         wanted: the number of requests that somebody still waits for.
-        number: the how-manieth batch that the session computes, from 1; 0 before it is computed.
+        number: counts the batches and streams of the session, from 1; 0 before the batch is computed.
         begun: when its requests left the queue, in nanoseconds of `time.perf_counter_ns`; 0 without a recording.
-        again: whether it is a part of a batch that has failed.
+        again: whether the batch is a part of one that has failed.
 
-    `compute` sets these, all but the first for traces:
-        abandon: called when nobody waits any more.
+    `compute` sets these; `kind`, `size` and `scope` are for traces:
+        abandon: called when nobody waits for a result any more; None for nothing.
         kind: "batch" or "stream".
-        size: the number of places that it was padded to; 0 without padding.
-        scope: of the instructions issued for it.
-        pace: notes how long it took.
+        size: the number of places that the batch was padded to; 0 without padding.
+        scope: of the instructions issued for the batch.
+        pace: notes how long the batch took; None if that is not measured.
     """
 
     __slots__ = ("abandon", "again", "begun", "kind", "number", "pace", "requests", "scope", "size", "wanted")
@@ -74,7 +74,7 @@ class Batch:
 class Batcher:
     """Admits requests, batches them and delivers their results or errors.
 
-    Belongs to the loop that is running when it is made; all its methods are called there.
+    A batcher belongs to the loop that is running when it is made; all its methods are called there.
 
     Args:
         compute: see `Compute`; if it raises for several requests, they are tried in halves, so that one that cannot be
@@ -84,14 +84,14 @@ class Batcher:
         places: how many batches are computed at a time.
         wait: seconds that a request may wait for others although there is a place to compute.
         limit, limit_per_client: see `RequestQueue`.
-        places_per_client: how many of the places one known client may have; None for all.  Then each batch is of one
-            request, whose key is its client.
+        places_per_client: how many of the places one known client may have; None for all.  If a number is given, each
+            batch must be of one request, whose key is its client.
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
-            without waiting.  There it has no task of its own, and must use nothing that asks for the current task, such
-            as `asyncio.timeout`.
-        computed_here: whether this thread computes a batch of so many requests of a key.  Meanwhile the thread cannot
-            read requests, so such a batch first waits for a turn of the loop in which no further one arrives.
-        tracing: passes events on to recordings; by default one of its own.
+            without waiting.  `compute` then has no task of its own, and must use nothing that asks for the current
+            task, such as `asyncio.timeout`.
+        computed_here: a function: whether the loop's thread computes a batch of so many requests of a key.  Meanwhile
+            that thread cannot read requests, so such a batch first waits for a turn in which no further one arrives.
+        tracing: passes events on to recordings; by default a new `SessionTracing`.
     """
 
     def __init__(
@@ -125,19 +125,19 @@ class Batcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._computed_here = computed_here
         # Whether requests that come alone are computed in `submit`; whether the last one came alone; whether one was
-        # computed so in this turn of the loop; and whether one is being computed so now.
+        # computed in `submit` in this turn of the loop; and whether one is being computed there now.
         self._hurries = hurries and not wait
         self._alone = True
         self._hurried = False
         self._computing_here = False
-        # How many requests are being computed and waited for.
+        # How many requests are being computed and still waited for.
         self._running = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._held = False
         self._refusing: type[Draining] | type[NotReady] | None = None
         self._tracing = SessionTracing("batcher") if tracing is None else tracing
         self._tracing.loads.append(self._load)
-        # Set when nothing waits and nothing is computed; None if nobody waits for that.
+        # Set when no request waits and none is computed; None if nobody waits for that.
         self._idle: asyncio.Event | None = None
 
     # Load
@@ -154,7 +154,7 @@ class Batcher:
         return len(self._queue), self._running
 
     def expected_wait(self) -> float:
-        """Seconds until the waiting requests will be computed, by the mean time of batches so far; at least one."""
+        """Seconds until the waiting requests will be computed, by the mean time of batches so far; at least 1.0."""
         batches = math.ceil((len(self._queue) + 1) / self._most) + len(self._tasks)
         return max(1.0, batches * self._work.computing.mean() / self._places)
 
@@ -185,7 +185,7 @@ class Batcher:
         return self._places - len(self._tasks) - self._computing_here
 
     def submit(self, request: Request) -> None:
-        """Let a request wait for its turn.
+        """Put a request into the queue, or compute it in this call: see `hurries`.
 
         Raises:
             Overloaded: if the queue is full.
@@ -254,7 +254,7 @@ class Batcher:
                 future.cancel()
             else:
                 future.set_exception(outcome)
-                future.exception()  # without a caller, asyncio would complain that nobody retrieved it
+                future.exception()  # retrieved, since asyncio logs an error that no caller has retrieved
 
     # Batches
 
@@ -309,14 +309,14 @@ class Batcher:
         requests: list[Request],
         context: contextvars.Context,
     ) -> None:
-        """Let a task do the rest of a run."""
+        """Create a task for `left`, the part of the coroutine `whole` that has not run yet."""
         task = self._loop.create_task(left, context=context)
         self._tasks.add(task)
         self._count_places(requests[0].client, 1)
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
-        """Whether a request that comes now is alone, as the last one was, and need not wait for others.
+        """Whether a request that comes now may be computed in `submit`: no other one waits or is computed.
 
         Never during a recording, which shows the time of waiting, however short.
         """
@@ -367,7 +367,7 @@ class Batcher:
             self._look_whether_idle()
 
     def _count_places(self, client: Hashable, more: int) -> None:
-        """Change the number of a client's batches that are computed; at the limit, its other requests wait."""
+        """Add `more` to the number of a client's batches being computed; at the limit, its other requests wait."""
         if self._places_per_client is None or client is None:
             return
         taken = self._places_of.pop(client, 0) + more
@@ -393,7 +393,7 @@ class Batcher:
     def _over(self, run: Coroutine[Any, Any, None], requests: list[Request], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._count_places(requests[0].client, -1)
-        # The task may have been cancelled before its first step.
+        # A task that was cancelled before its first step has not closed its coroutine.
         run.close()
         self._fail_running(requests)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -404,7 +404,7 @@ class Batcher:
     async def _run(
         self, requests: list[Request], batch: Batch, begun: Awaitable[Sequence[Any]] | None = None, begin: float = 0.0
     ) -> None:
-        """Compute requests, together with fitting ones that have arrived since these left the queue.
+        """Compute requests, together with those of the same key that have arrived since these left the queue.
 
         Args:
             begun, begin: see `_attempt`.
@@ -419,7 +419,7 @@ class Batcher:
             self._fail_running(requests)
 
     def _take_along(self, requests: list[Request], batch: Batch) -> bool:
-        """Add waiting requests that can be computed with these; returns whether there were any."""
+        """Add waiting requests of the same key to a batch and its requests; returns whether there were any."""
         if self._held or not len(self._queue):
             return False
         others = self._queue.take_along(requests[0].key, self._most - len(requests))
@@ -450,8 +450,8 @@ class Batcher:
         Args:
             requests: of one batch.
             batch: their batch; None for a half of one that has failed.
-            begun: the rest of their computation, if it has begun.
-            begin: when it began, on the loop's clock.
+            begun: the rest of their computation, if that has begun; else None.
+            begin: when their computation began, on the loop's clock.
         """
         wanted = [request for request in requests if request.state == RUNNING] if begun is None else requests
         if not wanted:
@@ -518,11 +518,11 @@ class Batcher:
     # The end
 
     def refuse(self, why: type[Draining] | type[NotReady]) -> None:
-        """Take no more requests; raise this error instead."""
+        """Take no more requests; `submit` and `reserve` raise this error instead."""
         self._refusing = why
 
     async def until_nothing_runs(self) -> None:
-        """Wait until nothing is computed, which is soon after `hold`."""
+        """Wait until no batch is being computed; call `hold` before, so that none begins."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
@@ -557,7 +557,7 @@ class Batcher:
 def _stepped(
     context: contextvars.Context, begun: Coroutine[Any, Any, Sequence[Any]]
 ) -> tuple[Sequence[Any] | None, Any]:
-    """The result of a coroutine that ends in its first step, or None and the future that it waits for."""
+    """Run a coroutine's first step: its result and None if it has ended, else None and the future it waits for."""
     try:
         return None, context.run(begun.send, None)
     except StopIteration as end:

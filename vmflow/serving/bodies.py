@@ -2,13 +2,13 @@
 
 A body is JSON, ``{"inputs": ...}``, with nested lists of numbers; or one array as an npy file; or several, by name, as
 a safetensors file.  Even a hostile body costs time and memory only in proportion to the inputs of the session, since
-these are checked before objects are made of it:
+the following is checked before objects are made of the body:
 
 - the number of bytes, by the headers and as they arrive;
 - in JSON, the depth and number of lists, and the numbers of values, strings and digits;
 - in npy and safetensors, the dtypes and shapes in their headers.
 
-Errors are `InvalidInput`, with the status that fits.
+Errors in a body are `InvalidInput`, with the status that fits.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ KINDS: Final = (JSON, NPY, SAFETENSORS)
 
 Number = TypeVar("Number", int, float)
 
-# The arguments that an ASGI server passes to an application.
+# Types of ASGI: a message, a function that receives the next message, and the headers of a request.
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
-# Called every so often while a long body is read.
+# A function that is called every so often while a long body is read.
 Pause: TypeAlias = Callable[[], None]
 
 # The most bytes of a number in JSON that `body_limit` counts on: "-1.7976931348623157e+308, ".
 _NUMBER: Final = 26
 # No number that any dtype can hold has more digits before it is rounded.
 _MOST_DIGITS: Final = 400
-# Numbers that are read or written without a pause: about half a millisecond's.
+# How many numbers are read or written without a pause, in about half a millisecond.
 _STRIDE: Final = 1024
-# Characters that are written in one turn of a loop.
+# How many characters of JSON are written in one turn of the event loop.
 _TURN: Final = 16 * _STRIDE
 
 # An unterminated string reaches to the end of the body, so that no byte is scanned twice.
@@ -63,19 +63,19 @@ _STEPS[[ord("]"), ord("}")]] = -1
 
 
 class BadBody(InvalidInput, status=400):
-    """The body is not of the kind that its headers say."""
+    """The body is not what its headers say."""
 
 
 class TooLarge(InvalidInput, status=413):
-    """The body has more bytes than are taken."""
+    """The body has more bytes than the server takes."""
 
 
 class UnknownKind(InvalidInput, status=415):
-    """The body is of a kind that is not taken."""
+    """The body is of a media type, charset or compression that the server does not take."""
 
 
 class NotAcceptable(InvalidInput, status=406):
-    """The answer is asked for in a kind that it cannot be given in."""
+    """The client accepts only media types in which the answer cannot be given."""
 
 
 class ClientGone(ServingError, status=499, reason="gone"):
@@ -83,14 +83,14 @@ class ClientGone(ServingError, status=499, reason="gone"):
 
 
 class SlowBody(ServingError, status=408, reason="slow"):
-    """The body has not come in the time that it is waited for."""
+    """The body has not arrived within the server's `body_timeout`."""
 
 
 # Reading
 
 
 def body_limit(signature: Signature) -> int:
-    """The most bytes that a body with the largest inputs can have, in any kind."""
+    """Bytes that are enough for a body with the largest inputs of a signature, in any of `KINDS`."""
     most = _most(tuple(signature.specs))
     return max(most.elements * _NUMBER + 2 * most.lists, 2 * signature.nbytes()) + (1 << 14)
 
@@ -141,7 +141,7 @@ def kind_of(headers: Headers) -> str:
     """The kind of a body, one of `KINDS`; JSON without Content-Type.
 
     Raises:
-        UnknownKind: if it is another, or JSON in another encoding than UTF-8.
+        UnknownKind: if the kind is none of these, or the charset is not UTF-8.
     """
     types = [value for name, value in headers if name == b"content-type"]
     if not types:
@@ -159,14 +159,14 @@ def kind_of(headers: Headers) -> str:
 
 
 def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None = None) -> Any:
-    """The inputs in a body, as `InferenceSession.run` takes them, which checks them further.
+    """The inputs in a body, as `InferenceSession.run` takes them; `run` checks them further.
 
     Args:
         body: the whole body.
         kind: one of `KINDS`.
         signature: of the session.
-        pause: called every so often while numbers are read from JSON, so that a thread lets others run; reading takes
-            half as long again.  Its exceptions pass through.
+        pause: called every so often while numbers are read from JSON, so that other threads get to run; reading then
+            takes half as long again.  Its exceptions pass through.
 
     Raises:
         InvalidInput: if the body is not of that kind, or cannot be inputs of that signature.
@@ -191,7 +191,7 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
 
 
 def _widened(array: Array) -> Array:
-    """Converts bfloat16, which numpy does not count as a number, to float32."""
+    """Convert an array of bfloat16, no number to numpy, to float32; return any other array as it is."""
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
@@ -232,7 +232,7 @@ def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], 
 def _count(body: bytes, signature: Signature) -> None:
     """Refuse JSON that cannot be inputs, by its brackets, commas, strings and digits; in linear time."""
     most = _most(tuple(signature.specs))
-    # Counted before the body is split at its strings.
+    # The quotes are counted first, so that a body with too many strings is not split at them.
     if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([name.count('"') for name in signature.names]):
         raise InvalidInput("the body has more strings than there are names of inputs")
     bare, strings = _STRING.subn(b'"', body)
@@ -311,7 +311,8 @@ async def encoded(result: Any, kind: str) -> bytes:
     by dots, or "outputs" for a single array.
 
     Raises:
-        NotAcceptable: for npy, if there is more than one array; for safetensors, if it lacks the value or dtype.
+        NotAcceptable: for npy, if the result is not one array; for safetensors, if it has other values than arrays, or
+            a dtype that safetensors lacks.
     """
     if kind == JSON:
         return await to_json({"outputs": result})

@@ -38,13 +38,13 @@ class Channel:
         return True
 
     def get(self) -> Any:
-        """The oldest chunk."""
+        """Take the oldest chunk out; there must be one."""
         chunk = self._chunks.popleft()
         self._changed.set()
         return chunk
 
     def end(self) -> None:
-        """Let the reader see the end after the chunks that are in the channel."""
+        """Let the reader see the end of the stream after the chunks that are in the channel."""
         self._ended = True
         self._changed.set()
 

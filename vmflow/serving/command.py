@@ -38,7 +38,7 @@ def serve(
     reuse_port: bool = False,
     access_log: bool = False,
 ) -> int:
-    """Serve until a signal comes, and return the exit code; errors are printed with advice.
+    """Serve until a signal comes or the session cannot start; return the exit code, and print errors with advice.
 
     Args:
         folder: where `vmflow.save` has put a graph.
@@ -46,11 +46,11 @@ def serve(
         uds: the path of a socket to listen on instead; only this user can connect to it.
         max_queue, timeout: see `InferenceSession`.
         max_connections, header_timeout, keep_alive: see `Limits`; by default 1000 connections, or as many as the limit
-            of descriptors lets.
+            of file descriptors allows.
         body_timeout, write_timeout: see `app` and `Limits`.
         body_budget: MiB; see `app`.
-        drain_delay: seconds in which requests are still taken after the signal, while ``GET /ready`` says otherwise.
-        drain_timeout: seconds after that for requests under way; None for as long as they take.
+        drain_delay: seconds in which requests are still taken after the signal, while ``GET /ready`` answers 503.
+        drain_timeout: seconds after that delay for requests under way; None for as long as they take.
         reuse_port: let other processes listen on the same port.
         access_log: whether to log each request.
     """
@@ -118,7 +118,7 @@ def _session(folder: str, max_queue: int, timeout: float | None) -> InferenceSes
 
 
 def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]:
-    """A socket, and its address for people."""
+    """The URL to print, and the socket that listens there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048, reuse_port=reuse_port)
@@ -126,8 +126,8 @@ def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]
         raise ValueError(
             f"cannot listen on port {port} of {host}: {error}; choose others by --host and --port"
         ) from None
-    # Connections inherit the option.  asyncio sets it only for sockets that it has made; without it the second part of
-    # an answer on a connection that is kept waits 40 ms for the client to acknowledge the first.
+    # Connections inherit TCP_NODELAY.  asyncio sets it only for sockets that asyncio has made; without it the second
+    # part of an answer on a connection that is kept waits 40 ms for the client to acknowledge the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}", listener
@@ -144,7 +144,7 @@ def listen_in_file_system(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_stale_socket(path)
-        # The umask is set, since other users could connect before a later chmod.
+        # The umask is set instead of a later chmod, before which other users could connect.
         before = os.umask(0o177)
         try:
             listener.bind(path)
@@ -173,7 +173,7 @@ def _remove_stale_socket(path: str) -> None:
 
 
 def _run(server: Any) -> None:
-    """Run the server until it ends; the signal that ended it must not end the process before the cleanup."""
+    """Run the server until it ends; the signal that ended the server must not end the process before the cleanup."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         server.run(sockets=[])

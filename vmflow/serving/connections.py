@@ -1,13 +1,13 @@
-"""Limits of the connections of the command's server: their number, and how long each may wait for its client.
+"""Limits of the connections of `python -m vmflow serve`: their number, and how long each may wait for its client.
 
 An application hears of a request when its head has arrived, and cannot end a connection.  Only the server can set
-limits before and after that, and uvicorn sets none: it accepts connections until there are no more descriptors, and
-waits without end for a head, and for a client to read its answer.  So this module accepts connections itself:
+limits before and after that, and uvicorn sets none: it accepts connections until there are no more file descriptors,
+and waits without end for a head, and for a client to read its answer.  So this module accepts connections itself:
 
-- It accepts so many that descriptors are left for other things.  At that number, it ends a connection that waits for
-  its client for each new one.  It takes the client with the most connections that has such a one, and ends that
-  client's oldest one without a request, else the oldest that is sending a body, else the oldest that does not read its
-  answer.  So neither idle nor slow connections keep others from being answered.
+- It accepts so many that descriptors are left for other things.  At that number, for each new connection it ends one
+  that waits for its client.  It takes the client with the most connections that has such a one, and ends that client's
+  oldest one without a request, else the oldest that is sending a body, else the oldest that does not read its answer.
+  So neither idle nor slow connections keep others from being answered.
 - Once in a while it looks at each connection, and ends those that have waited for their client too long.
 """
 
@@ -33,11 +33,11 @@ Phase: TypeAlias = Literal["head", "body", "answer", "write"]
 # The phases in which a connection waits for its client; connections in the first phase are ended first.
 _PHASES: Final[tuple[Phase, ...]] = ("head", "body", "write")
 
-# Connections that are accepted by default, if there are as many descriptors, and descriptors left for other things.
+# How many connections are accepted by default, if there are as many descriptors; descriptors left for other things.
 MOST: Final = 1000
 _OTHER_DESCRIPTORS: Final = 64
 
-# Connections that are accepted in one turn of the loop, before existing ones are served.
+# How many connections are accepted in one turn of the loop, before existing ones are served.
 _TOGETHER: Final = 16
 
 # Without descriptors: seconds until the next try to accept a connection, and between two log messages about that.
@@ -53,7 +53,7 @@ class Limits:
     """The limits of the server.
 
     Attributes:
-        connections: how many there may be.
+        connections: how many connections there may be.
         header_timeout: seconds in which the head of a request must have arrived, from when the connection was made or
             the previous answer was complete.
         body_timeout: seconds in which the rest of the request must have arrived.
@@ -61,7 +61,7 @@ class Limits:
         keep_alive: seconds that a connection is kept without a further request after an answer.
 
     Raises:
-        ValueError: for a number that is not positive.
+        ValueError: for a number that is not positive, or infinite.
     """
 
     connections: int
@@ -76,7 +76,7 @@ class Limits:
                 raise ValueError(f"{name} must be a positive number, not {value!r}")
 
     def seconds(self, phase: Phase) -> float:
-        """How long a connection may be in a phase."""
+        """The seconds that a connection may be in a phase without progress."""
         limits: dict[Phase, float] = {
             "head": self.header_timeout,
             "body": self.body_timeout,
@@ -93,7 +93,7 @@ def connection_limit(wanted: int | None) -> int:
         wanted: None for `MOST`, or fewer if the limit of descriptors requires it.
 
     Raises:
-        ValueError: if it is not positive, or more than there can be descriptors for.
+        ValueError: if `wanted` is not positive, or more than there can be descriptors for.
     """
     import resource
 
@@ -116,9 +116,9 @@ class Connection:
     """One connection, as its server's protocol knows it.
 
     Attributes:
-        client: the address of the other side; None if it has none.
-        protocol: None until there is one.
-        ended: whether it has been told to end.
+        client: the client's host address; None if the socket has none.
+        protocol: uvicorn's protocol for the connection; None until there is one.
+        ended: whether `end` was called.
         taken: how often the client has read enough that the server resumed writing.
     """
 
@@ -138,7 +138,7 @@ class Connection:
         return self._doing()[0]
 
     def waited(self, now: float) -> tuple[Phase, float]:
-        """The present phase, and the seconds since the last progress that was noticed."""
+        """The present phase, and the seconds since a call of this method noticed progress in the phase."""
         doing = self._doing()
         if doing != self._last_state:
             self._last_state, self._since = doing, now
@@ -150,7 +150,7 @@ class Connection:
         self.protocol.transport.abort()
 
     def _doing(self) -> tuple[Phase, Any]:
-        """The present phase, and a value that changes with every progress in it."""
+        """The present phase, and a value that changes with every progress in that phase."""
         protocol = self.protocol
         cycle = protocol.cycle
         unsent = protocol.transport.get_write_buffer_size()
@@ -163,7 +163,7 @@ class Connection:
 
 
 class Acceptor:
-    """Accepts connections, and ends those that keep others out.
+    """Accepts connections, and ends those that wait for their clients too long or keep others out.
 
     Args:
         listener: a socket that listens.
@@ -192,7 +192,7 @@ class Acceptor:
         self._look()
 
     def shut(self) -> None:
-        """Accept no more; the limits of time still hold for the existing ones."""
+        """Accept no more connections; the limits of time still hold for the existing ones."""
         self._loop.remove_reader(self._listener)
         self._cancel("listen")
 
@@ -206,7 +206,7 @@ class Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        """Accept some of the connections that wait for it."""
+        """Accept up to `_TOGETHER` waiting connections; if there are as many as may be, make room instead."""
         for _ in range(_TOGETHER):
             if self._count >= self._limits.connections:
                 self._make_room()
@@ -238,7 +238,7 @@ class Acceptor:
                 self._lost(connection)
 
     def _lost(self, connection: Connection) -> None:
-        """Forget a connection that has ended; may be called again."""
+        """Forget a connection that has ended; may be called again for the same one."""
         of_client = self._there.get(connection.client, {})
         if connection not in of_client:
             return
@@ -251,7 +251,7 @@ class Acceptor:
     # Ending
 
     def _make_room(self) -> None:
-        """End a connection in favour of the one that waits, or refuse that one."""
+        """End a connection in favour of the one that waits to be accepted, or refuse the waiting one."""
         if self._ending:
             return  # in the next turn of the event loop, the connection that ends has made room
         victim = self._victim()
@@ -265,7 +265,7 @@ class Acceptor:
                 refused.send(_refusal())
 
     def _victim(self) -> Connection | None:
-        """The connection to end first; None if all wait for the server."""
+        """The connection to end first; None if all wait for the application's answer."""
         for of_client in sorted(self._there.values(), key=len, reverse=True):
             first: dict[Phase, Connection] = {}
             for connection in of_client:
@@ -284,7 +284,7 @@ class Acceptor:
             connection.end()
 
     def _exhausted(self, error: OSError) -> None:
-        """Pause accepting, since other parts of this process have used up the file descriptors."""
+        """End a connection and pause accepting, since file descriptors or memory are used up."""
         now = self._loop.time()
         if now >= self._last_warning + _WARNING_INTERVAL:
             self._last_warning = now
@@ -296,7 +296,7 @@ class Acceptor:
         self._handles["listen"] = self._loop.call_later(_PAUSE, self._listen)
 
     def _look(self) -> None:
-        """End the connections that have waited for their client too long."""
+        """End the connections that have waited for their client too long; call this method again later."""
         now = self._loop.time()
         for of_client in list(self._there.values()):
             for connection in list(of_client):
@@ -324,7 +324,7 @@ def _refusal() -> bytes:
 
 
 def server(application: Any, listener: socket.socket, limits: Limits, **options: Any) -> Any:
-    """A `uvicorn.Server` whose ``run()`` serves an application on a socket, within limits.
+    """A `uvicorn.Server` whose ``run()`` serves an application on a socket, within `limits`.
 
     Args:
         application: an ASGI application.
@@ -379,7 +379,7 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
             await super().shutdown(sockets=[listener])
             self.acceptor.leave()
 
-    # h11 bounds the heads of requests, which the other parser does not.  Connections of web sockets would escape the
+    # h11 bounds the heads of requests, which uvicorn's other parser, httptools, does not.  Web sockets would escape the
     # limits, so there are none.
     options |= {"http": "h11", "ws": "none", "timeout_keep_alive": limits.keep_alive}
     return Server(uvicorn.Config(application, **options))
