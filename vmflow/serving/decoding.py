@@ -1,9 +1,9 @@
 """`Decoder`: from bodies to the inputs of a session, without blocking the event loop for long.
 
 The JSON parser is a single call that keeps the interpreter's lock, on every thread; other threads get the lock only
-where the parser calls back into Python, as it does here for every number.  So large bodies are read on a thread, which
-pauses after every thousand numbers.  Counting beforehand and making arrays in the end take a tenth of the time, and
-have no pause.
+where the parser calls back into Python, as it does in `inputs_of` for every number.  So large bodies are read on a
+thread, which pauses after every thousand numbers.  Counting beforehand and making arrays in the end take a tenth of the
+time, and have no pause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .session import InferenceSession
 from .specs import Signature
 from .threads import in_thread
 
-# Bytes from which a body is read on a thread: these take between one and two milliseconds, and a thread takes one more.
+# JSON of so many bytes or more is read on a thread: reading takes one to two milliseconds, and a thread one more.
 LARGE: Final = 1 << 16
 
 
@@ -29,7 +29,7 @@ class _GivenUp(Exception):
 
 @attrs.define(eq=False)
 class _Pace:
-    """Lets other threads run now and then, and stops reading once nobody waits."""
+    """A `Pause`: lets other threads run, and stops the reading once nobody waits for the inputs."""
 
     stopped: bool = False
 
@@ -74,15 +74,15 @@ class Decoder:
             return await asyncio.shield(task)
         finally:
             pace.stopped = True
-            del task  # breaks the cycle from the task to its error, to this frame, which would keep the body
+            del task  # breaks the cycle from the task to its error to this frame, which would keep the body alive
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._turn.release()
         if not task.cancelled():
-            task.exception()  # the caller has the error, or was cancelled
+            task.exception()  # retrieved, so that asyncio does not log it: the caller has it, or was cancelled
 
 
 def _inputs(body: bytes, kind: str, signature: Signature, pause: Pause | None) -> Any:
-    # A session takes such arrays without a further look at every number.
+    # Converted here: of such arrays a session only makes a copy, and checks that the numbers are finite.
     arrays, _ = signature.arrays(inputs_of(body, kind, signature, pause))
     return signature.packed(arrays)

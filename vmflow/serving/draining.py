@@ -22,9 +22,9 @@ _log: Final = logging.getLogger(__name__)
 
 
 def can_take_signals() -> bool:
-    """Whether a server on this thread has signals that `drain_on_signal` could take before it.
+    """Whether a server on this thread has signal handlers that `drain_on_signal` can replace.
 
-    uvicorn has; hypercorn's signals come from the event loop, and other servers have none in the process that serves.
+    uvicorn has; hypercorn's are those of the event loop, and other servers have none in the process that serves.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
@@ -42,14 +42,14 @@ def drain_on_signal(
 ) -> Iterator[None]:
     """A block in which signals drain a session before they have their usual effect.
 
-    Enter it in a coroutine on the main thread after the server has started, as in the lifespan of its application.  A
-    second signal has its usual effect immediately.
+    Enter the block in a coroutine on the main thread after the server has started, as in the lifespan of its
+    application.  A second signal has its usual effect immediately.
 
     Args:
         session: the session to drain.
         delay: see `InferenceSession.drain`; as long as a load balancer may take to look again.
-        timeout: see there; requests that have not ended by then fail.
-        signals: the signals' numbers.
+        timeout: see `InferenceSession.drain`; requests that have not ended by then fail.
+        signals: the numbers of the signals.
 
     Raises:
         RuntimeError: on another thread, or outside of a coroutine.

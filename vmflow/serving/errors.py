@@ -10,11 +10,11 @@ from vmflow.errors import DeadlineExceeded
 class ServingError(RuntimeError):
     """A request was not served.
 
-    Subclasses may give the attributes in the class line.
+    Subclasses may give the attributes as keyword arguments of the class statement.
 
     Attributes:
         status: the HTTP status of the answer.
-        reason: the key of `Statistics.rejected` that counts requests rejected by it.
+        reason: the key of `Statistics.rejected` that counts requests rejected with this error.
         retry_after: seconds after which another try may succeed; None if none will.
 
     Example:
@@ -45,7 +45,7 @@ class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
 
 
 class Overloaded(ServingError, status=503, reason="overloaded"):
-    """The queue is full: as many requests are waiting as may wait.
+    """As many requests wait, or bytes of bodies are held, as are allowed in all or for this client.
 
     Example:
         >>> flow.serving.Overloaded("256 requests are waiting", retry_after=2.0).retry_after

@@ -1,8 +1,8 @@
 """`Intake`: receives the bodies of requests, within limits of time and memory.
 
 A client decides how fast its body arrives.  So a request takes a place in the queue when it begins, not when it is
-complete: its deadline counts from then, its body must arrive in time, and the bytes count against a budget as they
-arrive, of which one client may have half.
+complete: its deadline counts from then, its body must arrive in time, and the bytes count as they arrive against a
+budget, of which one client may have half.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .decoding import Decoder
 from .errors import Expired, Overloaded
 from .session import InferenceSession
 
-# Bytes of bodies that are held at a time, or so many bodies of the largest size if that is more.
+# How many bytes of bodies are held at a time, or how many bodies of the largest size if these have more bytes.
 _BUDGET: Final = 256 << 20
 _BUDGET_BODIES: Final = 4
 
@@ -50,7 +50,7 @@ class ByteBudget:
         self._by_client[client] = own
 
     def give_back(self, client: Hashable, size: int) -> None:
-        """Give back bytes that have been taken."""
+        """Give back bytes that a client's body has taken."""
         self.held -= size
         left = self._by_client.pop(client, 0) - size
         if left:
@@ -63,7 +63,7 @@ class Share:
 
     Args:
         budget: the budget.
-        client: sends the body; None if unknown.
+        client: the sender of the body; None if unknown.
     """
 
     _budget: ByteBudget
@@ -88,7 +88,7 @@ class Share:
 
 
 class Intake:
-    """Receives bodies and makes them inputs.
+    """Receives bodies and makes inputs of them.
 
     Args:
         session: takes the inputs.
@@ -122,15 +122,15 @@ class Intake:
     ) -> tuple[Any, float | None]:
         """The inputs of a request, and the seconds that are left for its answer; None for no limit.
 
-        Pass them to the session without an await in between, see `InferenceSession.arriving`.
+        Pass the inputs to the session without an await in between, see `InferenceSession.arriving`.
 
         Args:
             headers, receive: of the request.
-            client: sends the request; None if unknown.
+            client: the sender of the request; None if unknown.
             stream: whether the request is answered by a stream.
 
         Raises:
-            InvalidInput: if the inputs do not fit the session.
+            InvalidInput: if the inputs do not fit the session, or the body not its headers.
             Overloaded, Draining, NotReady: before the body is read, if the session takes no request now; or
                 `Overloaded` as soon as the bytes exceed the budget.
             SlowBody: if the body does not arrive in time.

@@ -22,8 +22,8 @@ class Metrics:
 
     Args:
         session: the session.
-        lag: of its loop.
-        budget: of the bodies of its requests.
+        lag: measures how late the session's loop is.
+        budget: counts the bytes of the bodies that are arriving.
 
     Raises:
         ImportError: if prometheus-client is not installed.

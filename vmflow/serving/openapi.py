@@ -35,7 +35,7 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
     Args:
         session: the served session.
         most: the most bytes of a body.
-        paths: the paths that exist.
+        paths: the paths that the application has.
     """
     described = {
         "/predict": {"post": _post(session, most, "The result for one sample.", _RESULT)},
@@ -139,7 +139,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(spec: TensorSpec) -> dict[str, Any]:
-    """Return the JSON schema of a tensor as nested lists of numbers."""
+    """Return the JSON schema of a tensor as nested lists of numbers or booleans."""
     if spec.dtype.category == BOOL:
         schema: dict[str, Any] = {"type": "boolean"}
     elif spec.dtype.category < FLOATING:

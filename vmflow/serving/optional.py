@@ -1,4 +1,4 @@
-"""Packages that only serving over HTTP needs."""
+"""Imports of packages that only serving over HTTP needs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def required(module: str, extra: str, feature: str) -> Any:
     Args:
         module: the name of the module.
         extra: the extra that installs it.
-        feature: needs the module; for the message.
+        feature: the part of vmflow that needs the module; for the message.
 
     Raises:
-        ImportError: if it is not installed; the message says how to install it.
+        ImportError: if the module is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(module)

@@ -20,14 +20,14 @@ class ForeignOrigin(ServingError, status=403):
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Sequence[str] = ()) -> None:
-    """Check that a request comes from a program, or from a page of this server.
+    """Check that a request calls this server by a known name, and comes from a program or from a page of the server.
 
     Args:
         headers: of the request, names in lower case.
-        hosts: names of the server, beside ``localhost`` and addresses, which nobody can redirect.
+        hosts: known names of the server, beside ``localhost`` and IP addresses, which DNS cannot redirect.
 
     Raises:
-        ForeignOrigin: if it comes from another page.
+        ForeignOrigin: if the request comes from another page, or ``Host`` is an unknown name.
     """
     values: dict[bytes, set[str]] = {}
     for name, value in headers:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-# Batches that take fewer seconds than this are computed on the thread of the loop: a machine takes as much of a turn
-# anyway.  Handing a batch to a worker, and hearing of its end, costs the loop's thread a fifth of this time, and
-# delays the batch by half of it on a busy server.
+# Batches that take fewer seconds than this are computed on the thread of the loop: a virtual machine may take as long
+# for each of its turns anyway.  Handing a batch to a worker, and hearing of its end, costs the loop's thread a fifth of
+# this time, and on a busy server delays the batch by half of it.
 HERE_BELOW: Final = 1e-3
 
 # Batches that took longer than this while warming up are never tried on the loop's thread, which they would block.
 TRIED_BELOW: Final = 5e-3
 
-# After so many more slow batches than quick ones, the next is computed elsewhere.
+# After so many more slow batches than quick ones, the following are computed on a worker.
 GIVEN_UP_AFTER: Final = 8
 
-# So many batches are computed elsewhere before one is tried on the loop's thread; the number doubles with each slow
-# trial, up to the second constant.
+# So many batches are computed on a worker before one is tried on the loop's thread; the number doubles with each slow
+# trial, up to `TRIED_AFTER_MOST`.
 TRIED_AFTER: Final = 64
 TRIED_AFTER_MOST: Final = 4096
 
@@ -24,13 +24,13 @@ TRIED_AFTER_MOST: Final = 4096
 class Pace:
     """Decides for the batches of one size and padding whether they are computed on the loop's thread.
 
-    Other work may have slowed the measured batches, while warming up and later; so the decision is tried again.
+    Other work may have slowed the measured batches, while warming up and later; so trials revise the decision.
 
     Args:
         seconds: the quickest time while warming up; infinity for batches that never run on the loop's thread.
 
     Attributes:
-        here: whether they are computed on the loop's thread, as a rule.
+        here: whether such batches are computed on the loop's thread, trials apart.
     """
 
     __slots__ = ("_slow", "_tried_after", "_until_trial", "_worth_trying", "here")
@@ -42,13 +42,13 @@ class Pace:
         self._tried_after = self._until_trial = TRIED_AFTER
 
     def next_is_here(self) -> bool:
-        """Whether the next batch runs on the loop's thread: as a rule, or as a trial."""
+        """Whether the next batch runs on the loop's thread: because of `here`, or as a trial."""
         if self.here or not self._worth_trying:
             return self.here
         self._until_trial -= 1
         if self._until_trial >= 0:
             return False
-        self._until_trial = self._tried_after  # counted for a trial that fails, too, whose time is never reported
+        self._until_trial = self._tried_after  # set here, since a trial that fails never reports its time to `took`
         return True
 
     def took(self, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """The page of a served session: its load as numbers and curves, and a digit to draw if it takes such images.
 
-It is one document that loads nothing else.
+The page is one document, whose script asks the server for counts and predictions.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _hash(text: str) -> str:
     return "'sha256-" + b64encode(sha256(text.encode()).digest()).decode() + "'"
 
 
-# Only scripts and styles of the page itself run there.
+# Browsers apply only the page's own scripts and styles.
 POLICY: Final = (
     f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; "
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -73,7 +73,7 @@ def problem_of(error: BaseException) -> Problem | None:
     if isinstance(error, DeadlineExceeded):
         return Problem(504, title, str(error))
     if isinstance(error, OutOfMemory):
-        # The error's own message shows sizes of other requests' memory.
+        # The error's own message is not for clients: it shows sizes of other requests' memory.
         return Problem(503, title, "the device has too little memory for this request at the moment", 1.0)
     if isinstance(error, BlockingCallWarning):
         return Problem(500, title, f"{error} ({_line(error)})")

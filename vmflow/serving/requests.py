@@ -15,7 +15,7 @@ from .errors import Overloaded
 if TYPE_CHECKING:
     from .batcher import Batch
 
-# The states of a request; the last four are final.
+# The states of a request; the last four, from `DONE` on, are final.
 QUEUED: Final = "queued"
 RUNNING: Final = "running"
 DONE: Final = "done"
@@ -39,13 +39,13 @@ class Request:
 
     Attributes:
         future: of the result.
-        state: one of the above.
+        state: one of the six from `QUEUED` to `EXPIRED`.
         arrived: the time of its arrival, on the loop's clock.
-        timer: ends it at its deadline.
+        timer: ends the request at its deadline; None without one.
         rank: the place in the queue; lower goes first.
-        number: counts the accepted requests of the session, from 1; 0 before it is accepted.
-        arrival: the record of its arrival, if there was a recording.
-        batch: the last one that it was in; None before its turn has come.
+        number: counts the accepted requests of the session, from 1; 0 before this one is accepted.
+        arrival: the record of its arrival; None if there was no recording.
+        batch: the last batch that the request was in; None before its turn has come.
     """
 
     __slots__ = (
@@ -95,17 +95,17 @@ class Request:
 class RequestQueue:
     """Requests that wait, bounded; by priority, and fair between clients.
 
-    Each request gets a rank when it arrives, and the lowest goes first.  The ranks of one client's requests follow each
-    other, while those of different clients lie side by side: start-time fair queueing (Goyal, Vin, Cheng 1996), every
-    request counting the same.  A step of priority takes `AGEING` from the rank, so that a lower priority is overtaken
-    that often and then has its turn.
+    Each request gets a rank when it arrives, and the lowest rank goes first.  The ranks of one client's requests follow
+    each other, while those of different clients lie side by side: start-time fair queueing (Goyal, Vin, Cheng 1996),
+    every request counting the same.  A step of priority takes `AGEING` from the rank, so that a lower priority is
+    overtaken that often and then has its turn.
 
     Args:
-        limit: how many requests may wait.
+        limit: how many requests may wait, reserved places included.
         limit_per_client: how many of these may be one known client's.
 
     Attributes:
-        passed_over: keys whose requests are not taken now.
+        passed_over: keys whose requests `peek` and `take` leave in the queue for now.
     """
 
     def __init__(self, limit: int, limit_per_client: int) -> None:
@@ -125,7 +125,7 @@ class RequestQueue:
         self.passed_over: set[Hashable] = set()
         # The number of ended requests that are still in the heaps.
         self._stale = 0
-        # The rank, before priority, of the last request of each client that waits, and of the last one taken.
+        # The last waiting request's rank, before priority, of each client; the highest rank of those taken so far.
         self._last: dict[Hashable, int] = {}
         self._now = 0
 
@@ -171,7 +171,7 @@ class RequestQueue:
         Args:
             request: a new one.
             retry_after: the seconds after which a refused caller may try again.
-            spare: how many requests would be computed without waiting, which are accepted beyond the limit.
+            spare: how many requests would be computed without waiting; so many are accepted beyond the limit.
 
         Raises:
             Overloaded: if the queue, or the client's part of it, is full.
@@ -197,7 +197,7 @@ class RequestQueue:
         return self._taken(self._first(), most)
 
     def take_along(self, key: Hashable, most: int) -> list[Request]:
-        """Take up to `most` requests that can go with one of this key; in order."""
+        """Take up to `most` requests of this key, passed over or not; in order."""
         return self._taken(self._heaps.get(key), most)
 
     def _taken(self, heap: list[tuple[int, int, Request]] | None, most: int) -> list[Request]:
@@ -218,7 +218,7 @@ class RequestQueue:
         return taken
 
     def _first(self) -> list[tuple[int, int, Request]] | None:
-        """The heap that has the first request of all."""
+        """The heap whose first request is the first of all that may be taken; None if there is none."""
         best: list[tuple[int, int, Request]] | None = None
         for key, heap in list(self._heaps.items()):
             if key in self.passed_over:

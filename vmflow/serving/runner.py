@@ -28,7 +28,7 @@ from .pace import TRIED_BELOW, Pace
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
 
-# While warming up, a batch is timed so often, since other work may disturb a trial, but for no more seconds than this.
+# How often a batch is timed while warming up, since other work may disturb a trial; and for how many seconds at most.
 _TRIALS: Final = 5
 _TRIALS_TAKE: Final = 2 * TRIED_BELOW
 
@@ -39,7 +39,7 @@ _HOST: Final = flow.device("cpu")
 
 # The arrays of a request, padded, and the sizes that its dimensions had before.
 Payload: TypeAlias = tuple[tuple[Array, ...], dict[str, int]]
-# For each output the names of its dimensions, where they are to be cut back.
+# For each output its shape, without the batch; a `Dim` stands for a dimension that is cut back to the request's size.
 Cuts: TypeAlias = Sequence[Sequence[int | Dim]]
 
 
@@ -68,7 +68,7 @@ class Runner:
 
     Attributes:
         model: the model; of a folder, the graph in it.
-        signature: its inputs.
+        signature: the declaration of the model's inputs.
         batch_sizes: the sizes of batches, ascending.
     """
 
@@ -131,7 +131,7 @@ class Runner:
         Args:
             payloads, key: of `prepared`.
             priority: of the instructions.
-            batch: gets the function that abandons it.
+            batch: gets its `abandon`, `size`, `scope` and `pace`.
         """
         size = self._size_of(len(payloads))
         self._statistics.places += size
@@ -163,14 +163,14 @@ class Runner:
         return self._parted(tree, arrays, payloads)
 
     def computes_here(self, count: int, key: Hashable) -> bool:
-        """Whether a batch of so many requests of a key is computed on the thread that calls `compute`."""
+        """Whether a batch of so many requests of a key is computed on the calling thread, trials of a `Pace` apart."""
         return self._paces[self._size_of(count), key].here
 
     def _size_of(self, count: int) -> int:
         return self.batch_sizes[bisect_left(self.batch_sizes, count)]
 
     def _inputs(self, payloads: Sequence[Payload], size: int) -> list[flow.Tensor]:
-        """For each input, the batch; missing requests are zeros."""
+        """For each input of the model, the batch of all requests' arrays, filled up with zeros to `size`."""
         return [self._batch(arrays, size) for arrays in zip(*[arrays for arrays, _ in payloads], strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
@@ -181,7 +181,7 @@ class Runner:
         return self._on_device(flow.stack([*[flow.from_numpy(array) for array in arrays], *rest]))
 
     def _on_device(self, tensor: flow.Tensor) -> flow.Tensor:
-        """`Tensor.to`, which takes longer than some ops even if there is nothing to do."""
+        """The tensor on the model's device; `Tensor.to` takes longer than some ops even if there is nothing to do."""
         return tensor if tensor.device is self._device else tensor.to(self._device)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
@@ -211,10 +211,10 @@ class Runner:
     # Warming up
 
     def warm_up(self) -> None:
-        """Call the model once with each size of batch and of dimensions; settle the sizes that are invariant.
+        """Call the model with each size of batch and of dimensions; choose the invariant size, if that is wanted.
 
         Raises:
-            ValueError: if a result has not as many rows as the batch, or not the dimensions that `outputs` declares.
+            ValueError: if a result has not as many rows as the batch, or the results are not as `outputs` declares.
             RuntimeError: if `batch_invariant` holds for no size.
         """
         with flow.no_grad():
@@ -230,9 +230,9 @@ class Runner:
         self._statistics.compiled["warming"] = self._forms()
 
     def _seconds(self, inputs: Sequence[flow.Tensor]) -> float:
-        """The time that a batch like this one takes, after the first one; see `Pace`."""
+        """The quickest time of a few runs of a graph; infinity for a model that is no graph; see `Pace`."""
         if not isinstance(self._called, (Graph, LoadedGraph)):
-            return math.inf  # each op decides for itself where it runs
+            return math.inf  # without a graph, each op decides for itself on which thread it runs
         quickest, left = math.inf, _TRIALS_TAKE
         for _ in range(_TRIALS):
             begin = time.perf_counter()
@@ -275,7 +275,7 @@ class Runner:
         )
 
     def _is_invariant(self, size: int, sizes: Mapping[str, int]) -> bool:
-        """Whether a sample gets the same bits in each place of a batch, among samples drawn at random."""
+        """Whether the result for one sample has the same bits in each place of a batch, among random samples."""
         random = np.random.default_rng(size)
         shapes = [(spec.padded_shape(sizes), spec.dtype.numpy) for spec in self.signature.specs]
         sample = [_drawn(random, shape, dtype) for shape, dtype in shapes]
@@ -311,7 +311,7 @@ class Runner:
             owner.load_state_dict(_tensors(state))
 
     def close(self) -> None:
-        """Give back the memory that runs of graphs need."""
+        """Give back the memory that runs of the served graph need."""
         if self._served is not None:
             self._served.close()
 
@@ -360,7 +360,7 @@ def _saved_inputs(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
     """The inputs of a saved graph, without the batch dimension, and the sizes of batches that it was saved for.
 
     Raises:
-        ValueError: if there are other inputs than tensors, or inputs that differ in more than the size of the batch.
+        ValueError: if an input is no tensor or has no batch dimension, or inputs differ in more than that dimension.
     """
     samples: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
     sizes: set[int] = set()

@@ -37,30 +37,31 @@ class InferenceSession:
         async with session:
             scores = await session.run(image)
 
-    Samples that wait at the same time are computed as one batch, which is padded to the next of a few sizes: for each a
-    graph is compiled before the session is ready.  In plain code ``with`` does the same on a thread of its own, and
-    `run_sync` waits for the result.
+    Samples that wait at the same time are computed as one batch, which is padded to the next of a few sizes: for each
+    size a graph is compiled before the session is ready.  In plain code ``with`` runs the session on a thread of its
+    own, and `run_sync` waits for the result.
 
     Batches of a graph that take less than a millisecond, which is measured, are computed on the loop's thread; larger
     ones on a worker.
 
     Args:
         model: a module in evaluation mode, a function of tensors, an `nn.Graph`, or a folder in which one was saved.
-            It is called with batches: every input and output has one more dimension in front.
+            The model is called with batches: every input and output has one more dimension in front.
         inputs: a `TensorSpec`, or several in a sequence or by name, as the model takes them; not needed for a folder.
         outputs: the shapes of the results, in the order in which `build` or `forward` nests them, without the dimension
             of the batch.  A `Dim` cuts a padded dimension back to the request's size; by default nothing is cut.
-        graph: whether a module is compiled; if not, its ops are issued one by one.
-        max_batch: the most samples in a batch.
-        batch_sizes: to which batches are padded, ascending; by default the powers of two up to `max_batch`.
+        graph: whether a module or function is compiled; if not, its ops are issued one by one.
+        max_batch: the most samples in a batch; ignored if `batch_sizes` are given.
+        batch_sizes: to which batches are padded, ascending; by default the powers of two below `max_batch`, and
+            `max_batch`.  A saved graph has the sizes that it was saved for.
         batch_invariant: give a sample the same bits with any other samples in its batch.  Warming up chooses the
-            largest size for which this holds, see `batch_sizes` afterwards; it may well be slower.
+            largest size for which this holds, see `batch_sizes` afterwards; batches may well be slower.
         max_wait: seconds that a request may wait for others although it could be computed.
         max_queue: how many requests may wait, including those that are arriving, see `arriving`.
         max_queue_per_client: how many of these may be one client's; by default half of them.
         concurrency: batches that are computed at a time.
         timeout: seconds in which a request without a timeout of its own must have its result; None for no limit.
-        stream: a function of the model and the inputs of one request to the chunks of a stream; see `stream`.
+        stream: a function that yields the chunks of a stream for the inputs of one request; see the method `stream`.
         max_streams: streams that run at a time; the others wait as requests do.
         max_streams_per_client: how many of these may be one client's; by default half of them.
         look_ahead: chunks that a stream computes before a reader asks for them.
@@ -74,8 +75,8 @@ class InferenceSession:
 
     Raises:
         TypeError: if `model` cannot be called, or `inputs` are missing or no `TensorSpec`.
-        ValueError: for a count that is not positive, a negative time, batch sizes that do not ascend, or a module in
-            training mode.
+        ValueError: for a count or `timeout` that is not positive, a negative `max_wait`, batch sizes that do not
+            ascend, or a module in training mode.
 
     Example:
         >>> model, inputs = flow.nn.Linear(2, 1).eval(), flow.serving.TensorSpec((2,))
@@ -180,10 +181,10 @@ class InferenceSession:
     # Starting and ending
 
     async def start(self) -> None:
-        """Compile and run the model once for every size, on a thread; returns when the session is ready.
+        """Compile and run the model for every size, on a thread; returns when the session is ready.
 
         Raises:
-            RuntimeError: if it has been started before.
+            RuntimeError: if the session has been started before.
             Exception: exceptions of the model for inputs of the declared shapes.
         """
         if self.state != "new":
@@ -232,8 +233,8 @@ class InferenceSession:
 
         Args:
             delay: seconds in which requests are still taken, until load balancers have noticed that the session is not
-                ready; requests whose bodies are being read at the end are taken, too.
-            timeout: seconds after that for the requests under way; None for as long as they take.
+                ready; requests whose bodies are being read at the end of the delay are taken, too.
+            timeout: seconds after the delay for the requests under way; None for as long as they take.
         """
         if self.state != "ready" and self.state != "draining":
             return True
@@ -305,8 +306,8 @@ class InferenceSession:
         Args:
             inputs: an array, a tensor or nested lists for a session of one `TensorSpec`; else as many of these, in a
                 list or a dict.
-            timeout: seconds in which it must have its result; by default the session's.  The deadline of the scope
-                around holds as well.
+            timeout: seconds in which the request must have its result; by default the session's.  The deadline of the
+                `flow.scope` around holds as well.
             priority: requests of a higher priority go first; a lower one gets its turn, but later.
             client: the sender; requests of different clients take turns.
 
@@ -315,6 +316,8 @@ class InferenceSession:
             Overloaded: if as many requests are waiting as may; `retry_after` says when to try again.
             Draining, NotReady: if the session takes no requests.
             Expired: as soon as the deadline has passed, even while the request is being computed.
+            ValueError: if `timeout` is not positive.
+            RuntimeError: on another event loop than the session's.
             Exception: exceptions of the model for this sample.
         """
         try:
@@ -375,32 +378,32 @@ class InferenceSession:
         ``examples/stream_tokens.py`` is a whole program.  The stream function is called as ``function(model, inputs)``
         and must return an async iterator, as an async generator function does:
 
-        - *Arguments.*  The model that the session was made of, which it calls itself: no batches are formed, and
-          nothing is padded or compiled for it.  The inputs of this one request, checked, as arrays that are its own:
-          of the shape and dtype of the `TensorSpec`, without a batch dimension and with each `Dim` in the request's
-          size.  One array for a session of one `TensorSpec`; else a tuple of arrays, or a dict by name.
+        - *Arguments.*  The model that the session was made of; the function calls the model itself: no batches are
+          formed, and nothing is padded or compiled.  The inputs of this one request, checked, as arrays that the
+          function may change: of the shape and dtype of the `TensorSpec`, without a batch dimension, each `Dim` in the
+          request's size.  One array for a session of one `TensorSpec`; else a tuple of arrays, or a dict by name.
         - *Chunks.*  Objects of any type, passed on as they are.  Over HTTP a chunk must fit into JSON: numbers,
           strings, None, arrays, tensors, and lists and dicts of these.
-        - *Running.*  On the event loop, in a task of its own with the `contextvars` that the session was started in,
-          when the request has one of `max_streams` places; the place is taken until it ends.  It records gradients
-          unless it uses ``no_grad``: as a decorator, or in a block without a ``yield``.  It computes at most
-          `look_ahead` chunks, and the one that it yields, ahead of the reader: then it waits at its ``yield``.
-        - *End.*  By returning, or by an exception, which the reader gets after the chunks before it.  When the reader
-          closes the iterator, the deadline passes, or the client of an HTTP request leaves or stops reading, it is
-          ended from outside: `asyncio.CancelledError` at its ``await``, or `GeneratorExit` at its ``yield``.  Its
-          ``finally`` blocks run, and may await.
+        - *Running.*  The function runs on the event loop, in a task of its own with the `contextvars` that the session
+          was started in, when the request has one of `max_streams` places, and keeps the place until it ends.  It
+          records gradients unless it uses ``no_grad``: as a decorator, or in a block without a ``yield``.  It computes
+          at most `look_ahead` chunks, and the one that it yields, ahead of the reader: then it waits at its ``yield``.
+        - *End.*  The function returns, or raises an exception, which the reader gets after the chunks before it.  When
+          the reader closes the iterator, the deadline passes, or the client of an HTTP request leaves or stops reading,
+          the function is ended from outside: by `asyncio.CancelledError` at its ``await``, or `GeneratorExit` at its
+          ``yield``.  Its ``finally`` blocks run, and may await.
 
         A reader that leaves before the end should close the iterator, as above: else the function waits at its
         ``yield``, and keeps its place, until garbage is collected.  New weights (`swap`) wait for streams that run.
 
         Args:
             inputs, priority, client: as `run`.
-            timeout: seconds for the whole stream, from now; by default the session's.
+            timeout: seconds for the whole stream, from when its first chunk is asked for; by default the session's.
 
         Raises:
             InvalidInput: if the session has no stream function, or as `run`.
-            Overloaded, Draining, NotReady, Expired: as `run`.
-            Exception: exceptions of the function, between two chunks.
+            Overloaded, Draining, NotReady, Expired, ValueError, RuntimeError: as `run`.
+            Exception: exceptions of the function, after the chunks before them.
         """
         try:
             streams = self._ready_streams()
@@ -421,7 +424,7 @@ class InferenceSession:
             streams.cancel(request)
 
     def arriving(self, *, client: Hashable = None, stream: bool = False) -> Arrival:
-        """Holds a place in the queue for a request that is arriving: for a ``with`` block that receives its body.
+        """Hold a place in the queue for a request that is arriving, in a ``with`` block that receives its body.
 
         After the block, call `run` or `stream` without an await in between, so that no other request gets the place,
         and with a timeout that ends at the `deadline` of the returned object, which counts from now.  A drain waits for
@@ -433,8 +436,8 @@ class InferenceSession:
 
         Raises:
             InvalidInput: for a stream, if the session has no stream function.
-            NotReady: as `run`; when the block is entered, also `Overloaded` and `Draining`.  They are not counted here,
-                see `Statistics.reject`.
+            NotReady, RuntimeError: as `run`; when the block is entered, also `Overloaded` and `Draining`.  None of them
+                is counted as a rejection, see `Statistics.reject`.
         """
         batcher = self._ready_streams() if stream else self._ready(self._batches)
         return Arrival(self.arrivals, batcher, client, self._deadline(None))
@@ -488,7 +491,7 @@ class InferenceSession:
         task = asyncio.current_task()
         assert task is not None
         batch.abandon, batch.kind = task.cancel, "stream"
-        # The scope is set in this task's own context, and never left: by it, traces show the stream's instructions.
+        # The scope is set in this task's own context, and never left: by it, traces find the stream's instructions.
         around = MODE.get()
         batch.scope = Scope(around.scope, "stream")
         MODE.set(around.replace(scope=batch.scope))
@@ -507,10 +510,10 @@ class InferenceSession:
     # Weights
 
     async def swap(self, state: Mapping[str, Any]) -> int:
-        """Give the model other weights; every response is of one version, the old one or the new one.
+        """Give the model other weights; every response is of one version of the weights, the old or the new one.
 
         Running batches and streams end with the old weights; new streams wait for the running ones, while single
-        requests go on.
+        requests are answered with the old weights.
 
         Args:
             state: arrays or tensors, named as in the model's `state_dict`.
@@ -521,6 +524,7 @@ class InferenceSession:
         Raises:
             Exception: from the model's `load_state_dict`, if names or shapes do not fit; nothing is changed.
             TypeError: for a model without `load_state_dict`.
+            NotReady, RuntimeError: as `run`.
         """
         batches, streams = self._ready(self._batches), self._streams
         assert streams is not None

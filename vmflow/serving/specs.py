@@ -29,11 +29,11 @@ _CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING}
 class Dim:
     """A dimension that differs from request to request, such as the length of a text.
 
-    A request is padded to the next of the sizes, and batched with others that were padded to the same.
+    A request is padded to the smallest size that is large enough, and batched with others padded to that size.
 
     Attributes:
         name: identifies the dimension in several inputs and outputs.
-        sizes: to which it is padded, ascending; the last is the longest that is accepted.
+        sizes: to which the dimension is padded, ascending; the last is the longest that is accepted.
 
     Raises:
         ValueError: if the sizes are not different positive integers, ascending.
@@ -69,7 +69,7 @@ class TensorSpec:
     Attributes:
         shape: sizes, and `Dim` where they differ.
         dtype: of the array; values are converted to the same or a wider kind: integers to floats, not the reverse.
-        pad: the value that a `Dim` is filled up with.
+        pad: the value with which a `Dim` is filled up.
         finite: whether nan and inf are refused.
 
     Raises:
@@ -99,10 +99,11 @@ class TensorSpec:
         Args:
             name: of the input, for messages; "" if it has none.
             value: a numpy array, a tensor, a number, or nested lists of numbers.
-            sizes: of the dimensions known so far, by name; the sizes of this value are added.
+            sizes: of the dimensions known so far, by name; those of this value are added.
 
         Raises:
-            InvalidInput: if the value is none of these, of another shape or kind, or not finite.
+            InvalidInput: if the value is none of these, has another shape or kind, or numbers out of the dtype's range
+                or not finite.
         """
         to = self.dtype.numpy
         if type(value) is np.ndarray and value.dtype is to:
@@ -138,7 +139,7 @@ class TensorSpec:
             limits = np.iinfo(to)
             if array.min() < limits.min or array.max() > limits.max:
                 raise InvalidInput(f"{_about(name)}there are values that do not fit into {self.dtype.name}")
-        with np.errstate(all="ignore"):  # values out of the dtype's range become infinite, and are refused later
+        with np.errstate(all="ignore"):  # values out of range become infinite, which `_check_finite` refuses
             return array.astype(to, order="C", copy=True)
 
     def _check_shape(self, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
@@ -155,7 +156,7 @@ class TensorSpec:
                 raise InvalidInput(f"{_about(name)}{want.name} is {have} here, and {sizes[want.name]} in another input")
 
     def padded(self, array: Array, sizes: Mapping[str, int]) -> Array:
-        """The array filled up to these sizes of the named dimensions."""
+        """The array filled up with `pad` to these sizes of the dimensions, by name; the same array if it has them."""
         shape = self.padded_shape(sizes)
         if array.shape == shape:
             return array
@@ -164,11 +165,11 @@ class TensorSpec:
         return filled
 
     def padded_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape with these sizes of the named dimensions."""
+        """The shape with these sizes of the dimensions, by name."""
         return tuple([sizes[size.name] if isinstance(size, Dim) else size for size in self.shape])
 
     def nbytes(self) -> int:
-        """The bytes of the largest array that fits to this spec."""
+        """The bytes of the largest array that fits this spec."""
         return prod(self.largest()) * self.dtype.itemsize
 
     def largest(self) -> list[int]:
@@ -198,7 +199,7 @@ def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
 
 
 def _with_large_integers(name: str, array: Array, spec: TensorSpec) -> Array:
-    """Converts numbers among which are integers too large for numpy, which to a client are numbers like others."""
+    """Convert numbers, some of them integers too large for numpy, to float64; refuse them for an integer dtype."""
     if spec.dtype.category >= FLOATING:
         with suppress(OverflowError):
             return array.astype(np.float64)
@@ -216,9 +217,9 @@ class Signature:
         inputs: see `Specs`.
 
     Attributes:
-        specs: in order.
-        names: of the inputs, for messages; "inputs[0]" and so on for a sequence, "" for a single one.
-        dims: by name.
+        specs: the `TensorSpec` of each input, in order.
+        names: of the inputs; for messages, "inputs[0]" and so on for a sequence, "" for a single one.
+        dims: each `Dim` of the inputs, by its name.
         named: whether the model takes its inputs by name.
         single: whether there is one input, which callers pass without a container.
     """
@@ -259,7 +260,7 @@ class Signature:
         """The values of all inputs, in order.
 
         Raises:
-            InvalidInput: if there are more or fewer inputs, or other names.
+            InvalidInput: if there are more or fewer inputs, other names, or another container.
         """
         if self.single:
             return [inputs]
@@ -277,7 +278,7 @@ class Signature:
         return inputs
 
     def padded_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes to which the dimensions are padded."""
+        """The sizes to which dimensions of these sizes are padded, by name."""
         padded = {}
         for name, dim in self.dims.items():
             size = dim.padded(sizes[name])

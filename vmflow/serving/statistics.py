@@ -54,10 +54,10 @@ class Work:
     """Counts of batches, or of streams.
 
     Attributes:
-        begun: how many began, by reason.
-        batches: how many were computed to their end.
-        samples: in these.
-        computing: how long they took.
+        begun: how many batches began, by reason.
+        batches: how many batches were computed to their end.
+        samples: the samples in these batches.
+        computing: how long these batches took.
     """
 
     begun: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(RELEASES, 0))
@@ -79,8 +79,8 @@ class Statistics:
         ends: how many of these are done, failed, cancelled or expired.
         never_ran: how many of the ended requests were never computed.
         rejected: requests that were refused, by reason.
-        batches, streams: counts of the computed ones.
-        places: in batches, including padding.
+        batches, streams: the `Work` of each.
+        places: the places in batches that have begun, including padding.
         compiled: graphs compiled while warming up, and since the session is ready.
         waiting, serving: how long requests waited, and took in all.
 
@@ -113,7 +113,7 @@ class Statistics:
         """
         if isinstance(error, ServingError):
             self.rejected[error.reason] += 1
-        else:  # a task that waits for a client is cancelled when the client has gone
+        else:  # `DisconnectScope` cancels a task whose client has gone
             self.rejected["gone" if isinstance(error, asyncio.CancelledError) else "failed"] += 1
 
     def as_dict(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class LoopLag:
         interval: seconds between two measurements.
 
     Attributes:
-        late: all delays.
+        late: all delays, as a histogram.
         last: the last delay, in seconds.
     """
 

@@ -1,7 +1,7 @@
 """Reads and writes arrays in numpy's npy and in the safetensors format; the bytes may come from anybody.
 
-Reading copies nothing, and never executes or unpickles anything: a header must match the format exactly, and its sizes
-must match the number of bytes.
+Reading copies no array but booleans, and never executes or unpickles anything: a header must match the format exactly,
+and its sizes must match the number of bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vmflow.instructions.blob import Array
 
 from .errors import InvalidInput
 
-# Bytes of a header; numpy itself refuses longer ones.
+# The most bytes of an npy header; numpy itself refuses longer ones.
 _LONGEST_HEADER: Final = 10_000
 
 # numpy makes no array whose nonzero sizes multiply to more than sys.maxsize bytes, and an array may be converted to
@@ -38,7 +38,7 @@ _ITEM: Final = re.compile(
 )
 _KINDS: Final = {"descr": "string", "fortran_order": "truth", "shape": "sizes"}
 
-# The dtypes of npy that vmflow has, too.
+# The dtypes of npy that vmflow has, too; a bool is read as a byte, as below.
 _DESCRIPTIONS: Final[dict[str, Any]] = {
     "b1": np.uint8,
     "u1": np.uint8,
@@ -47,7 +47,7 @@ _DESCRIPTIONS: Final[dict[str, Any]] = {
     **{f"f{size}": f"f{size}" for size in (2, 4, 8)},
 }
 
-# The names of safetensors; a bool is read as a byte, since a byte need not be 0 or 1.
+# safetensors' names of dtypes; a bool is read as a byte, since its byte need not be 0 or 1.
 _NAMES: Final[dict[str, Any]] = {
     "BOOL": np.uint8,
     "U8": np.uint8,
@@ -73,10 +73,10 @@ class BadBytes(InvalidInput, status=400):
 
 
 def read_npy(body: bytes) -> Array:
-    """The array in an npy file, as a view; only numbers are accepted.
+    """The array of numbers or booleans in an npy file; numbers are a view of the body.
 
     Raises:
-        BadBytes: if it is no such file, or its size does not match its header.
+        BadBytes: if the body is no such file, or its size does not match its header.
     """
     if len(body) < 10 or body[:6] != _MAGIC:
         raise BadBytes("npy: the body does not begin as an npy file does")
@@ -130,7 +130,7 @@ def write_npy(array: Array) -> bytes:
     """An array as a file for `numpy.load`."""
     from io import BytesIO
 
-    if array.dtype == ml_dtypes.bfloat16:  # npy has no name for this dtype
+    if array.dtype == ml_dtypes.bfloat16:  # npy has no name for bfloat16
         array = array.astype(np.float32)
     file = BytesIO()
     np.lib.format.write_array(file, array, allow_pickle=False)
@@ -138,14 +138,14 @@ def write_npy(array: Array) -> bytes:
 
 
 def read_safetensors(body: bytes, most: int) -> dict[str, Array]:
-    """The arrays in a safetensors file by name, without copies.
+    """The arrays in a safetensors file by name; all but booleans are views of the body.
 
     Args:
         body: the file.
         most: how many arrays it may have.
 
     Raises:
-        BadBytes: if it is no such file, has more arrays, or dtypes that are not taken.
+        BadBytes: if the body is no such file, or has more arrays, or dtypes that are not in `_NAMES`.
     """
     length = int.from_bytes(body[:8], "little")
     if len(body) < 8 or length > min(len(body) - 8, _LONGEST_HEADER + 200 * most):
@@ -189,7 +189,7 @@ def _safetensors_header(text: bytes) -> dict[str, Any]:
 
 
 def _entry(name: str, entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]]:
-    """The dtype, the shape and where the bytes are."""
+    """The dtype, the shape and the offsets of the data, from a tensor's entry in a header of safetensors."""
     wanted = {"dtype", "shape", "data_offsets"}
     if not isinstance(entry, dict) or entry.keys() != wanted:
         raise BadBytes(f"safetensors: tensor {name[:80]!r} is not described by {', '.join(sorted(wanted))}")
@@ -222,7 +222,7 @@ def write_safetensors(arrays: Mapping[str, Array]) -> bytes:
     """Arrays as a safetensors file; all dtypes of vmflow but the complex ones.
 
     Raises:
-        TypeError: for another dtype.
+        TypeError: for a complex dtype.
     """
     header: dict[str, Any] = {}
     parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Threads of the sessions' own, since the loop's executor may be full of other work."""
+"""Threads for sessions alone, since the event loop's executor may be full of other work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Result = TypeVar("Result")
 
 
 async def in_thread(function: Callable[[], Result], name: str) -> Result:
-    """Call a function on a new thread of this name, in a copy of this context; returns its result.
+    """Call a function on a new thread of this name, in a copy of the caller's context; return the function's result.
 
-    Cancelling does not stop the function; then its result is dropped.
+    Cancelling the call does not stop the function, but drops its result.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -39,7 +39,7 @@ async def in_thread(function: Callable[[], Result], name: str) -> Result:
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
     thread.start()
     await ended
-    thread.join()  # takes no time; callers rely on the thread having ended
+    thread.join()  # takes no time; callers rely on the end of the thread
     if errors:
         raise errors.pop()
     return results[0]

@@ -33,8 +33,8 @@ class SessionTracing:
         name: of the session.
 
     Attributes:
-        batches: numbers the batches.
-        loads: functions that return the numbers of waiting and of running requests; the session's are their sums.
+        batches: the counter that numbers the batches.
+        loads: functions that return the numbers of waiting and of running requests; the session's numbers are sums.
     """
 
     name: str
@@ -43,10 +43,10 @@ class SessionTracing:
     _key: int = attrs.field(factory=_keys.__next__)
 
     def arrived(self, request: Request) -> None:
-        """Record that a request has been accepted; called by the task that waits for it."""
+        """Record that a request has been accepted; called by the task that waits for its result."""
         scope = MODE.get().scope
         request.arrival = (perf_counter_ns(), () if scope is None else _names(scope), trace_id())
-        # `_recorders` is written out here and in `ended`, for speed: they run for every request.
+        # `_recorders` is written out in `arrived` and `ended`, for speed: both run for every request.
         for recording in tuple(LISTENING):
             (recording.sessions.get(self._key) or self._recorder(recording)).arrived(request)
 
@@ -57,7 +57,7 @@ class SessionTracing:
             recorder.begun(requests)
 
     def ended(self, request: Request, outcome: Any) -> None:
-        """Record that a request has ended as its state says.
+        """Record that a request has ended, as its `state` says.
 
         Args:
             request: the request.
