@@ -67,9 +67,9 @@ def app(
       client accepts.  JSON has null in place of nan and infinities.
     - ``POST /stream``: takes the same, answers with server-sent events, each as soon as the client has read those
       before; the last event is named "end" or "error".
-    - ``GET /live`` always answers 200, ``GET /ready`` answers 503 unless the session is ready; ``GET /metrics`` has the
-      metrics for Prometheus, ``GET /stats`` counts as JSON, ``GET /openapi.json`` the description of the application,
-      ``GET /`` a page for people.
+    - ``GET /live`` always answers 200, ``GET /ready`` answers 503 unless the session is ready; ``GET /metrics`` has
+      metrics for Prometheus, ``GET /stats`` counts as JSON, ``GET /openapi.json`` the API's description, ``GET /`` a
+      page for people.
 
     Errors are JSON, see `ErrorResponses`.  A client may give a deadline and a name, see `RequestScope`.
 
@@ -97,8 +97,7 @@ def app(
             its connection closed.
         page: whether ``GET /`` exists.
         drain_route: whether ``POST /drain`` drains, and answers when that has been done: for servers that keep their
-            signals.  Every program that can reach this route can end the service; pages of other origins cannot, see
-            `check_origin`.
+            signals.  Every program that can reach it can end the service; pages in browsers cannot, see `check_origin`.
         hosts: names by which clients may call the server to drain it, beside its addresses and localhost.
         drain_delay, drain_timeout: see `InferenceSession.drain`.
         on_failure: called with the exception if the session cannot be started; by default it is logged, and the

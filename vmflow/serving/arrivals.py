@@ -53,7 +53,7 @@ class Arrival:
         client: the sender of the request; None if unknown.
 
     Attributes:
-        deadline: the time on the loop's clock by which the request must have its result; None for none.
+        deadline: when the request's time is over, on the loop's clock; None for never.
     """
 
     _arrivals: Arrivals

@@ -219,7 +219,7 @@ class ErrorResponses:
 
     A `ServingError` has a status of its own, and some have ``Retry-After``; `flow.DeadlineExceeded` becomes 504,
     `flow.OutOfMemory` 503, and a `flow.BlockingCallWarning` that the program's filters made an error 500, with the line
-    that blocked.  Any other exception is raised further, and so is any exception after the beginning of an answer.
+    that blocked.  Other exceptions, and all after the beginning of an answer, are raised further.
 
     Args:
         app: the ASGI application.
@@ -384,7 +384,7 @@ def _opentelemetry() -> tuple[Any, Any] | None:
 
 
 class _Span:
-    """The span of a request, if opentelemetry is installed and has an SDK; else nothing.
+    """The span of a request, if opentelemetry is installed and set up; else nothing.
 
     Args:
         scope: of ASGI.

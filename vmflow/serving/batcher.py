@@ -450,7 +450,7 @@ class Batcher:
         Args:
             requests: of one batch.
             batch: their batch; None for a half of one that has failed.
-            begun: the rest of their computation, if that has begun; else None.
+            begun: the rest of their computation, if that has begun.
             begin: when their computation began, on the loop's clock.
         """
         wanted = [request for request in requests if request.state == RUNNING] if begun is None else requests

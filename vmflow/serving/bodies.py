@@ -63,7 +63,7 @@ _STEPS[[ord("]"), ord("}")]] = -1
 
 
 class BadBody(InvalidInput, status=400):
-    """The body is not what its headers say."""
+    """The body does not match its headers."""
 
 
 class TooLarge(InvalidInput, status=413):

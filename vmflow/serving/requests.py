@@ -15,7 +15,7 @@ from .errors import Overloaded
 if TYPE_CHECKING:
     from .batcher import Batch
 
-# The states of a request; the last four, from `DONE` on, are final.
+# The states of a request; the last four are final.
 QUEUED: Final = "queued"
 RUNNING: Final = "running"
 DONE: Final = "done"

@@ -1,4 +1,4 @@
-"""Checkpointing: free the tensors that a function saved for the backward pass, and compute them again when it comes."""
+"""Checkpointing: free the tensors that a function saved for the backward pass, and then compute them again."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """``function(*args, **kwargs)``, which keeps only the arguments for the backward pass.
+    """Call ``function(*args, **kwargs)``, and keep only the arguments for the backward pass.
 
-    The backward pass calls the function again.  Gradients reach the arguments and everything else that it uses, such as
-    a module's parameters; `autograd.grad` and ``create_graph=True`` work as without.
+    The backward pass calls the function again.  Gradients reach the arguments and everything else that the function
+    uses, such as a module's parameters; `autograd.grad` and ``create_graph=True`` work as without a checkpoint.
 
     Args:
         function: returns a tensor or a tuple; must do the same when it is called again.
-        args: its arguments; a later change in place is noticed, with an error, only for tensors directly among them.
-        use_reentrant: accepted for PyTorch's sake; both of PyTorch's kinds are this one.
-        preserve_rng_state: whether random numbers, such as dropout's, are the same again.
+        args, kwargs: its arguments; a later change in place raises an error only for tensors directly among them.
+        use_reentrant: accepted for PyTorch's sake, and without effect.
+        preserve_rng_state: whether random numbers, such as dropout's, are the same in the second call.
 
     Raises:
         TypeError: if `function` cannot be called.
@@ -80,7 +80,7 @@ def checkpoint_sequential(
     Args:
         functions: a sequence of functions, such as `nn.Sequential`.
         segments: at least 1, at most as many as functions.
-        input: of the first.
+        input: the argument of the first function.
 
     Raises:
         ValueError: for a number of segments that does not fit.
@@ -112,7 +112,7 @@ def _chained(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 def _called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The function's result, without the hooks of an outer `saved_tensors_hooks`: its saved tensors are short-lived."""
+    """Call a function without the hooks of an outer `saved_tensors_hooks`, as its saved tensors are short-lived."""
     before = PACKING.get()
     PACKING.set(None)
     try:
@@ -172,11 +172,11 @@ class _CheckpointNode(Node):
     because a cast is no longer in the cache, the node gets further edges.
 
     Attributes:
-        mode: around the first call.
+        mode: the context's mode around the first call.
         since: the lowest sequence number of a node that belongs to the function.
-        first_boundary: where the first call's nodes led.
+        first_boundary: the older nodes and leaves to which the first call's nodes led.
         positions: which of the tensors that the function returns, and their bases, are the node's outputs.
-        metas: of these tensors, and of the node's outputs among their bases; None for other bases.
+        metas: of all returned tensors, and of the node's outputs among their bases; None for other bases.
     """
 
     __slots__ = ("arguments", "first_boundary", "function", "keywords", "metas", "mode", "positions", "since", "state")

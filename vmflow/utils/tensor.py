@@ -12,13 +12,13 @@ from vmflow.tensors import Tensor
 def from_torch(torch_tensor: Any) -> Tensor:
     """A tensor that shares the memory of a tensor of PyTorch's, without its history; see `vmflow.from_dlpack`.
 
-    Where memory cannot be shared, such as that of a device that is not used here, it is a copy on the CPU.
+    Where memory cannot be shared, such as that of a device that vmflow cannot use, the result is a copy on the CPU.
 
         x = flow.utils.tensor.from_torch(torch.ones(2))
 
     Raises:
         ImportError: if PyTorch is not installed.
-        TypeError: if it is no tensor of PyTorch's, or of a dtype that vmflow does not have.
+        TypeError: if `torch_tensor` is no tensor of PyTorch's, or has a dtype that vmflow does not have.
     """
     if not isinstance(torch_tensor, _torch("from_torch").Tensor):
         raise TypeError(f"from_torch: expected a tensor of PyTorch's, got {described(torch_tensor)}")
@@ -29,15 +29,15 @@ def from_torch(torch_tensor: Any) -> Tensor:
 def to_torch(flow_tensor: Tensor) -> Any:
     """A tensor of PyTorch's that shares the memory of `flow_tensor`, without its history; waits for the value.
 
-    Each library sees the other's writes.  vmflow's ops that were issued before are done; ops issued later may run at
-    any time until they are awaited.
+    Each library sees the other's writes.  vmflow's ops that were issued before the call are done; ops issued later may
+    run at any time until they are awaited.
 
         y = flow.utils.tensor.to_torch(flow.ones(2))
 
     Raises:
         ImportError: if PyTorch is not installed.
-        TypeError: if it is no tensor of vmflow's.
-        BufferError: if PyTorch cannot see memory of its device.
+        TypeError: if `flow_tensor` is no tensor of vmflow's.
+        BufferError: if PyTorch cannot see memory of the tensor's device.
     """
     if not isinstance(flow_tensor, Tensor):
         raise TypeError(f"to_torch: expected a tensor of vmflow's, got {described(flow_tensor)}")

@@ -14,11 +14,11 @@ from vmflow.tensors import Tensor
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Put samples together: the values at the same place of each become one tensor with a new first dimension.
+    """Put samples together: their values at the same place become one tensor with a new first dimension.
 
-    Tensors, numpy arrays and numbers (floats as float64, integers as int64) become tensors on the default device;
-    strings and bytes stay a list; dicts and other mappings, named tuples, tuples and lists are collated item by item.
-    Tuples become lists, as in PyTorch.
+    Tensors are stacked on their device; numpy arrays and numbers (floats as float64, integers as int64) become tensors
+    on the default device; strings and bytes stay a list; dicts and other mappings, named tuples, tuples and lists are
+    collated item by item.  Tuples become lists, as in PyTorch.
 
     Raises:
         TypeError: for anything else; pass a `collate_fn` of your own to `DataLoader` then.
@@ -76,7 +76,7 @@ def _like(mapping: Any, columns: dict[Any, Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """Turn the numpy arrays in one sample into tensors; everything else stays as it is.
+    """Turn numpy's arrays and scalars in one sample into tensors; strings, objects and the rest stay as they are.
 
     Raises:
         TypeError: for an array of a dtype that no tensor can have.

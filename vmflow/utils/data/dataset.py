@@ -22,7 +22,7 @@ Sample = TypeVar("Sample", covariant=True)
 class Dataset(Generic[Sample]):
     """Samples that are found by index: define `__getitem__`, and `__len__` if samplers are to know how many there are.
 
-    Define ``__getitems__(indices) -> list of samples`` too if a whole batch together is cheaper.
+    Define ``__getitems__(indices) -> list of samples`` too if it is cheaper to get the samples of a batch together.
 
     Raises:
         NotImplementedError: when indexed, if `__getitem__` is not defined.
@@ -45,8 +45,8 @@ class Dataset(Generic[Sample]):
 class IterableDataset(Dataset[Sample]):
     """Samples that come one after another: define `__iter__`.
 
-    With several workers each iterates over the dataset on its own.  Unless `__iter__` gives each its share, according
-    to `get_worker_info`, every sample comes as often as there are workers.
+    With several workers, each worker iterates over the dataset on its own.  Unless `__iter__` gives each its share,
+    according to `get_worker_info`, every sample comes as often as there are workers.
 
     Raises:
         NotImplementedError: when iterated over, if `__iter__` is not defined.
@@ -96,7 +96,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, ...]]:
-        # One op for each tensor instead of one for each sample; unbinding makes views, which cost none.
+        # One op for each tensor instead of one for each sample; unbinding makes views, which need no op.
         length = len(self)
         for index in indices:
             if not -length <= index < length:
@@ -239,7 +239,7 @@ class Subset(Dataset[Sample]):
 
 
 def samples_of(dataset: Any, indices: Sequence[Any]) -> list[Any]:
-    """The samples at `indices`, in one call if the dataset can."""
+    """The samples at `indices`, in one call if the dataset has ``__getitems__``."""
     together = getattr(dataset, "__getitems__", None)
     if together is None:
         return [dataset[index] for index in indices]

@@ -25,10 +25,10 @@ class WorkerInfo:
     """The facts about a worker of a `DataLoader`; made by the loader, raises no errors.
 
     Attributes:
-        id: its number, from 0.
-        num_workers: how many there are.
-        seed: of its random numbers, another one in each iteration over the loader.
-        dataset: the one it reads; threads share it, a process has a copy of its own.
+        id: the worker's number, from 0.
+        num_workers: how many workers there are.
+        seed: for random numbers that are not vmflow's, another one in each iteration over the loader.
+        dataset: the dataset that the worker reads; threads share it, a process has a copy of its own.
         kind: "thread" or "process".
 
     Example:
@@ -65,8 +65,8 @@ class Recipe:
         batched: whether an order asks for a list of samples, which are collated, or for a single one.
         drop_last: of an iterable dataset, whether a shorter last batch is left out.
         collate: makes a batch out of samples, or converts a single one.
-        init: called with the worker's number before it fetches anything.
-        workers: how many there are; 0 if the dataset is not to know of them.
+        init: called with the worker's number before the worker fetches anything.
+        workers: how many workers there are; 0 if the dataset is not to know of them.
         kind: "thread" or "process".
     """
 
@@ -101,7 +101,7 @@ class Fetcher:
         self._ended = False
 
     def begin(self, base_seed: int) -> None:
-        """Begin an iteration; to be called before the first `fetch`, in the context in which that will be called."""
+        """Begin an iteration; to be called before the first `fetch`, in the context in which `fetch` will be called."""
         recipe = self._recipe
         self._seed = base_seed
         self._samples = None
@@ -123,14 +123,14 @@ class Fetcher:
     def fetch(self, ticket: int, order: Any) -> Any:
         """The batch that `order` asks for: indices, one index, or for an iterable dataset a number of samples.
 
-        Random numbers from vmflow begin anew with each batch, from a seed made of the iteration's and the ticket, so
-        that it does not matter which worker fetches it.
+        Random numbers from vmflow begin anew with each batch, from a seed made of the iteration's seed and the ticket,
+        so that it does not matter which worker fetches the batch.
 
         Raises:
-            RanOut: if an iterable dataset has no more.
+            RanOut: if an iterable dataset has no more samples.
             Exception: that of the dataset or the collating, with a note that says which sample it was.
         """
-        # The context variables may be set: the context is the worker's own, or was copied for this.
+        # Context variables may be set: the context is the worker's own, or was copied for this iteration.
         generator = Generator().manual_seed((self._seed + 0x9E3779B97F4A7C15 * (ticket + 1)) & _MASK)
         MODE.set(MODE.get().replace(generator=generator))
         samples = self._next_samples(ticket, order) if self._iterable else self._samples_at(ticket, order)
@@ -175,7 +175,7 @@ class Fetcher:
         return samples if self._recipe.batched else samples[0]
 
     def _explain(self, error: BaseException, where: str) -> None:
-        """Add a note to the error; raise another in its place if its kind would steer the consumer's own loops."""
+        """Add a note to the error; raise RuntimeError in place of one that would steer the consumer's own loops."""
         worker = f" in data worker {self._number}, a {self._recipe.kind}" if self._recipe.workers else ""
         if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError)):
             raise RuntimeError(f"{type(error).__name__} was raised {where}{worker}") from error

@@ -18,16 +18,16 @@ from .worker import Assignment, Crew, Inbox, Job, Letter
 
 
 class Iteration:
-    """The part that both kinds of iterators share.  It holds the workers, which do not hold it.
+    """The part that `Batches` and `AsyncBatches` share.  It holds the workers, which do not hold it.
 
     Args:
         source: the orders for the workers, batch by batch.
         crew: the workers.
-        prefetch: fresh.
+        prefetch: a new `Prefetch`.
         base_seed: of random numbers.
-        eager: whether to fetch ahead of being asked.
-        prime: have a worker draw the first from the source, which is when samplers shuffle.
-        release: called with the crew when it is not needed any more; must not block.
+        eager: whether to fetch batches before the consumer asks for them.
+        prime: have a worker draw the first order from the source, which is when samplers shuffle.
+        release: called with the crew when it is not needed any more, returns whether it ends; must not block.
         timeout: seconds to wait for a batch, None for as long as it takes.
     """
 
@@ -71,7 +71,7 @@ class Iteration:
             The next batch; `NOTHING` if it has not arrived, and `END` when there are no more.
 
         Raises:
-            Exception: that of the worker; the iteration is then over.
+            Exception: that of the worker or the sampler; the iteration is then over.
         """
         while not self.over:
             while self.inbox.letters:
@@ -182,14 +182,14 @@ class Batches(Iterator[Any]):
                 if not iteration.inbox.wait(left):
                     raise iteration.late()
         except BaseException:
-            # Also for Ctrl-C: the traceback may keep this iterator alive for long.
+            # The iteration ends here, also for Ctrl-C, since the traceback may keep this iterator alive for long.
             self._finalizer()
             raise
         finally:
             iteration.waiting = False
 
     def close(self) -> None:
-        """End the iteration, and wait for the workers, which finish the sample they are fetching."""
+        """End the iteration, and wait for its workers unless they are persistent; threads finish their batch."""
         self._finalizer()
         if self._iteration.crew_ends:
             self._iteration.crew.join()
@@ -213,7 +213,7 @@ class AsyncBatches(AsyncIterator[Any]):
         return _next(self)
 
     async def aclose(self) -> None:
-        """End the iteration, and wait for the workers, which finish the sample they are fetching."""
+        """End the iteration, and wait for its workers unless they are persistent; threads finish their batch."""
         self.finalizer()
         if self.iteration.crew_ends:
             await self.iteration.crew.join_async()
@@ -223,8 +223,8 @@ async def _next(batches: AsyncBatches) -> Any:
     iteration = batches.iteration
     iteration.enter()
     try:
-        # Even if batches come faster than they are used, the loop's other callbacks get their turn.  Before anything is
-        # taken, so that being cancelled here loses nothing.
+        # Even if batches come faster than they are used, the event loop's other callbacks get their turn.  No batch has
+        # been taken yet, so that a cancellation here loses none.
         await asyncio.sleep(0)
         deadline = None if iteration.timeout is None else time.monotonic() + iteration.timeout
         while True:

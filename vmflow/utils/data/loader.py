@@ -1,4 +1,4 @@
-"""`DataLoader`: batches of a dataset, fetched here, by threads or by processes."""
+"""`DataLoader`: batches of a dataset, fetched by the consumer, by threads or by processes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class DataLoader:
     """Batches of a dataset, for ``for batch in loader`` and ``async for batch in loader``.
 
     Every iteration is independent of others, also of those over the same loader at the same time.  Leaving one, by
-    ``break``, an exception or cancellation, ends its workers.  ``contextlib.closing(iter(loader))`` and
-    ``contextlib.aclosing(aiter(loader))`` wait for them to end as well.
+    ``break``, an exception or cancellation, ends its workers, unless they are persistent.
+    ``contextlib.closing(iter(loader))`` and ``contextlib.aclosing(aiter(loader))`` wait for their end as well.
 
     ``async for`` never blocks the event loop: with ``num_workers=0`` one thread fetches each batch when it is asked
-    for, since nobody knows how long a sample takes.  Plain ``for`` then fetches in place.
+    for, since nobody knows how long a sample takes.  Plain ``for`` with ``num_workers=0`` fetches in place.
 
     An exception in a worker is raised when the batch's turn comes, with a note that says which sample it was, and ends
     the iteration.
 
-    Random numbers: an iteration takes a seed from `generator` when it begins.  The order, and the results of vmflow's
-    random functions while a batch is fetched, depend on it alone and not on the number of workers or their speed.
+    Random numbers: an iteration takes seeds from `generator` when it begins.  The order, and the results of vmflow's
+    random functions while a batch is fetched, depend on these alone and not on the number of workers or their speed.
     Worker processes also seed `random` and `numpy.random`; threads share these with the rest of the program.
 
     Args:
@@ -53,14 +53,13 @@ class DataLoader:
         num_workers: how many threads or processes fetch.
         collate_fn: makes a batch of a list of samples; by default `default_collate`, or `default_convert` for samples
             by themselves.
-        pin_memory, pin_memory_device: accepted for programs that give them, and without effect: vmflow does not pin
-            host memory.
+        pin_memory, pin_memory_device: accepted for PyTorch's sake, and without effect: the loader does not pin memory.
         drop_last: leave out the last batch if it is not full.
         timeout: seconds to wait for a batch from workers; 0 for as long as it takes.
         worker_init_fn: called in each worker with its number, before anything is fetched.
         multiprocessing_context: how processes are started, as a name or a context of `multiprocessing`; "spawn" by
             default, since a forked child has the locks of the parent's threads, but not the threads.
-        generator: of the order and the seeds; by default that of the context in which iteration begins.
+        generator: of the order and the seeds; by default that of the context in which an iteration begins.
         prefetch_factor: the most batches that each worker fetches ahead; 2 by default.
         persistent_workers: keep the workers for the next iteration, until the loader is gone.
         in_order: whether batches come in the order of the indices, or as they are ready.
@@ -70,7 +69,7 @@ class DataLoader:
             script needs its ``if __name__ == "__main__":``.  In a worker, `get_worker_info` has the facts about it.
 
     Raises:
-        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for numbers that are none.
+        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for sizes that are no integers.
         ValueError: for arguments that exclude each other, or are out of range.
 
     Example:
@@ -217,7 +216,7 @@ class _Kept:
             return None
 
     def give_back(self, crew: Crew) -> bool:
-        """Returns whether the crew ends instead: one is enough."""
+        """Keep a crew, or end it if one is kept already or the loader is gone; returns whether it ends."""
         if self._closed or self._idle:
             return _end(crew)
         self._idle.append(crew)

@@ -1,6 +1,6 @@
 """`Prefetch` decides which worker fetches the next batch, and when, and which result the consumer gets next.
 
-It has no thread, clock or data: events go in, decisions come out.  A batch is known by its ticket, a number
+`Prefetch` has no thread, clock or data: events go in, decisions come out.  A batch is known by its ticket, a number
 given in the order of the samplers.  Results are passed through unread.
 """
 
@@ -17,8 +17,8 @@ class Prefetch:
     """The state of one iteration.
 
     Args:
-        workers: how many there are.
-        ahead: the most batches that may be on their way for each worker: assigned and not yet taken.
+        workers: how many workers there are.
+        ahead: the most batches for each worker, on average, that may be assigned and not yet taken.
         in_order: whether results are taken in the order of the tickets, or in that of their arrival.
 
     Attributes:
@@ -42,8 +42,8 @@ class Prefetch:
     def wanted(self) -> int | None:
         """The worker that is to fetch another batch now; None if enough are on their way, or no more will come.
 
-        With `in_order` workers take turns, so that which one fetches which batch does not depend on their speed.
-        Otherwise it is the one with least to do.
+        With `in_order` workers take turns, so that it does not depend on their speed which one fetches which batch.
+        Otherwise the worker with the fewest batches to fetch is wanted, if these are fewer than `ahead`.
         """
         if self._source_ended or not self._active or self.on_their_way >= self._limit:
             return None
@@ -85,7 +85,7 @@ class Prefetch:
             self.on_their_way -= 1
 
     def take(self) -> Any:
-        """The next result for the consumer, `NOTHING` if it has not arrived."""
+        """Take the next result for the consumer out; `NOTHING` if it has not arrived."""
         if not self._in_order:
             if not self._arrived:
                 return NOTHING

@@ -1,12 +1,12 @@
-"""A worker that is a process: its proxy here, its program there, and the messages between the two.
+"""A worker that is a process: its proxy in the consumer's process, its program, and the messages between the two.
 
-A thread here asks, over a pair of connected sockets, and waits for the answer; so ordering, prefetching and cancelling
-are the same for threads and processes, and a process that dies is the end of a stream of bytes, which cannot be
-missed.
+A thread of the consumer's asks, over a pair of connected sockets, and waits for the answer; so ordering, prefetching
+and cancelling are the same for threads and processes, and a process that dies is the end of a stream of bytes, which
+cannot be missed.
 
-Arrays travel through the sockets too, outside of the pickle: from the sender's memory into fresh memory here.  New
-shared memory for each batch is slower, since the kernel must clear and map its pages one by one on both sides: 4 MiB
-took 4.5 ms so, and 0.75 ms through the sockets.
+Arrays travel through the sockets too, outside of the pickle: from the sender's memory into fresh memory of the
+receiver.  New shared memory for each batch is slower, since the kernel must clear and map its pages one by one on both
+sides: 4 MiB took 4.5 ms so, and 0.75 ms through the sockets.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _GRACE_SECONDS: Final = 2.0
 _LOST: Final = (EOFError, ConnectionError, OSError)
 
 
-# Messages: the number of parts, the size of each, the parts; the first is a pickle, the others its buffers.
+# A message is the number of parts, the size of each, and the parts: first a pickle, then its large buffers.
 
 
 class _Pickler(pickle.Pickler):
-    """Lends the memory of arrays and tensors instead of copying it."""
+    """Pickles tensors on the CPU as arrays; large arrays lend their memory instead of being copied."""
 
     def reducer_override(self, thing: Any) -> Any:
         if type(thing) is Tensor and thing.device.type == "cpu":
@@ -55,8 +55,8 @@ class _Pickler(pickle.Pickler):
 
 
 def _arrived(array: Any, requires_grad: bool) -> Tensor:
-    """A tensor from another process, on the default device: there, the CPU was the default."""
-    if not array.flags.writeable:  # small arrays lie in the pickle
+    """Make a tensor of another process's array, on the default device, as that process's default is the CPU."""
+    if not array.flags.writeable:  # the memory of a small array is a part of the pickle
         array = array.copy()
     return creation.from_array(array, creation.chosen_device(None)).requires_grad_(requires_grad)
 
@@ -76,12 +76,12 @@ def _packed(message: object) -> list[Any]:
     return [stream.getvalue(), *parts]
 
 
-# Set as the interpreter exits: multiprocessing's own handler joins the processes, and must not find one closed.
+# Set as the interpreter exits: multiprocessing's own exit handler joins the processes, and must not find one closed.
 _exiting = threading.Event()
 
 
 def leave_open() -> None:
-    """The interpreter is exiting: processes that end from now on are not closed."""
+    """Note that the interpreter is exiting: `Process` objects are not closed from now on."""
     _exiting.set()
 
 
@@ -108,7 +108,7 @@ def _unpacked(parts: list[memoryview]) -> Any:
 
 
 def _read(link: socket.socket, size: int) -> memoryview:
-    # numpy's memory, not a bytearray, which would be cleared first.
+    # Memory from numpy and no bytearray, which would be cleared first.
     view = np.empty(size, np.uint8).data
     got = 0
     while got < size:
@@ -123,13 +123,13 @@ def _read(link: socket.socket, size: int) -> memoryview:
 
 
 def _serve(link: socket.socket, recipe: Recipe, number: int) -> None:
-    """The program of the process: answer until the other side has ended."""
+    """The program of the worker's process: answer until the consumer's side has ended."""
     # Ctrl-C goes to all processes of a terminal; the consumer gets it, and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    # There are other workers, and the consumer, to share the cores with.
+    # One thread for ops, since the other workers and the consumer need cores, too.
     set_num_threads(1)
-    # A forked process has the consumer's context, and must not use its machine.
+    # A new context: a forked process has the consumer's, and must not use the virtual machine in that.
     contextvars.Context().run(_answer_all, link, Fetcher(recipe, number))
 
 
@@ -157,7 +157,7 @@ def _answer(fetcher: Fetcher, method: str, arguments: tuple[Any, ...]) -> list[A
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The error with its traceback as a note, since the traceback itself stays here."""
+    """The error with its traceback as a note, since pickle drops that; a RuntimeError if pickle cannot copy it."""
     note = f"in the data worker's process:\n{''.join(traceback.format_exception(error))}"
     try:
         copy: object = pickle.loads(pickle.dumps(error))
@@ -171,7 +171,8 @@ def _portable(error: BaseException) -> BaseException:
 
 # Here
 
-# A process must not be forked while another's socket is open on both ends: it would keep that one from ever ending.
+# A process must not be forked while both ends of another's socket are open here: with its copies of them, that other
+# process would never see the end of the consumer's side.
 _starting = threading.Lock()
 
 
@@ -222,7 +223,7 @@ class RemoteFetcher:
             try:
                 self._ask("forget")
             except RuntimeError:
-                return  # the process has died or was interrupted; another one is started when there is more to do
+                return  # the process has died or was interrupted; `begin` starts another one if there is more to do
 
     def interrupt(self) -> None:
         """Stop waiting for an answer; from any thread."""
@@ -254,10 +255,10 @@ class RemoteFetcher:
 
     def _start(self) -> None:
         if self._context.get_start_method() == "fork":
-            # The dataset's tensors were made by other threads: the child is to find them finished.
+            # Other threads may still compute the dataset's tensors: the forked process is to find them computed.
             for machine in live_machines():
                 machine.drain()
-        # Inherited by the process, which would otherwise die noisily of a Ctrl-C that comes before it can ignore it.
+        # The process inherits the mask; else it would die noisily of a Ctrl-C that comes before it ignores the signal.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         with _starting:
             ours, theirs = socket.socketpair()

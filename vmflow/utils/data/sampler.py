@@ -1,8 +1,8 @@
 """Samplers: in which order the samples of a dataset are visited, and in which batches.
 
 Random samplers take their range of the generator's sequence when iteration begins, and shuffle when the first index
-is asked for.  So an order depends on when its iteration began and on nothing that happens during it, and beginning is
-cheap wherever it is done.
+is asked for.  So an order depends on when its iteration began and on nothing that happens during the iteration, and
+beginning is cheap wherever it is done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def numbers_of(generator: Generator | None, elements: int) -> HostNumbers:
 
 
 def length_of(name: str, of: Any) -> int:
-    """`len`, with an error that names the class that needs it.
+    """``len(of)``, with an error that names the class that needs the length.
 
     Raises:
         TypeError: if `of` has no length.
@@ -55,7 +55,7 @@ def _integers(array: Array) -> Iterator[int]:
 
 
 class Sampler(Generic[Index]):
-    """Something that iterates over indices; define `__iter__`, and `__len__` if it is known.
+    """Something that iterates over indices; define `__iter__`, and `__len__` if the length is known.
 
     Raises:
         NotImplementedError: when iterated over, if `__iter__` is not defined.
@@ -194,7 +194,8 @@ class WeightedRandomSampler(Sampler[int]):
 
     Raises:
         TypeError: if `num_samples` is no integer, or `replacement` no bool.
-        ValueError: for negative weights and the like, or if there are not enough to draw without replacement.
+        ValueError: for weights other than these, if `num_samples` is less than 1, or if fewer weights than that are
+            not zero, without replacement.
 
     Example:
         >>> list(flow.utils.data.WeightedRandomSampler([0.0, 1.0, 0.0], num_samples=2))
@@ -237,7 +238,7 @@ class WeightedRandomSampler(Sampler[int]):
             last = np.flatnonzero(self.weights)[-1]
             yield from _integers(np.minimum(np.searchsorted(sums, places, side="right"), last))
         else:
-            # Independent exponential times, each with its weight as rate, come in the order of such draws.
+            # Independent exponential times, with the weights as rates, come in the order of draws without replacement.
             with np.errstate(divide="ignore"):
                 times = numbers.exponential(len(self.weights)) / self.weights
             yield from _integers(np.argsort(times)[: self.num_samples])
@@ -298,7 +299,7 @@ class DistributedSampler(Sampler[int]):
 
     Raises:
         TypeError: if a number is no integer.
-        ValueError: if `rank` is not below `num_replicas`.
+        ValueError: if `rank` is not below `num_replicas`, or a number is too small.
 
     Example:
         >>> list(flow.utils.data.DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
@@ -336,7 +337,7 @@ class DistributedSampler(Sampler[int]):
         if self.shuffle:
             order = numbers_of(Generator().manual_seed(seed), length).permutation(length)
         total = self._per_rank(length) * self.num_replicas
-        # Past the end of the indices it begins again from the first.
+        # Past the end of the indices, `np.resize` begins again from the first.
         return _integers(np.resize(order, total)[self.rank :: self.num_replicas])
 
     def _per_rank(self, length: int) -> int:

@@ -88,7 +88,7 @@ class Assignment:
     """The facts that the workers need about one iteration.
 
     Attributes:
-        inbox: where its results go.
+        inbox: where the iteration's results go.
         base_seed: of its random numbers.
         context: the context variables of its consumer.
         over: whether the results are no longer needed.
@@ -159,8 +159,8 @@ def _done(fetcher: Fetcher | RemoteFetcher, job: Job, first: bool) -> Letter:
 class ThreadWorker:
     """A thread that does its jobs in order, and skips jobs of iterations that are over.
 
-    The thread is a daemon, since others would keep the interpreter from ever reaching its exit handlers.  Nothing here
-    takes a lock that a finalizer may find taken.
+    The thread is a daemon, since other threads would keep the interpreter from ever reaching its exit handlers.  No
+    method takes a lock that a finalizer may find taken.
 
     Args:
         fetcher: fetches the batches; a remote one is ended with the thread.
@@ -186,7 +186,7 @@ class ThreadWorker:
         self._queue.put(assignment)
 
     def stop(self) -> None:
-        """Let the thread end after its present job, and its process now; does not wait."""
+        """Let the thread end after its present job, and its process immediately; does not wait."""
         self._stopping = True
         self._queue.put(None)
         if self._remote is not None:
@@ -202,7 +202,7 @@ class ThreadWorker:
                     self._inline.forget(item)
                 elif not item.assignment.over:
                     self._inline.post(item)
-                del item  # the item holds the iteration, which must not live until the next item comes
+                del item  # a job or assignment holds the iteration, which must not live until the next item comes
         finally:
             if self._remote is not None:
                 self._remote.end()
@@ -210,7 +210,7 @@ class ThreadWorker:
 
 
 class Crew:
-    """The workers of one loader.
+    """The workers of a loader for one iteration at a time.
 
     Args:
         recipe: the settings of the loader.
@@ -241,7 +241,7 @@ class Crew:
             worker.thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
 
     async def join_async(self) -> None:
-        """Wait until all that were stopped have ended, suspending the coroutine."""
+        """Wait until all workers, which were stopped, have ended; suspends the coroutine."""
         while len(self._ends.letters) < len(self.workers):
             await self._ends.wait_async(None, len(self._ends.letters))
         self.join()  # each thread has posted its last letter, and is about to end
@@ -252,7 +252,7 @@ class Crew:
 
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()
 
-# Seconds for which the interpreter's exit waits for samples that are being fetched.
+# Seconds for which the interpreter's exit waits for batches that are being fetched.
 _GRACE_SECONDS: Final = 2.0
 
 
