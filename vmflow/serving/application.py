@@ -82,7 +82,7 @@ def app(
     that mounts this one has to run the `lifespan` itself.
 
     Large arrays as JSON are read on a thread, one after the other.  Reading or writing 150,000 numbers takes 0.1 to
-    0.2 seconds, in which the event loop is late by some milliseconds.  npy and safetensors take hardly any time.
+    0.2 seconds, in which the event loop is late by some milliseconds.  npy and safetensors take next to no time.
 
     Args:
         session: one that has not been started; or one that other code starts and closes, on the same loop.
@@ -279,8 +279,8 @@ class _Endpoints:
         ending: the delay and the timeout of a drain.
 
     Attributes:
-        lag: measures how late the event loop is.
-        paths: the paths of the application.
+        lag: measures how late the loop is.
+        paths: the paths that exist.
     """
 
     _session: InferenceSession

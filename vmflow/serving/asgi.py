@@ -38,7 +38,7 @@ ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
-# The answer that surrounding middleware gets if the client has gone; the client itself gets no answer any more.
+# The answer that surrounding middleware gets if the client has gone; the client itself gets none any more.
 CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
 
 _GONE: Final[Message] = {"type": "http.disconnect"}
@@ -179,7 +179,7 @@ class _Watch:
         if kind == "http.response.start":
             self.begun = True
         elif kind == "http.response.pathsend" or (kind == "http.response.body" and not message.get("more_body", False)):
-            # Set before the message is sent, since servers report a disconnect after a complete answer, too.
+            # Noted before the message is sent: servers report a disconnect after a complete answer, too.
             self._answered = True
         await self._send(message)
 
@@ -219,7 +219,7 @@ class ErrorResponses:
 
     A `ServingError` has a status of its own, and some have ``Retry-After``; `flow.DeadlineExceeded` becomes 504,
     `flow.OutOfMemory` 503, and a `flow.BlockingCallWarning` that the program's filters made an error 500, with the line
-    that blocked.  Other exceptions, and all after the beginning of an answer, are raised further.
+    that blocked.  Any other exception is raised further, and so is one after the beginning of an answer.
 
     Args:
         app: the ASGI application.

@@ -74,7 +74,7 @@ class Batch:
 class Batcher:
     """Admits requests, batches them and delivers their results or errors.
 
-    A batcher belongs to the loop that is running when it is made; all its methods are called there.
+    Belongs to the loop that is running when it is made; all its methods are called there.
 
     Args:
         compute: see `Compute`; if it raises for several requests, they are tried in halves, so that one that cannot be
@@ -130,14 +130,14 @@ class Batcher:
         self._alone = True
         self._hurried = False
         self._computing_here = False
-        # How many requests are being computed and still waited for.
+        # How many requests are being computed and waited for.
         self._running = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._held = False
         self._refusing: type[Draining] | type[NotReady] | None = None
         self._tracing = SessionTracing("batcher") if tracing is None else tracing
         self._tracing.loads.append(self._load)
-        # Set when no request waits and none is computed; None if nobody waits for that.
+        # Set when nothing waits and nothing is computed; None if nobody waits for that.
         self._idle: asyncio.Event | None = None
 
     # Load

@@ -41,7 +41,7 @@ Number = TypeVar("Number", int, float)
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
-# A function that is called every so often while a long body is read.
+# Called every so often while a long body is read.
 Pause: TypeAlias = Callable[[], None]
 
 # The most bytes of a number in JSON that `body_limit` counts on: "-1.7976931348623157e+308, ".

@@ -44,7 +44,7 @@ class Channel:
         return chunk
 
     def end(self) -> None:
-        """Let the reader see the end of the stream after the chunks that are in the channel."""
+        """Let the reader see the end after the chunks that are in the channel."""
         self._ended = True
         self._changed.set()
 

@@ -150,7 +150,7 @@ class Connection:
         self.protocol.transport.abort()
 
     def _doing(self) -> tuple[Phase, Any]:
-        """The present phase, and a value that changes with every progress in that phase."""
+        """The present phase, and a value that changes with every progress in it."""
         protocol = self.protocol
         cycle = protocol.cycle
         unsent = protocol.transport.get_write_buffer_size()
@@ -192,7 +192,7 @@ class Acceptor:
         self._look()
 
     def shut(self) -> None:
-        """Accept no more connections; the limits of time still hold for the existing ones."""
+        """Accept no more; the limits of time still hold for the existing ones."""
         self._loop.remove_reader(self._listener)
         self._cancel("listen")
 
@@ -251,7 +251,7 @@ class Acceptor:
     # Ending
 
     def _make_room(self) -> None:
-        """End a connection in favour of the one that waits to be accepted, or refuse the waiting one."""
+        """End a connection in favour of the one that waits, or refuse that one."""
         if self._ending:
             return  # in the next turn of the event loop, the connection that ends has made room
         victim = self._victim()
@@ -296,7 +296,7 @@ class Acceptor:
         self._handles["listen"] = self._loop.call_later(_PAUSE, self._listen)
 
     def _look(self) -> None:
-        """End the connections that have waited for their client too long; call this method again later."""
+        """End the connections that have waited for their client too long."""
         now = self._loop.time()
         for of_client in list(self._there.values()):
             for connection in list(of_client):
@@ -324,7 +324,7 @@ def _refusal() -> bytes:
 
 
 def server(application: Any, listener: socket.socket, limits: Limits, **options: Any) -> Any:
-    """A `uvicorn.Server` whose ``run()`` serves an application on a socket, within `limits`.
+    """A `uvicorn.Server` whose ``run()`` serves an application on a socket, within limits.
 
     Args:
         application: an ASGI application.

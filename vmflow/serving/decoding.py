@@ -74,7 +74,7 @@ class Decoder:
             return await asyncio.shield(task)
         finally:
             pace.stopped = True
-            del task  # breaks the cycle from the task to its error to this frame, which would keep the body alive
+            del task  # breaks the cycle from the task to its error, to this frame, which would keep the body
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._turn.release()

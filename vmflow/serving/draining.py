@@ -49,7 +49,7 @@ def drain_on_signal(
         session: the session to drain.
         delay: see `InferenceSession.drain`; as long as a load balancer may take to look again.
         timeout: see `InferenceSession.drain`; requests that have not ended by then fail.
-        signals: the numbers of the signals.
+        signals: the signals' numbers.
 
     Raises:
         RuntimeError: on another thread, or outside of a coroutine.

@@ -50,7 +50,7 @@ class ByteBudget:
         self._by_client[client] = own
 
     def give_back(self, client: Hashable, size: int) -> None:
-        """Give back bytes that a client's body has taken."""
+        """Give back bytes that have been taken."""
         self.held -= size
         left = self._by_client.pop(client, 0) - size
         if left:
@@ -88,7 +88,7 @@ class Share:
 
 
 class Intake:
-    """Receives bodies and makes inputs of them.
+    """Receives bodies and makes them inputs.
 
     Args:
         session: takes the inputs.

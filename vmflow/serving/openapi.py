@@ -35,7 +35,7 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
     Args:
         session: the served session.
         most: the most bytes of a body.
-        paths: the paths that the application has.
+        paths: the paths that exist.
     """
     described = {
         "/predict": {"post": _post(session, most, "The result for one sample.", _RESULT)},

@@ -69,7 +69,7 @@ class TensorSpec:
     Attributes:
         shape: sizes, and `Dim` where they differ.
         dtype: of the array; values are converted to the same or a wider kind: integers to floats, not the reverse.
-        pad: the value with which a `Dim` is filled up.
+        pad: the value that a `Dim` is filled up with.
         finite: whether nan and inf are refused.
 
     Raises:
@@ -99,7 +99,7 @@ class TensorSpec:
         Args:
             name: of the input, for messages; "" if it has none.
             value: a numpy array, a tensor, a number, or nested lists of numbers.
-            sizes: of the dimensions known so far, by name; those of this value are added.
+            sizes: of the dimensions known so far, by name; the sizes of this value are added.
 
         Raises:
             InvalidInput: if the value is none of these, has another shape or kind, or numbers out of the dtype's range

@@ -1,4 +1,4 @@
-"""Threads for sessions alone, since the event loop's executor may be full of other work."""
+"""Threads of the sessions' own, since the loop's executor may be full of other work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def in_thread(function: Callable[[], Result], name: str) -> Result:
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
     thread.start()
     await ended
-    thread.join()  # takes no time; callers rely on the end of the thread
+    thread.join()  # takes no time; callers rely on the thread having ended
     if errors:
         raise errors.pop()
     return results[0]

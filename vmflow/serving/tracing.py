@@ -34,7 +34,7 @@ class SessionTracing:
 
     Attributes:
         batches: the counter that numbers the batches.
-        loads: functions that return the numbers of waiting and of running requests; the session's numbers are sums.
+        loads: functions that return the numbers of waiting and of running requests; the session's are their sums.
     """
 
     name: str
@@ -43,7 +43,7 @@ class SessionTracing:
     _key: int = attrs.field(factory=_keys.__next__)
 
     def arrived(self, request: Request) -> None:
-        """Record that a request has been accepted; called by the task that waits for its result."""
+        """Record that a request has been accepted; called by the task that waits for it."""
         scope = MODE.get().scope
         request.arrival = (perf_counter_ns(), () if scope is None else _names(scope), trace_id())
         # `_recorders` is written out in `arrived` and `ended`, for speed: both run for every request.
@@ -57,7 +57,7 @@ class SessionTracing:
             recorder.begun(requests)
 
     def ended(self, request: Request, outcome: Any) -> None:
-        """Record that a request has ended, as its `state` says.
+        """Record that a request has ended as its state says.
 
         Args:
             request: the request.

@@ -1,4 +1,4 @@
-"""``vmflow.utils.data.dataloader``: the module in which PyTorch has the loader and functions that make batches."""
+"""``vmflow.utils.data.dataloader``: the loader and the functions that make batches, in the module of PyTorch's."""
 
 from __future__ import annotations
 

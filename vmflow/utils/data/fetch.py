@@ -101,7 +101,7 @@ class Fetcher:
         self._ended = False
 
     def begin(self, base_seed: int) -> None:
-        """Begin an iteration; to be called before the first `fetch`, in the context in which `fetch` will be called."""
+        """Begin an iteration; to be called before the first `fetch`, in the context in which that will be called."""
         recipe = self._recipe
         self._seed = base_seed
         self._samples = None

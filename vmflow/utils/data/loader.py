@@ -59,7 +59,7 @@ class DataLoader:
         worker_init_fn: called in each worker with its number, before anything is fetched.
         multiprocessing_context: how processes are started, as a name or a context of `multiprocessing`; "spawn" by
             default, since a forked child has the locks of the parent's threads, but not the threads.
-        generator: of the order and the seeds; by default that of the context in which an iteration begins.
+        generator: of the order and the seeds; by default that of the context in which iteration begins.
         prefetch_factor: the most batches that each worker fetches ahead; 2 by default.
         persistent_workers: keep the workers for the next iteration, until the loader is gone.
         in_order: whether batches come in the order of the indices, or as they are ready.

@@ -42,7 +42,7 @@ _GRACE_SECONDS: Final = 2.0
 _LOST: Final = (EOFError, ConnectionError, OSError)
 
 
-# A message is the number of parts, the size of each, and the parts: first a pickle, then its large buffers.
+# Messages: the number of parts, the size of each, the parts; the first is a pickle, the others its buffers.
 
 
 class _Pickler(pickle.Pickler):
@@ -76,7 +76,7 @@ def _packed(message: object) -> list[Any]:
     return [stream.getvalue(), *parts]
 
 
-# Set as the interpreter exits: multiprocessing's own exit handler joins the processes, and must not find one closed.
+# Set as the interpreter exits: multiprocessing's own handler joins the processes, and must not find one closed.
 _exiting = threading.Event()
 
 
@@ -108,7 +108,7 @@ def _unpacked(parts: list[memoryview]) -> Any:
 
 
 def _read(link: socket.socket, size: int) -> memoryview:
-    # Memory from numpy and no bytearray, which would be cleared first.
+    # numpy's memory, not a bytearray, which would be cleared first.
     view = np.empty(size, np.uint8).data
     got = 0
     while got < size:

@@ -1,8 +1,8 @@
 """Samplers: in which order the samples of a dataset are visited, and in which batches.
 
 Random samplers take their range of the generator's sequence when iteration begins, and shuffle when the first index
-is asked for.  So an order depends on when its iteration began and on nothing that happens during the iteration, and
-beginning is cheap wherever it is done.
+is asked for.  So an order depends on when its iteration began and on nothing that happens during it, and beginning is
+cheap wherever it is done.
 """
 
 from __future__ import annotations

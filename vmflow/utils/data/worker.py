@@ -186,7 +186,7 @@ class ThreadWorker:
         self._queue.put(assignment)
 
     def stop(self) -> None:
-        """Let the thread end after its present job, and its process immediately; does not wait."""
+        """Let the thread end after its present job, and its process now; does not wait."""
         self._stopping = True
         self._queue.put(None)
         if self._remote is not None:
@@ -202,7 +202,7 @@ class ThreadWorker:
                     self._inline.forget(item)
                 elif not item.assignment.over:
                     self._inline.post(item)
-                del item  # a job or assignment holds the iteration, which must not live until the next item comes
+                del item  # the item holds the iteration, which must not live until the next item comes
         finally:
             if self._remote is not None:
                 self._remote.end()
