@@ -1,7 +1,7 @@
 """Boxing: changes how a tensor is spread over ranks.
 
-One axis of the mesh changes at a time, by one exchange among the ranks of that axis.  Between two placements each rank
-gets the elements of its part from ranks that have them.
+One axis of the mesh changes at a time, by one exchange among the ranks of that axis.  If the placement changes, each
+rank gets the elements of its new part from ranks that have them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Boxing(NamedTuple):
 
     Attributes:
         shape: of the whole tensor.
-        source, target: the spreads before and after.
+        source, target: the spreads before and after the change.
         nbytes: the estimated bytes that each rank gets from others.
         place: the line of the program that needs the change.
 
@@ -77,10 +77,10 @@ def record_boxing() -> Iterator[list[Boxing]]:
 
 
 def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """This rank's part of a tensor after a change of spread from `source`, by which it has `part`, to `target`.
+    """This rank's part of a tensor by the spread `target`, where `part` is this rank's part by the spread `source`.
 
-    It may share the memory of `part`, on some ranks and not on others.
-    All ranks of both placements call it; ranks outside of a placement have a part without elements.
+    The result may share the memory of `part`, on some ranks and not on others.
+    All ranks of both placements call this; ranks outside of a placement have a part without elements.
     """
     if source is target:
         return part
@@ -93,7 +93,7 @@ def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
 
 
 def _moved(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """The same without a record."""
+    """As `boxed`, without a record."""
     if source is target:
         return part
     if source.placement is not target.placement:
@@ -113,7 +113,7 @@ def _moved(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor
 
 
 def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
-    """The bytes that each rank gets from others for `boxed`."""
+    """The estimated bytes that each rank gets from others for `boxed`."""
     if source is target:
         return 0.0
     nbytes = float(prod(shape) * itemsize)
@@ -124,7 +124,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     total = 0.0
     for axis, (old, new) in enumerate(zip(source.sbp, target.sbp, strict=True)):
         parts = source.placement.shape[axis]
-        # Along the other axes, ranks exchange only the part that they hold.
+        # The ranks of an axis exchange only the part of the tensor that the other axes leave to them.
         held = nbytes / prod(
             [
                 count
@@ -136,7 +136,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     return total
 
 
-# For each pair of sbp kinds, the share of a tensor that each of `n` ranks gets from the others.
+# For a change from one kind of sbp to another, the share of a tensor that each of `n` ranks gets from the others.
 _SHARES: Final[dict[tuple[str, str], Any]] = {
     ("split", "split"): lambda n: (n - 1) / (n * n),
     ("split", "broadcast"): lambda n: (n - 1) / n,
@@ -149,9 +149,10 @@ _SHARES: Final[dict[tuple[str, str], Any]] = {
 
 
 def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
-    """Return the mesh axes whose sbp has to change, and whether they must be broadcast in between.
+    """Return the mesh axes whose sbp has to change, and whether all of them must change to broadcast first.
 
-    They must if an outer axis changes along a dimension that an inner one splits further.
+    They must if an outer axis changes along a dimension that an inner axis splits further; inner axes whose sbp stays
+    are then among them.
     """
     changed = [axis for axis, (old, new) in enumerate(zip(source, target, strict=True)) if old != new]
     dims = {axis: {sbp.dim for sbp in (source[axis], target[axis]) if sbp.is_split} for axis in range(len(source))}
@@ -166,7 +167,7 @@ def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
 
 
 def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: int, new: Sbp) -> Tensor:
-    """Change the sbp of one mesh axis to `new`, by an exchange; `now`, the present sbps, is updated."""
+    """Return the part after the sbp of one mesh axis changes to `new`; `now`, the present sbps, is updated."""
     old = now[axis]
     if old == new:
         return part
@@ -175,7 +176,7 @@ def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: in
     group = placement.row(rank, axis)
     here = placement.coordinates(rank)
     assert here is not None
-    # The shape that the ranks of this axis have together.
+    # The shape of the tensor that the parts of this axis's ranks make together.
     now[axis] = broadcast
     together = spread_of(placement, tuple(now)).sizes(shape, rank)
     now[axis] = new
@@ -183,7 +184,7 @@ def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: in
 
 
 def transition(part: Tensor, shape: Shape, group: tuple[int, ...], place: int, old: Sbp, new: Sbp) -> Tensor:
-    """Exchange parts within a group of ranks so that an sbp changes from `old` to `new`; return the new part."""
+    """Exchange parts among the ranks of one mesh axis so that its sbp changes to `new`; return this rank's new part."""
     size = len(group)
     if old == new or size == 1:
         return part
@@ -229,7 +230,7 @@ class _Message(NamedTuple):
     """Elements that a rank needs for its part by another placement.
 
     Attributes:
-        giver, getter: the ranks that send and receive them, which may be the same.
+        giver, getter: the ranks that send and receive the elements, which may be the same.
         window: the ranges of the elements in the whole tensor, one for each dimension.
     """
 
@@ -239,7 +240,7 @@ class _Message(NamedTuple):
 
 
 def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
-    """Return the messages that bring each target rank its elements: from itself if it has them, else from another."""
+    """Return the messages that bring each target rank its elements: those that it has already, from itself."""
     needed = []
     parts = holders(source, shape)
     for place, getter in enumerate(target.placement.group):
@@ -247,14 +248,14 @@ def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
         for window, ranks in parts.items():
             shared = wanted.shared_with(window)
             if shared is not None:
-                # If several ranks have the elements, getters ask different ones.
+                # If several ranks have the elements, different getters get them from different ranks.
                 giver = getter if getter in ranks else ranks[place % len(ranks)]
                 needed.append(_Message(giver, getter, shared))
     return needed
 
 
 def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """Box between two placements: every target rank gets its part's elements from ranks that have them."""
+    """`boxed` between two placements: each target rank gets the elements of its part from ranks that have them."""
     rank = current_process().rank
     part = _moved(part, shape, source, source.summed())
     source, wanted = source.summed(), target.summed()

@@ -1,7 +1,7 @@
 """Checked mode: ranks compare their calls before each op of global tensors.
 
 An op that needs no exchange runs on parts without contact to other ranks.  If ranks have come to different places of
-the program, they notice at the next exchange, or never.  In checked mode they notice at the first op that differs.
+the program, the next exchange fails, or nothing does.  In checked mode the first op that differs fails.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from .process import current_process
 def compared(
     op: OpExpr, metas: Sequence[TensorMeta], attributes: Attributes, scalars: tuple[Any, ...]
 ) -> Tensor | None:
-    """Compare a call with the calls of the other ranks of its placement; None if this rank is not among them.
+    """Compare an op's call on this rank with the calls of the other ranks of the operands' placement.
 
     Returns:
-        A tensor without elements, which fails with `CollectiveMismatch` if the calls differ.
+        A tensor without elements, which fails with `CollectiveMismatch` if the calls differ; None if this rank is not
+        in the placement, or alone in it.
     """
     asked = [value for value in attributes if isinstance(value, TensorMeta)]
     spreads = [meta.spread for meta in (*metas, *asked) if meta.spread is not None]
@@ -37,7 +38,7 @@ def compared(
 
 
 def depend(result: Tensor, verdict: Tensor | None) -> None:
-    """Make `result` fail if the comparison has failed, by writing `verdict`, which has no elements, into it."""
+    """Make `result` fail if `verdict`, the tensor of `compared`, fails: write that, without elements, into `result`."""
     if verdict is None:
         return
     with local_mode():

@@ -1,15 +1,15 @@
 """``vmflow.distributed.checkpoint``: state dicts of global tensors in a folder, to which each rank writes its parts.
 
-A checkpoint can be loaded by any number of ranks, with any placements and sbp: each joins its parts from the files that
-have some of their elements.  The folder appears as a whole or not at all.
+A checkpoint can be loaded by any number of ranks, with any placements and sbp: each rank joins its parts from the files
+that have some of their elements.  The folder appears as a whole or not at all.
 
     checkpoint.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run/3")
 
     checkpoint.load({"model": model.state_dict()}, "run/3")                   # in place, each rank its own parts
     optimizer.load_state_dict(checkpoint.read("run/3")["optimizer"])          # whole tensors
 
-The files are numpy's, written by `vmflow.save`: one of each rank that has parts, and "manifest.npz" with everything
-else and the list of the parts.
+The files are numpy's, written by `vmflow.save`: one from each rank that writes parts, and "manifest.npz" with
+everything else and the list of the parts.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _HOST: Final = Device("cpu")
 _FORMAT: Final = 1
 _MANIFEST: Final = "manifest.npz"
 
-# In place of a global tensor, a dict of this one key with its name.
+# In a saved state dict, a dict of this one key, with the tensor's name, stands for a global tensor.
 _MARK: Final = "global tensor"
 
 
 def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> Any:
-    """Copy a nesting of dicts and lists, with ``change(tensor, its keys)`` in place of each tensor."""
+    """Copy a nesting of dicts, lists and tuples, with ``change(tensor, ".key.key")`` in place of each tensor."""
     if isinstance(value, Tensor):
         return change(value, path)
     if isinstance(value, Mapping):
@@ -58,18 +58,18 @@ def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> 
 
 
 def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a state dict to a folder; all ranks call it with the same keys, and it returns when the folder is complete.
+    """Write a state dict to a folder; all ranks call this with the same keys, and return when the folder is complete.
 
-    Each part of a global tensor is written by the first rank that has it.  Local tensors, and everything else, are the
-    same on all ranks, and written by rank 0.
+    Each part of a global tensor is written by the first rank that has it.  Local tensors, and everything else, must be
+    the same on all ranks, and are written by rank 0.
 
     Args:
-        state_dict: tensors, numbers, strings, None, and dicts and lists of these, as for `vmflow.save`.
-        path: of the folder; an existing one is replaced in the end.
+        state_dict: tensors, numbers, strings, None, and dicts, lists and tuples of these, as for `vmflow.save`.
+        path: of the folder; an existing folder is replaced after the new one is written.
 
     Raises:
-        TypeError: naming the place of a value that cannot be saved.
-        OSError: if a file cannot be written; a folder that was there stays.
+        TypeError: on all ranks, naming the place of a value that cannot be saved.
+        OSError: on a rank that cannot write its file; the existing folder stays.
     """
     folder = os.path.realpath(os.fspath(path))
     writing = f"{folder}.writing"
@@ -134,7 +134,7 @@ class _Folder:
         path: of the folder.
 
     Attributes:
-        state: the state dict, with marks in place of global tensors.
+        state: the state dict, with dicts of the key `_MARK` in place of global tensors.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -147,18 +147,18 @@ class _Folder:
         self.state = manifest["state"]
 
     def shape(self, name: str) -> Shape:
-        """The shape of a global tensor."""
+        """The shape of the global tensor of this name."""
         return tuple(self._tensors[name]["shape"])
 
     def dtype(self, name: str) -> DType:
-        """The dtype of a global tensor."""
+        """The dtype of the global tensor of this name."""
         return by_name(self._tensors[name]["dtype"])
 
     def window(self, name: str, window: Window) -> Tensor:
-        """A part of a global tensor, joined from the files.
+        """The elements of a global tensor in `window`, joined from the files.
 
         Raises:
-            ValueError: if some of its elements are in no file.
+            ValueError: if some of the elements are in no file.
         """
         found = zeros_of(meta(window.sizes, self.dtype(name), _HOST))
         count = 0
@@ -184,11 +184,11 @@ class _Folder:
 
 
 def read(path: str | os.PathLike[str]) -> Any:
-    """A saved state dict, with all tensors as whole local ones; any rank may call it, or a program of one rank.
+    """A saved state dict, with all tensors as whole local ones; any rank may call this alone.
 
     Raises:
         OSError: if a file is missing.
-        ValueError: if a file is damaged.
+        ValueError: if a file is damaged, or was not written by `save`, or by a later version of vmflow.
     """
     folder = _Folder(path)
     with no_grad():
@@ -213,8 +213,8 @@ class _Entry(NamedTuple):
     """A value of a state dict that is no dict or list.
 
     Attributes:
-        place: the keys, for messages.
-        holder, key: the dict or list that it is in, and its key.
+        place: the keys that lead to the value, for messages.
+        holder, key: the dict or list that has the value, and its key there.
         saved: the value that was saved under the same keys.
     """
 
@@ -225,10 +225,11 @@ class _Entry(NamedTuple):
 
 
 def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Load the values saved under the keys of a state dict: into tensors in place, other values into the dict.
+    """Load the values saved under the keys of a state dict: into its tensors in place; other values are replaced.
 
-    Each rank reads only its own parts, also if the tensors were saved with another spread.  Saved keys that the state
-    dict lacks are ignored; everything is compared before anything is changed.
+    Tuples are replaced, too, with whole local tensors.  Each rank reads only its own parts of global tensors, also if
+    they were saved with another spread.  Saved keys that the state dict lacks are ignored; all keys and shapes are
+    compared before anything is changed.
 
     Args:
         state_dict: nested as the saved one, or as a part of it.
@@ -237,7 +238,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
     Raises:
         KeyError: if a key was not saved.
         TypeError: if a tensor stands where none was saved.
-        ValueError: if a tensor has another shape, or a file is damaged.
+        ValueError: if a tensor has another shape, or as `read`.
         OSError: if a file is missing.
     """
     folder = _Folder(path)
@@ -263,7 +264,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
-    """Read the saved value for `target`: for a global tensor, a global one with the target's spread."""
+    """Read the saved value for `target`: if that is global, a global tensor of its spread, without partial sums."""
     spread = meta_of(target).spread if isinstance(target, Tensor) else None
     if spread is None:
         return _unmarked(saved, folder)

@@ -1,7 +1,7 @@
 """Exchanges of local tensors between ranks, under the names of PyTorch and OneFlow.
 
-Each is issued like an op, and waits for its turn in the rank's order of exchanges.  All ranks of a group must issue the
-same exchanges in the same order.  None is differentiable.
+Each exchange is issued like an op, and waits for its turn in the rank's order of exchanges.  All ranks of a group must
+issue the same exchanges in the same order.  No exchange is differentiable.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _NOTHING = meta((0,), dtypes.float32, _HOST)
 
 
 def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _NOTHING) -> Tensor:
-    """Issue this rank's part in an operation; returns the tensor that it receives.
+    """Issue this rank's part in an operation; returns the tensor that this rank receives.
 
     Args:
         operation: the operation.
-        given: the tensor that this rank sends, in the order of its elements; None for none.
+        given: the tensor that this rank sends, in the order of its elements; None if it sends none.
         gotten: the meta of the result.
 
     Raises:
-        ValueError: if this rank is not in the group.
-        RuntimeError: in a task that may not exchange here, see `comm_scope`.
+        ValueError: if this rank is not in the group of the operation.
+        RuntimeError: if another task or thread exchanges in the same communication scope, see `comm_scope`.
     """
     if get_rank() not in operation.ranks:
         raise ValueError(f"rank {get_rank()} takes no part in {operation}")
     order = current_order()
     order.claim()
-    # Exchanges are between the memories of hosts.
+    # Exchanges go from host memory to host memory.
     result = _issued(operation, None if given is None else given.to(_HOST), _on_host(gotten), order.stream)
     return result.to(gotten.device)
 
@@ -64,7 +64,7 @@ def _issued(operation: Operation, given: Tensor | None, gotten: TensorMeta, kind
 
 
 def leave(order: Order, reason: str) -> None:
-    """Issue this rank's end of a communication scope; `reason` is the exception that ends it, or empty."""
+    """Issue the notice that this rank leaves a communication scope, by the exception `reason` if that is not empty."""
     current_machine().devices.drop_ended()
     _issued(Operation("leave", (get_rank(),), note=reason), None, _NOTHING, order.stream)
 
@@ -85,20 +85,20 @@ def reduced(tensor: Tensor, group: tuple[int, ...], reduction: Reduction = "sum"
 
 
 def gathered(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """The elements of all ranks' tensors, concatenated."""
+    """The elements of all ranks' tensors in a row; `counts` has their number for each rank."""
     operation = Operation("all_gather", group, tensor.dtype.name, counts)
     return exchange(operation, tensor, _of(tensor, (sum(counts),)))
 
 
 def scattered_sum(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...], reduction: Reduction) -> Tensor:
-    """This rank's share of the elements of the reduction of all ranks' tensors."""
+    """This rank's share of the elements of the reduction of all ranks' tensors; `counts` has the size of each share."""
     check_reduction(reduction)
     operation = Operation("reduce_scatter", group, tensor.dtype.name, counts, reduction)
     return exchange(operation, tensor, _of(tensor, (counts[group.index(get_rank())],)))
 
 
 def exchanged(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """The elements that each rank sends to this one; `counts` is the matrix of numbers from each rank to each."""
+    """The elements that the ranks send to this one; `counts`, row by row: how many each rank sends to each."""
     operation = Operation("all_to_all", group, tensor.dtype.name, counts)
     return exchange(operation, tensor, _of(tensor, (operation.gotten(group.index(get_rank())),)))
 
@@ -111,7 +111,7 @@ def sent_by_root(tensor: Tensor, group: tuple[int, ...], root: int) -> Tensor:
 
 
 def check_reduction(reduction: str) -> None:
-    """Raise ValueError if there is no such reduction."""
+    """Raise ValueError if `reduction` names none: "sum", "max" or "min"."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"a reduction is one of {sorted(REDUCTIONS)}, not {reduction!r}")
 
@@ -128,10 +128,10 @@ def _on_host(of: TensorMeta) -> TensorMeta:
 
 
 def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
-    """Replace the tensor, of the same shape on all ranks, by the sum, "max" or "min" over the ranks.
+    """Write into `tensor`, of one shape on all ranks, the sum over the ranks, or the maximum or minimum by `op`.
 
     Raises:
-        ValueError: for another `op`.
+        ValueError: for another `op` than "sum", "max" and "min".
     Example:
         >>> def program():
         ...     return flow.distributed.all_reduce(flow.ones(2) * flow.distributed.get_rank()).tolist()
@@ -143,7 +143,7 @@ def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
 
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
-    """Copy the tensor of each rank into the tensor of the list at its place; all have the same shape and dtype.
+    """Copy the `tensor` of rank i into ``tensor_list[i]``; all have the same shape and dtype.
 
     Raises:
         ValueError: if the list has not one tensor of this shape and dtype for each rank.
@@ -165,7 +165,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
 
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Reduction = "sum") -> Tensor:
-    """Write into `output` the reduction of the tensors at this rank's place in all ranks' lists, of the same shape.
+    """Write into `output` the reduction over the ranks of ``input_list[i]``, where i is this rank.
 
     Raises:
         ValueError: for another `op` than "sum", "max" and "min", or if the list has not one tensor of the shape and
@@ -186,7 +186,7 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Reduction =
 
 
 def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor]) -> None:
-    """Send each rank the tensor at its place in the input list, and receive one from each; all have the same shape.
+    """Send ``input_tensor_list[i]`` to rank i, and receive rank i's into ``output_tensor_list[i]``.
 
     Raises:
         ValueError: if a list has not one tensor for each rank, all of the same shape and dtype.
@@ -211,10 +211,10 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
 
 
 def broadcast(tensor: Tensor, src: int) -> Tensor:
-    """Replace the tensor, of the same shape on all ranks, by the tensor of rank `src`.
+    """Write the tensor of rank `src` into `tensor` on all ranks, of the same shape on each.
 
     Raises:
-        ValueError: if there is no such rank.
+        ValueError: if there is no rank `src`.
     Example:
         >>> def program():
         ...     return flow.distributed.broadcast(flow.tensor([flow.distributed.get_rank()]), src=1).item()
@@ -226,10 +226,10 @@ def broadcast(tensor: Tensor, src: int) -> Tensor:
 
 
 def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
-    """Replace the tensor of rank `dst`, of the same shape on all ranks, by the sum, "max" or "min" over the ranks.
+    """Write into the tensor of rank `dst` the sum over the ranks' tensors of one shape, or their "max" or "min".
 
     Raises:
-        ValueError: if there is no such rank, or for another `op`.
+        ValueError: if there is no rank `dst`, or for another `op`.
     Example:
         >>> def program():
         ...     return flow.distributed.reduce(flow.ones(1), dst=0).item()
@@ -250,7 +250,7 @@ def send(tensor: Tensor, dst: int) -> Tensor:
     Returns: a tensor without elements; awaiting it waits until the tensor has been sent.
 
     Raises:
-        ValueError: if there is no such rank, or it is this one.
+        ValueError: if there is no rank `dst`, or it is this one.
     Example:
         >>> def program():
         ...     if flow.distributed.get_rank() == 0:
@@ -266,10 +266,10 @@ def send(tensor: Tensor, dst: int) -> Tensor:
 
 
 def recv(tensor: Tensor, src: int) -> Tensor:
-    """Replace the tensor by the one that rank `src` sends, of the same dtype and number of elements.
+    """Write into `tensor` the one that rank `src` sends, of the same dtype and number of elements.
 
     Raises:
-        ValueError: if there is no such rank, or it is this one.
+        ValueError: if there is no rank `src`, or it is this one.
         CollectiveMismatch: where the result is read, if the sent tensor has another dtype or number of elements.
     Example: see `send`.
         >>> flow.distributed.recv(flow.zeros(2), src=1)
@@ -282,7 +282,7 @@ def recv(tensor: Tensor, src: int) -> Tensor:
 
 
 def barrier() -> Tensor:
-    """Wait until all ranks have called this: await the result, a tensor of shape (0,), or read it in plain code.
+    """Start a barrier: the result, a tensor of shape (0,), can be awaited or read when all ranks have called this.
 
     Example:
         >>> def program():
@@ -296,7 +296,7 @@ def barrier() -> Tensor:
 
 
 def check_rank(rank: int) -> None:
-    """Raise ValueError if there is no such rank."""
+    """Raise ValueError if `rank` is no rank of the program."""
     if not (isinstance(rank, int) and 0 <= rank < get_world_size()):
         raise ValueError(f"there is no rank {rank!r}; ranks go from 0 to {get_world_size() - 1}")
 
@@ -319,7 +319,7 @@ def _check_list(name: str, tensors: Sequence[Tensor], example: Tensor | None) ->
 
 
 def _into(target: Tensor, values: Tensor) -> Tensor:
-    """Change `target` in place, unnoticed by autograd."""
+    """Copy `values` into `target` in place, without a record for autograd; return `target`."""
     if values is not target:
         mode = MODE.get()
         MODE.set(mode.replace(grad=False))

@@ -20,23 +20,24 @@ class comm_scope:
                 ...
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(train(model))          # exchanges in the scope around
+            group.create_task(train(model))          # exchanges in the enclosing scope
             group.create_task(evaluate(model, ...))  # exchanges concurrently
 
     All ranks enter the same scopes; scopes of one name equally often and in the same order.  One task at a time
     exchanges in a scope.  No exchange is ever dropped by a single rank: cancelling a task, or a deadline of `scope`,
-    only ends the waiting.  But an exception that leaves the block, including `asyncio.CancelledError`, ends the scope
-    on all ranks: exchanges that wait for this rank raise `CollectiveCancelled` there.  ``with`` and ``async with`` do
-    the same.
+    only ends the task's waiting.  But an exception that leaves the block, including `asyncio.CancelledError`, ends the
+    scope on all ranks: on the other ranks, exchanges that wait for this rank raise `CollectiveCancelled`.  ``with`` and
+    ``async with`` do the same.
 
     Args:
         name: the same on all ranks; scopes that are entered at the same time need different names.
-        timeout: seconds after which an exchange within fails if not all ranks have come.
+        timeout: seconds after which an exchange in the block fails if not all ranks have started it; None for the
+            timeout of `simulate`.
 
     Raises:
         TypeError: if the name is no string, or the timeout no number.
         ValueError: for an empty name, one with a slash, or a timeout that is not positive.
-        RuntimeError: on entering, if a scope of this name is entered already.
+        RuntimeError: on entering, if a scope of this name is open in the enclosing scope.
 
     Example:
         >>> def program():

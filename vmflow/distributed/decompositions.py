@@ -1,7 +1,7 @@
 """Ops that are computed part by part in several steps, with exchanges in between.
 
-No signature covers them if a dimension is split that they reduce: the mean over uneven parts is not the mean of the
-parts' means.  Autograd records the op itself, not its steps.
+Most reduce a dimension, and no signature covers them if that is split: the mean over uneven parts is not the mean of
+the parts' means.  Autograd records the op itself, not its steps.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Compute: TypeAlias = "Callable[[OpExpr, tuple[Tensor, ...], Attributes, tuple[An
 
 
 class Decomposition(NamedTuple):
-    """Another way to compute an op of global tensors.
+    """A way to compute an op of global tensors by several steps.
 
     Attributes:
-        is_needed: whether a call needs it, by its attributes and the metas of its operands.
+        is_needed: whether a call of these attributes and metas of operands needs the steps.
         compute: computes the results from global operands.
     """
 
@@ -44,7 +44,7 @@ class Decomposition(NamedTuple):
 
 
 def decomposition_of(op: OpExpr, attributes: Attributes, metas: Metas) -> Compute | None:
-    """Return the function that computes a call in several steps; None if the call needs one step alone."""
+    """Return the function that computes a call in several steps; None if its signatures cover the call."""
     found = _DECOMPOSITIONS.get(op.name)
     return found.compute if found is not None and found.is_needed(attributes, metas) else None
 
@@ -54,7 +54,7 @@ def _split_dims(meta: TensorMeta) -> set[int]:
 
 
 def _added(tensor: Tensor) -> Tensor:
-    """The same without partial sums."""
+    """The tensor without partial sums."""
     spread = meta_of(tensor).spread
     return to_global(tensor, spread.placement, spread.summed().sbp)
 
@@ -100,7 +100,7 @@ _CHOICES: Final[dict[str, Reduction]] = {"amax": "max", "amin": "min", "any": "m
 
 
 def _choice(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> Any:
-    """The largest or smallest element of each part, and of these again."""
+    """`amax`, `amin`, `any` and `all`: reduce each part, then the ranks' results by their maximum or minimum."""
     source = _added(operands[0])
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", attributes)
     of = meta_of(source)
@@ -139,7 +139,7 @@ def _mean_loss(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes,
     return loss.to(losses.dtype), total, *logs
 
 
-# Normalisation over a batch that is split
+# Batch norm of an input whose samples, or positions, are split
 
 
 def _splits_batch(attributes: Attributes, metas: Metas) -> bool:
@@ -147,10 +147,10 @@ def _splits_batch(attributes: Attributes, metas: Metas) -> bool:
 
 
 class _Channels:
-    """The dimensions and elements over which (samples, channels, ...) is normalised.
+    """The dimensions and elements over which batch norm normalises an input (samples, channels, ...).
 
     Args:
-        source: of the input.
+        source: the input.
 
     Attributes:
         dims: all dimensions but that of the channels.
@@ -213,7 +213,7 @@ def _is_spread(attributes: Attributes, metas: Metas) -> bool:
 
 
 def _dropout(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> Any:
-    """Each rank draws the mask of the whole tensor and takes its part, so that all ranks use the same mask."""
+    """Each rank draws the mask of the whole tensor and takes its part of the mask, which is the same on all ranks."""
     (source,) = operands
     spread = meta_of(source).spread
     ones = full_of(global_meta(tuple(source.shape), source.dtype, spread.everywhere()), 1)

@@ -26,7 +26,7 @@ class Part(Protocol):
 
 
 def exchange(works: list[Part]) -> None:
-    """Do an operation; `works` are the parts of the ranks, in the order of the group."""
+    """Do the operation in which `works` are the parts of its ranks, in the order of the group."""
     _EXCHANGES[works[0].operation.kind](works)
 
 
@@ -46,7 +46,7 @@ def _reduced(works: list[Part]) -> Array:
     reduce = REDUCTIONS[works[0].operation.reduction]
     total = np.array(works[0].given)
     for work in works[1:]:
-        # Added in the order of the group, so that rounding is the same on all ranks and in all runs.
+        # Arrays are added in the order of the group, so that rounding is the same on all ranks and in all runs.
         reduce(total, work.given, out=total, casting="unsafe")
     return total
 

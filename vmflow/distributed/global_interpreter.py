@@ -1,7 +1,7 @@
 """Calls of ops on global tensors.
 
 An op boxes the parts of its operands to the spreads of the cheapest of its signatures, runs on the parts as a local op,
-and has global results.  So all ranks must call it.
+and has global results.  So all ranks of the placement must call it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .sbp import Sbp, broadcast
 from .signatures import Call, Signature, everything_broadcast, has_rule, signatures_of
 from .spread import Shape, Spread, global_meta, local_meta, spread as spread_of, whole_meta
 
-# candidates(ranks of an axis) -> signatures
+# candidates(the number of ranks of an axis) -> signatures
 Candidates: TypeAlias = "Callable[[int], list[Signature]]"
 
 
@@ -53,10 +53,10 @@ class GlobalCall(ABC):
         self._op = op
 
     def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """The results.
+        """The results of the op, after a comparison with other ranks in checked mode.
 
         Raises:
-            RuntimeError: in a task that may not work with other ranks here, see `comm_scope`.
+            RuntimeError: if another task or thread exchanges in the same communication scope, see `comm_scope`.
         """
         current_order().claim()
         if not current_process().checked:
@@ -74,7 +74,11 @@ class GlobalCall(ABC):
     def call_into(
         self, target: Tensor, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]
     ) -> None:
-        """Write the result into `target`, which is global."""
+        """Write the result into `target`.
+
+        Raises:
+            RuntimeError: if `target` is local, or a view that shares no memory with its base.
+        """
         if meta_of(target).spread is None:
             raise mixed(self._op.name, [meta_of(target), *[blob.meta for blob in blobs]])
         if storage_of(target).moved:
@@ -90,17 +94,17 @@ class GlobalCall(ABC):
 
 @final
 class CallByParts(GlobalCall):
-    """Each rank boxes its parts of the operands to the spreads of a signature, and calls the op on these.
+    """Each rank boxes its parts of the operands to the spreads of a signature, and calls the op on these parts.
 
     Args:
         op: the op.
-        have, wanted: the spread of each operand, and the one that it is boxed to.
+        have, wanted: the spread of each operand, and the spread to which it is boxed.
         shapes: of the operands.
         outputs: the metas of the results.
         several: whether the op has several results.
         like: the spread of a meta among the attributes.
         attributes: of the call.
-        final: the spread that the attributes require; None if they require none, or the result has it anyway.
+        final: the spread of the result that the attributes require; None if they require none, or `outputs` has it.
     """
 
     __slots__ = ("_boxes", "_final", "_has_metas", "_like", "_outputs", "_placement", "_several")
@@ -120,7 +124,7 @@ class CallByParts(GlobalCall):
         super().__init__(op)
         self._outputs = outputs
         self._placement: Placement = outputs[0].spread.placement
-        # The operands that are boxed: their indices and shapes, the old spread and the new one.
+        # For each operand that is boxed: its index and shape, the old spread and the new one.
         self._boxes = [
             (place, shape, old, new)
             for place, (shape, old, new) in enumerate(zip(shapes, have, wanted, strict=True))
@@ -191,7 +195,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     """The plan of an op of global tensors: inferred for the whole, with the cheapest signature on each axis.
 
     Raises:
-        RuntimeError: if some operands are local, or have other placements.
+        RuntimeError: if some operands are local, or on different placements.
     """
     spreads = [each.spread for each in metas]
     asked = [value.spread for value in attributes if isinstance(value, TensorMeta) and value.spread is not None]
@@ -211,7 +215,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     call = Call(op, plain, whole, inferred.outputs, 0)
     steps = decomposition_of(op, attributes, metas)
     if steps is not None:
-        # The steps determine the spreads of the results.
+        # Shapes and dtypes only: the steps determine the spreads of the results.
         outputs = tuple(
             [global_meta(tuple(output.shape), output.dtype, spreads[0].everywhere()) for output in inferred.outputs]
         )
@@ -255,7 +259,7 @@ def _nd(placement: Placement, sbps: Sequence[Sbp]) -> Spread:
     return spread_of(placement, tuple(sbps))
 
 
-# Ops for which a `BroadcastWarning` was given.
+# The names of ops for which a `BroadcastWarning` was given.
 _WARNED: Final[set[str]] = set()
 
 
@@ -287,8 +291,8 @@ def _cheapest(
         placement: the mesh.
         spreads, metas: of the operands.
         everything: the signature with all operands and results broadcast.
-        candidates: returns the other signatures.
-        final: the required spread of the result; None for any.
+        candidates: returns the other signatures of the op.
+        final: the required spread of the result; None if any will do.
     """
     chosen: list[Signature] = []
     for axis, ranks in enumerate(placement.shape):
@@ -309,7 +313,11 @@ def _cheapest(
 
 
 def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
-    """Whether each rank has the same elements before and after a reshape, on every axis of the mesh."""
+    """Whether each rank keeps its elements in a reshape from `shape` to `other`, split by `view_signatures`.
+
+    These pair dimensions that begin at the same element; so it is enough to compare the numbers of elements, for the
+    first axis of the mesh, the first two, and so on.
+    """
     return all(
         [
             prod(old.sizes(shape, rank, axes)) == prod(new.sizes(other, rank, axes))
@@ -320,7 +328,7 @@ def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
 
 
 def _price(meta: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
-    """The bytes that each rank receives to change one axis to `want`, and a small price for the copy."""
+    """The bytes that each rank receives to change the sbp of one axis to `want`, plus a small price for the copy."""
     if have.sbp[axis] == want:
         return 0.0
     target = spread_of(have.placement, (*have.sbp[:axis], want, *have.sbp[axis + 1 :]))
@@ -338,9 +346,9 @@ def mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
 
 
 def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
-    """A view of a global tensor; it shares this rank's memory, unless parts have to be exchanged or copied for it.
+    """A view of a global tensor, which shares its memory, unless parts have to be exchanged or copied for the view.
 
-    It shares memory on all ranks or on none, also if their parts differ.
+    The view shares memory on all ranks or on none, also if parts have to be copied on some ranks only.
     """
     current_order().claim()
     if not current_process().checked:
@@ -388,7 +396,7 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
         if not shares:
-            # The part is copied if it shares memory on this rank, since changes would be visible on some ranks only.
+            # A part that shares memory is copied: other ranks' parts may not, and changes would show on some only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
             return made(part, result, moved=True)
     storage.parts.append(part)
@@ -398,5 +406,5 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
 
 
 def _same_but_ones(old: Shape, new: Shape) -> bool:
-    """Whether shapes differ only in dimensions of size 1, which any strides permit."""
+    """Whether shapes differ only in dimensions of size 1: such a reshape is a view of memory with any strides."""
     return [size for size in old if size != 1] == [size for size in new if size != 1]

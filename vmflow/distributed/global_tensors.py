@@ -36,8 +36,8 @@ class GlobalStorage(Storage):
 
     Attributes:
         parts: this rank's parts of the tensor and of its views; a blob's offset is the index of its part.
-        whole: by index, whether a part has all elements in order, so that it can have a view of any shape.
-        views: by the index of a part, the op and its attributes: the index of the view's part, and its meta.
+        whole: by index, whether a part has all elements of the first one in order, so that any reshape is a view.
+        views: by the index of a part, a view's op and attributes: the index of the view's part, and the view's meta.
         moved: whether it is a view whose parts were exchanged or copied, so that it shares no memory with its base.
     """
 
@@ -49,7 +49,7 @@ class GlobalStorage(Storage):
         self.moved = moved
 
     def settled(self) -> bool:
-        """False: the parts have values, and a global storage itself has none."""
+        """False: only the storages of the parts have values."""
         return False
 
 
@@ -81,7 +81,7 @@ def updated_part(name: str, tensor: Tensor) -> Tensor:
     """This rank's part of a global tensor that is changed element by element.
 
     Raises:
-        RuntimeError: for a partial sum, since the change would be added to each summand.
+        RuntimeError: for a partial sum, whose summands would each get the change.
     """
     spread = meta_of(tensor).spread
     if partial_sum in spread.sbp:
@@ -90,7 +90,7 @@ def updated_part(name: str, tensor: Tensor) -> Tensor:
 
 
 def mode_of_parts(mode: Mode) -> Mode:
-    """The mode in which ops run on parts: autograd, autocast and the like have seen the global op already."""
+    """The mode in which ops run on parts: without autograd and autocast, which have seen the global op already."""
     if not mode.grad and mode.autocast is None:
         return mode
     return mode.replace(grad=False, autocast=None)
@@ -147,10 +147,10 @@ def to_local(tensor: Tensor) -> Tensor:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The whole of a global tensor as a local one; all ranks of its placement must call it.
+    """The whole of a global tensor as a local one; all ranks of its placement must call this.
 
     Raises:
-        RuntimeError: on any other rank.
+        RuntimeError: on a rank outside of the placement.
     """
     of = meta_of(tensor)
     rank = current_process().rank
@@ -164,7 +164,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def cut(name: str, whole: Tensor, device: object, placement: object, sbp: object) -> Tensor:
-    """The global tensor made of a local one that every rank has, without an exchange."""
+    """The global tensor with the elements of `whole`, a local one that is equal on all ranks, without an exchange."""
     of = asked_meta(name, tuple(whole.shape), whole.dtype, device, placement, sbp)
     rank = current_process().rank
     with local_mode():
@@ -175,10 +175,11 @@ def cut(name: str, whole: Tensor, device: object, placement: object, sbp: object
 
 
 def _agreed(tensor: Tensor, target: Spread) -> TensorMeta:
-    """The meta of the whole, of which each rank of the placement has a part.
+    """The meta of the global tensor of which each rank of the placement passes its part, `tensor`.
 
     Raises:
         TypeError, ValueError: on all ranks of the placement, if the parts do not make a whole.
+        ValueError: on a rank outside of the placement.
     """
     process = current_process()
     group = target.placement.group
@@ -224,12 +225,12 @@ def _whole_shape(target: Spread, shapes: dict[int, Shape]) -> Shape:
 
 
 def conformed(gradient: Tensor, of: Spread) -> Tensor:
-    """The gradient of a tensor of this spread, without partial sums: a summand's gradient is the whole gradient."""
+    """Box a tensor's gradient to the tensor's spread `of`; each summand of a partial sum gets the whole gradient."""
     return to_global(gradient, of.placement, of.summed().sbp)
 
 
 class _Spreading(Function):
-    """Make a global tensor of local ones, differentiably; for a broadcast tensor, the first rank's values count."""
+    """Make a global tensor of the ranks' local ones, differentiably; for a broadcast, the first rank's values count."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, of: TensorMeta) -> Tensor:
@@ -273,7 +274,7 @@ class _Boxing(Function):
         with local_mode():
             old = part_of(tensor)
             part = boxed(old, tuple(of.shape), of.spread, target)
-            # A change in place of one tensor must not change the other on some ranks.
+            # A change in place of `tensor` or of the result must not change the other one on some ranks only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
         return made(part, global_meta(tuple(of.shape), of.dtype, target))
 

@@ -21,10 +21,10 @@ from .sbp import broadcast
 
 
 def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
-    """The result of `vmflow.load` on one rank, for all ranks, with broadcast global tensors in place of tensors.
+    """Load a file of `rank` as `vmflow.load` does, on all ranks, with broadcast global tensors in place of tensors.
 
     Raises:
-        OSError, ValueError: on all ranks, if the file cannot be read there.
+        OSError, ValueError: on all ranks, if `rank` cannot read the file, or the file is damaged.
     """
     check_rank(rank)
     content, failure = b"", ""

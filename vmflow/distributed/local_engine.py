@@ -1,7 +1,7 @@
 """`LocalEngine`: the network between the ranks of a simulation, which are threads of one process.
 
-An operation ends some time after the last rank of its group has come; the seed decides when.  A `Fault` makes anything
-go wrong that can go wrong between ranks.
+An operation ends some time after the last rank of its group has started it; the seed decides when.  A `Fault` loses,
+freezes or delays a rank, or makes it start operations in another order.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .exchanges import Array
 from .meeting import LocalWork, MeetingPlace, copy_of, left_by
 from .scheduler import Scheduler
 
-# Seconds of the simulation's clock that an operation may take.
+# Seconds of the simulation's clock after which an operation fails by default if not all ranks have started it.
 TIMEOUT: Final = 300.0
 
-# The number of ended operations of a rank that are remembered, for messages of errors.
+# How many operations that a rank started last are remembered, for messages of errors.
 _HISTORY: Final = 16
 
-# The communication scope that a program begins in.
+# The path of the communication scope in which a program begins.
 _OUTERMOST: Final = ""
 
 
@@ -32,10 +32,10 @@ class Fault(NamedTuple):
 
     Attributes:
         rank: the rank.
-        at: the index of its operation at which the fault occurs, from 0 on.
-        kind: "lose" (the rank ends), "freeze" (it stands still for ever), "swap" (it starts this operation after the
-            next one), or "delay" (the operation starts so many `seconds` later).
-        seconds: of the simulation's clock.
+        at: the index of the rank's operation at which the fault occurs, from 0 on.
+        kind: "lose" (the rank ends), "freeze" (the rank stands still for ever), "swap" (this operation starts after the
+            rank's next one), or "delay" (this operation starts `seconds` later).
+        seconds: the delay, by the simulation's clock.
 
     Raises no errors; `simulate` checks the rank.
 
@@ -62,12 +62,12 @@ class LocalEngine:
         scheduler: decides the order of events.
         faults: the faults of ranks.
         delay: the most seconds that an operation takes, by the simulation's clock.
-        timeout: seconds after which an operation fails if not all ranks have come.
+        timeout: seconds after which an operation fails if not all ranks have started it.
 
     Attributes:
         scheduler, delay, timeout: as given.
-        channels: of the outermost communication scope, by rank.
-        nbytes: the bytes that ranks have received, if the usual algorithms were used.
+        channels: the channel of each rank in the outermost communication scope.
+        nbytes: the bytes that all ranks together would have received by the usual algorithms.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LocalEngine:
         self.channels = [self.channel(turn.rank, _OUTERMOST, timeout) for turn in scheduler.turns]
 
     def channel(self, rank: int, scope: str, timeout: float) -> LocalChannel:
-        """The channel of a rank in a communication scope that it enters."""
+        """A new channel for a rank in a communication scope that the rank enters."""
         place = self._places.get(scope)
         if place is None:
             place = self._places[scope] = MeetingPlace(self)
@@ -95,7 +95,7 @@ class LocalEngine:
         return LocalChannel(self, self._lines[rank], place, scope, timeout)
 
     def end(self, rank: int, reason: str) -> None:
-        """Note that a rank has ended, and takes part in no further operation."""
+        """Note that a rank has ended by `reason`, and takes part in no further operation."""
         error = self._ended[rank] = PeerLost(f"rank {rank} {reason}")
         for place in list(self._places.values()):
             place.leave(rank, error)
@@ -108,37 +108,37 @@ class LocalEngine:
             del self._places[scope]
 
     def mismatch(self) -> Exception | None:
-        """The error of a scope in which ranks have issued different operations; None if there is none."""
+        """The error of a scope in which ranks have issued different operations; None if there is no such scope."""
         broken = [place.broken for place in self._places.values() if place.broken is not None]
         return copy_of(broken[0]) if broken else None
 
     def warn(self, place: MeetingPlace, rank: int, group: tuple[int, ...], error: Exception) -> None:
-        """Let a rank fail at its next operation of this group, which has failed on the other ranks."""
+        """Let a rank's next operation of this group at this place fail, since it has failed on the other ranks."""
         self._lines[rank].warnings.setdefault((place, group), deque()).append(error)
 
     def doing(self, rank: int) -> str:
-        """The operation that a rank waits for."""
+        """A text about the operation for which a rank waits; see `Line.describe`."""
         return self._lines[rank].describe()
 
     def history(self, rank: int) -> Iterator[str]:
-        """Lines about the last operations that a rank has started."""
+        """Lines of text about the last operations that a rank has started."""
         return self._lines[rank].history()
 
 
 @final
 class Line:
-    """The state of a rank that all its scopes share.
+    """The state of a rank that all its communication scopes share.
 
     Args:
         rank: the rank.
-        faults: by the index of the operation.
+        faults: the rank's faults, by the index of the operation.
 
     Attributes:
         rank: as given.
-        count: the number of started operations.
-        warnings: by place and group, the errors of operations that this rank has missed, and at which it will fail.
+        count: the number of operations that the rank has started.
+        warnings: by place and group, the errors of operations that failed before this rank started them.
         silent: whether a fault has cut this rank off from the others.
-        held_back: starts an operation that a fault has put behind the next one.
+        held_back: starts an operation that a fault has put behind the next one; None if there is none.
     """
 
     def __init__(self, rank: int, faults: dict[int, Fault]) -> None:
@@ -152,7 +152,7 @@ class Line:
         self._unfinished: deque[LocalWork] = deque()
 
     def begin(self, work: LocalWork) -> Fault | None:
-        """Note that the rank starts an operation; return the fault planned for it, if there is one."""
+        """Note that the rank starts an operation; return the fault planned for that operation, None without one."""
         fault = self._faults.get(self.count)
         self.count += 1
         self._recent.append(work)
@@ -160,14 +160,14 @@ class Line:
         return fault
 
     def describe(self) -> str:
-        """The operation that the rank waits for."""
+        """A text about the first operation that has not ended, or about the number of operations if all have."""
         while self._unfinished and self._unfinished[0].done:
             self._unfinished.popleft()
         work = next((work for work in self._unfinished if not work.done), None)
         return f"rank {self.rank} has started {self.count} operations" if work is None else str(work)
 
     def history(self) -> Iterator[str]:
-        """Lines about the last operations, the latest first."""
+        """Lines of text about the last operations, the latest first."""
         for back, work in enumerate(reversed(self._recent)):
             state = "failed" if work.error is not None else "done" if work.done else "not done"
             yield f"rank {self.rank}, operation {self.count - 1 - back}, {state}: {work.operation} at {work.place}"
@@ -181,8 +181,8 @@ class LocalChannel:
         engine: the network.
         line: the state of the rank.
         place: collects the operations of the scope.
-        scope: its path.
-        timeout: of its operations.
+        scope: the path of the scope.
+        timeout: of the scope's operations, in seconds.
 
     Attributes:
         rank: the rank.
@@ -277,7 +277,7 @@ class LocalChannel:
             self.notice()
 
     def notice(self) -> None:
-        """Wake the waiters whose operations have ended."""
+        """Call the functions given to `call_when_reached` whose operations have ended."""
         due = [wake for count, wake in self._waiting if self.reached(count)]
         self._waiting = [(count, wake) for count, wake in self._waiting if not self.reached(count)]
         for wake in due:

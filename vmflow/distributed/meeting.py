@@ -21,10 +21,10 @@ class LocalWork:
     """One rank's part in an operation.
 
     Attributes:
-        rank, operation, place: the rank, the operation, and the line that issued it.
-        given, gotten: see `Channel.start`.
-        done: whether it has ended.
-        error: the error if it has failed; None otherwise.
+        rank, operation, place: the rank, the operation, and the line of the program that issued the operation.
+        given, gotten: see `Channel.start`; None after the end.
+        done: whether the operation has ended on this rank.
+        error: the error if the operation has failed; None otherwise.
     """
 
     __slots__ = ("done", "error", "given", "gotten", "operation", "place", "rank")
@@ -47,8 +47,8 @@ class Meeting:
     """One operation that some ranks have started.
 
     Attributes:
-        group: its ranks.
-        came: by rank, the parts that have started.
+        group: the ranks of the operation.
+        came: the parts of the ranks that have started it, by rank.
     """
 
     __slots__ = ("came", "group")
@@ -62,7 +62,7 @@ class Meeting:
         return [rank for rank in self.group if rank not in self.came]
 
     def waits(self) -> str:
-        """The waiting parts, for messages of errors."""
+        """A text about the parts that have started, for messages of errors."""
         return "; ".join(map(str, self.came.values()))
 
 
@@ -72,8 +72,8 @@ class Letter(NamedTuple):
     Attributes:
         operation: the sender's operation.
         values: flat; None if they could not be computed.
-        sender: the sender and its line, for messages of errors.
-        error: why there are no values; None otherwise.
+        sender: a text about the sender's operation and line, for messages of errors.
+        error: the reason to fail the receiver; None if the values can be delivered.
     """
 
     operation: Operation
@@ -87,8 +87,8 @@ class Box:
     """The messages from one rank to another.
 
     Attributes:
-        letters: sent, and not received.
-        receivers: the work of the receiving rank that waits for a message.
+        letters: the messages that were sent, and not received.
+        receivers: the operations of the receiving rank that wait for a message.
     """
 
     __slots__ = ("letters", "receivers")
@@ -107,7 +107,7 @@ class MeetingPlace:
 
     Attributes:
         channels: by rank, the channels of the scope.
-        broken: the error with which everything fails after ranks have issued different operations.
+        broken: the error of all operations after ranks have issued different ones; None before.
     """
 
     def __init__(self, engine: LocalEngine) -> None:
@@ -116,12 +116,12 @@ class MeetingPlace:
         self._meetings: dict[tuple[int, ...], deque[Meeting]] = {}
         # By sender and receiver.
         self._boxes: dict[tuple[int, ...], Box] = {}
-        # For each rank that has left, the error of ranks that wait for it.
+        # For each rank that has left the scope, the error of the ranks that wait for that rank.
         self._gone: dict[int, Exception] = {}
         self.broken: Exception | None = None
 
     def join(self, work: LocalWork) -> None:
-        """Add a rank's part to the first operation of its group that it has not joined."""
+        """Start a rank's part: a message, or its part in the first operation of the group that it has not joined."""
         if self.broken is not None:
             work.error = copy_of(self.broken)
             self._settle([work])
@@ -133,7 +133,7 @@ class MeetingPlace:
             self._meet(work)
 
     def leave(self, rank: int, error: Exception) -> None:
-        """Note that a rank takes part in no further operation; parts that wait for it fail with the error."""
+        """Note that a rank takes part in no further operation; parts that wait for that rank fail with the error."""
         self._gone[rank] = error
         self._fail_receivers(rank)
         for meetings in list(self._meetings.values()):
@@ -143,7 +143,7 @@ class MeetingPlace:
                     self._fail(meeting, lost)
 
     def everyone_has_left(self, ranks: int) -> bool:
-        """Whether all of so many ranks have left."""
+        """Whether as many as `ranks` ranks have left the scope."""
         return len(self._gone) == ranks
 
     # Operations of a group
@@ -191,7 +191,7 @@ class MeetingPlace:
         self._fail(meeting, self._with_history(error, meeting.group))
 
     def _break(self, error: CollectiveMismatch, meeting: Meeting) -> None:
-        """Let everything fail on all ranks from now on, since they have issued different operations."""
+        """Let all operations of the scope fail from now on, since ranks have issued different operations."""
         self.broken = self._with_history(error, meeting.group)
         for meetings in list(self._meetings.values()):
             for other in list(meetings):
@@ -208,7 +208,7 @@ class MeetingPlace:
         return error
 
     def _fail(self, meeting: Meeting, error: Exception) -> None:
-        """Let an operation fail on all ranks; the missing ones fail when they start it."""
+        """Let an operation fail on all ranks; ranks that have not started it fail when they do."""
         if self.broken is None:
             for rank in meeting.missing():
                 self._engine.warn(self, rank, meeting.group, error)
@@ -220,7 +220,7 @@ class MeetingPlace:
     # Messages
 
     def _send(self, work: LocalWork) -> None:
-        """Send a message.  The sender does not wait: two ranks that send to each other would deadlock."""
+        """Send a message.  The sender does not wait: else two ranks that send to each other would deadlock."""
         receiver = work.operation.ranks[1]
         if receiver in self._gone:
             work.error = work.error or _about(self._gone[receiver], str(work))
@@ -264,7 +264,7 @@ class MeetingPlace:
             self._refuse(work, self._with_history(error, work.operation.ranks))
 
     def _fail_receivers(self, sender: int) -> None:
-        """Let the receivers of messages from a rank fail if that has left."""
+        """Let the operations that wait for messages from `sender` fail if that rank has left."""
         if sender not in self._gone:
             return
         for ranks, box in self._boxes.items():
@@ -304,14 +304,14 @@ def _mismatch(meeting: Meeting, work: LocalWork) -> CollectiveMismatch | None:
 
 
 def _about(error: Exception, waits: str) -> Exception:
-    """Return the error with a text about the waiting parts added to its message."""
+    """Return a copy of the error with `waits`, a text about the waiting parts, added to its message."""
     copy = type(error)(f"{error} and will not come to operations that others wait for: {waits}")
     copy.__cause__ = error.__cause__
     return copy
 
 
 def copy_of(error: Exception) -> Exception:
-    """A copy of an error, so that each receiver may add its own notes."""
+    """A copy of an error, so that each rank may add its own notes."""
     copy = type(error)(*error.args)
     copy.__cause__ = error.__cause__
     for note in getattr(error, "__notes__", ()):
@@ -320,7 +320,7 @@ def copy_of(error: Exception) -> Exception:
 
 
 def left_by(rank: int, scope: str, reason: str) -> CollectiveError:
-    """The error of ranks that wait for one that has left a communication scope; the reason is its exception."""
+    """The error of ranks that wait for `rank`, which has left a communication scope, by exception `reason` if any."""
     if not reason:
         return PeerLost(f"rank {rank} has left the communication scope {scope!r}")
     return CollectiveCancelled(f"rank {rank} has left the communication scope {scope!r} by {reason}")

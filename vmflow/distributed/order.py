@@ -1,7 +1,7 @@
 """`Order`: the order of exchanges of a communication scope, and the task that may start them.
 
 All ranks must start the exchanges of a communication scope in the same order.  Event loops switch between tasks in
-another order on each rank; so one task at a time may exchange in a scope, until the task has ended.
+another order on each rank; so one task at a time may exchange in a scope, until that task has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vmflow.streams.communication import KIND
 
 from .process import current_process
 
-# A task, or a thread whose code outside of tasks exchanges.
+# The user of an order: a task, or a thread for its code outside of tasks.
 Runner: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 
 
@@ -25,13 +25,13 @@ class Order:
     """An order of exchanges, the same on all ranks.
 
     Args:
-        path: the name of the communication scope, after the names of those around it; empty for the outermost.
-        timeout: seconds after which an exchange fails if not all ranks have come; None for the default.
+        path: the name of the communication scope, after the names of the enclosing scopes; empty for the outermost.
+        timeout: seconds after which an exchange fails if not all ranks have started it; None for the default.
 
     Attributes:
         path, timeout: as given.
-        entered: by name, how often a scope was entered within.
-        inner: the names of the scopes that are entered now.
+        entered: by name, how often a scope was entered within this one.
+        inner: the names of the scopes that are open within this one.
     """
 
     __slots__ = ("_owner", "entered", "inner", "path", "timeout")
@@ -45,20 +45,20 @@ class Order:
 
     @property
     def stream(self) -> str:
-        """The kind of the stream of its exchanges."""
+        """The kind of the stream that computes the exchanges of this order."""
         return f"{KIND}:{self.path}" if self.path else KIND
 
     def claim(self) -> None:
-        """Make the running task or thread the one that exchanges.
+        """Make the running task, or the thread outside of tasks, the only one that exchanges in this order.
 
         Raises:
-            RuntimeError: if another one exchanges that has not ended.
+            RuntimeError: if another task or thread that has not ended exchanges in it.
         """
         runner = _runner()
         owner = None if self._owner is None else self._owner()
         if owner is runner:
             return
-        # Code outside of tasks waits while a loop runs in its thread.
+        # The thread's own code cannot exchange while a loop runs in the thread, so a task may.
         if owner is None or _has_ended(owner) or owner is threading.current_thread():
             self._owner = weakref.ref(runner)
             return

@@ -29,7 +29,8 @@ class placement:
         group: all ranks as a flat tuple.
 
     Raises:
-        ValueError: for an unknown type, a rank that does not exist or occurs twice, or ranks that are no mesh.
+        ValueError: for an unknown type, a rank that does not exist or occurs twice, no ranks, or ranks that are no
+            mesh.
 
     Example:
         >>> def program():
@@ -71,7 +72,7 @@ class placement:
         return cls(type, range(current_process().world_size))
 
     def coordinates(self, rank: int) -> tuple[int, ...] | None:
-        """The place of a rank in the mesh; None if it is not in it."""
+        """The coordinates of a rank in the mesh; None for a rank outside of the mesh."""
         if rank not in self.group:
             return None
         return tuple(map(int, np.unravel_index(self.group.index(rank), self.shape)))

@@ -1,7 +1,7 @@
 """`Process`: the rank of the program that this code runs on.
 
-A launcher sets it by the environment variables of PyTorch and OneFlow.  Without them, the program is rank 0 of 1.
-Ranks of a simulation live in one process of the operating system, which has a context variable for them.
+A launcher sets the rank by the environment variables of PyTorch and OneFlow.  Without them, the program is rank 0 of 1.
+Ranks of a simulation live in one process of the operating system; a context variable tells them apart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Process:
 
     Attributes:
         rank, world_size, local_rank, local_world_size, checked: as given.
-        order: of its exchanges, see `comm_scope`; None before the first.
+        order: the outermost order of the rank's exchanges, see `comm_scope`; None before the first exchange.
     """
 
     __slots__ = ("checked", "local_rank", "local_world_size", "order", "rank", "world_size")
@@ -53,7 +53,7 @@ def process_of(environment: Mapping[str, str]) -> Process:
     """The rank that the environment names, by RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
 
     Raises:
-        ValueError: if one of them is no number, or they contradict each other.
+        ValueError: if a variable is no number, or the variables contradict each other.
     """
     world_size = _number(environment, "WORLD_SIZE", 1, least=1)
     rank = _number(environment, "RANK", 0)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 
 @final
 class Sbp:
-    """One of the three kinds: `broadcast`, `partial_sum`, or a result of `split`.
+    """How one axis of a mesh spreads a tensor: `broadcast`, `partial_sum`, or a result of `split`.
 
     Attributes:
         kind: "split", "broadcast" or "partial_sum".
@@ -58,7 +58,7 @@ NdSbp: TypeAlias = tuple[Sbp, ...]
 
 
 def split(dim: int) -> Sbp:
-    """Split along a dimension, counted from the front; of uneven parts, the first ranks have the larger ones.
+    """Split along a dimension, counted from the front; if the parts are uneven, the first ranks have the larger ones.
 
     Raises:
         ValueError: if the dimension is negative or no integer.
@@ -69,11 +69,11 @@ def split(dim: int) -> Sbp:
 
 
 def nd_sbp_of(sbp: Sbp | Sequence[Sbp], axes: int) -> NdSbp:
-    """The user's sbp, or sequence of them, as a tuple with one for each of so many axes.
+    """The user's sbp, or sequence of sbps, as a tuple with one for each of `axes` axes of a mesh.
 
     Raises:
         TypeError: if an element is no sbp.
-        ValueError: if there is not one for each axis.
+        ValueError: if there is not one sbp for each axis.
     """
     sbps = (sbp,) if isinstance(sbp, Sbp) else tuple(sbp)
     for each in sbps:
@@ -85,6 +85,6 @@ def nd_sbp_of(sbp: Sbp | Sequence[Sbp], axes: int) -> NdSbp:
 
 
 def share(size: int, parts: int, place: int) -> tuple[int, int]:
-    """The begin and the length of the part of rank `place`, if `size` is split into so many parts."""
+    """The begin and the length of part number `place`, if `size` elements are split into `parts` parts."""
     least, more = divmod(size, parts)
     return place * least + min(place, more), least + (place < more)

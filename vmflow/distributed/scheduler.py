@@ -1,8 +1,8 @@
 """`Scheduler`: runs the ranks of a simulation in turns, in an order that a seed decides, by a clock of its own.
 
-Each rank has a thread, and one thread runs at a time, until it has to wait.  Then the seed decides which rank runs
-next, or which message arrives.  If no rank can run, the clock jumps to the next timer or deadline.  So delays take no
-real time, and the same seed gives the same run.
+Each rank has a thread, and one rank runs at a time, until it has to wait.  Then the seed decides which rank runs next,
+or which message arrives.  If no rank can run, the clock jumps to the next timer or deadline.  So delays take no real
+time, and the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Turn:
     Attributes:
         rank: the rank.
         state: "ready" to run, "blocked" until `ready` is true or the deadline has come, "frozen" or "ended".
-        freezes: whether it freezes when it waits next.
-        ready: whether a blocked rank can go on.
-        deadline: until when a blocked rank waits; None for no limit.
+        freezes: whether the rank freezes when it waits next.
+        ready: called to ask whether a blocked rank can go on.
+        deadline: until when a blocked rank waits, by the simulation's clock; None for no limit.
         waits_for: a text about the awaited event, for messages.
         late: whether the rank goes on because its deadline has come, not because `ready` is true.
-        error: raised when it goes on.
+        error: raised in the rank's thread when the rank goes on; None for none.
     """
 
     __slots__ = ("deadline", "error", "freezes", "late", "may_run", "rank", "ready", "state", "waits_for")
@@ -73,8 +73,8 @@ class Scheduler:
     """Runs the ranks of a simulation in turns.
 
     Args:
-        ranks: their number.
-        seed: decides the order in which they run.
+        ranks: the number of ranks.
+        seed: decides the order in which ranks run.
 
     Attributes:
         now: seconds since the beginning, by the simulation's clock.
@@ -95,13 +95,13 @@ class Scheduler:
         self._outside = 0
         self._lock = threading.Lock()
         self._waiting_outside: list[_Outside] = []
-        # Needed since threads that are no ranks start operations, too.
+        # A lock is needed since threads that are no ranks start operations, too.
         self.between_ranks = threading.RLock()
 
     # Called by the rank that runs
 
     def block(self, ready: Callable[[], bool], waits_for: str, deadline: float | None = None) -> bool:
-        """Let other ranks run until `ready` is true, or the deadline has come; returns False for the latter.
+        """Let other ranks run until `ready` is true, or the deadline has come; returns False if the deadline has come.
 
         Raises:
             SimulationDeadlock: if no rank can go on any more.
@@ -138,7 +138,7 @@ class Scheduler:
         self._messages.append(callback)
 
     def at(self, moment: float, callback: Callback) -> None:
-        """Call a function at a moment of the simulation's clock, when no rank can run before."""
+        """Call a function when no rank can run, and the simulation's clock goes on to this moment."""
         heapq.heappush(self._timers, (moment, next(self._numbers), callback))
 
     def count_outside(self, change: int) -> None:
@@ -149,7 +149,7 @@ class Scheduler:
     # Called by the program that simulates
 
     def begin(self) -> None:
-        """Let the first rank run; each rank's thread begins by `wait_for_turn`."""
+        """Let a rank that the seed chooses run; each rank's thread begins by `wait_for_turn`."""
         first = self._choose()
         assert first is not None
         first.may_run.set()
@@ -164,7 +164,7 @@ class Scheduler:
         self._finished.wait()
 
     def end_frozen(self, rank: int) -> None:
-        """Let the thread of a frozen rank end: from now on, waiting raises `RankEnded` there."""
+        """Let the thread of a frozen rank end: from now on, waiting raises `RankEnded` in that thread."""
         turn = self.turns[rank]
         if turn.state == "frozen":
             turn.error = RankEnded()
@@ -214,7 +214,7 @@ class Scheduler:
             raise error
 
     def _choose(self) -> Turn | None:
-        """The rank that runs next; None if all have ended or are frozen."""
+        """Call the functions of `soon` and `at` that are due, then return the rank that runs next; None if none can."""
         patient_until: float | None = None
         while True:
             with self.between_ranks:

@@ -16,7 +16,7 @@ from .sbp import Sbp, broadcast
 
 
 class Signature(NamedTuple):
-    """Spreads along one axis.
+    """The sbps of operands and results on one axis of a mesh.
 
     Attributes:
         inputs, outputs: the sbps of the operands and results.
@@ -29,7 +29,7 @@ class Signature(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call, for rules.
+    """A call of an op, as rules get it.
 
     Attributes:
         op, attributes: the op and its attributes.
@@ -61,7 +61,7 @@ def rule_of(*names: str) -> Callable[[Rule], Rule]:
 
 
 def rule_of_family(*names: str) -> Callable[[Rule], Rule]:
-    """Declare the decorated function as the rule of the ops of these families that have none of their own."""
+    """Declare the decorated function as the rule of the ops of these families, but those with a rule of their own."""
 
     def declare(rule: Rule) -> Rule:
         _BY_FAMILY.update(dict.fromkeys(names, rule))

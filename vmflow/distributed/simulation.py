@@ -22,7 +22,7 @@ from .scheduler import RankEnded, Scheduler
 
 Result = TypeVar("Result")
 
-# Seconds: so long that no turn of a machine on a loop ends because of real time.
+# Seconds: so many that no turn of a virtual machine on an event loop ends because of real time.
 _TURN_BUDGET = 1e6
 
 
@@ -63,10 +63,10 @@ def simulate(
 ) -> list[Any]:
     """Call a function on several ranks, and return their results in a list.
 
-    The ranks are threads of this process that run one at a time.  `seed` decides which rank runs when one has to wait,
-    and how long messages take, by a clock that jumps over waiting.  So a program runs the same way each time, and
-    another way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode of
-    its own.
+    The ranks are threads of this process that run one at a time.  `seed` decides which rank runs when another one has
+    to wait, and how long messages take, by a clock that jumps over waiting.  So a program runs the same way each time,
+    and another way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode
+    of its own.
 
     Args:
         function: of no arguments; a coroutine function gets an event loop on each rank, whose time is the simulation's.
@@ -74,7 +74,7 @@ def simulate(
         seed: decides the order of events.
         faults: the faults of ranks, see `Fault`.
         delay: the most seconds that an exchange between ranks takes.
-        timeout: seconds after which an exchange fails if not all ranks have come.
+        timeout: seconds after which an exchange fails if not all ranks have started it.
         check: whether ranks compare each op of global tensors before they run it, so that a program whose ranks take
             different ways fails at the first op that differs; by default the variable VMFLOW_DEBUG_COMM decides.
         return_exceptions: whether exceptions of ranks are returned in place of results.
@@ -83,7 +83,7 @@ def simulate(
         The results by rank; None for a rank that was lost or frozen.
 
     Raises:
-        Exception: the first that a rank has raised, with a note that names the rank, unless they are returned.
+        Exception: the first that a rank has raised, with a note that names the rank, unless exceptions are returned.
         ValueError: for less than one rank, or a fault of a rank that does not exist.
 
     Example:
@@ -108,7 +108,7 @@ def simulate(
         try:
             scheduler.wait_for_turn(rank)
             results[rank] = _call(function, engine, rank, checked)
-        except RankEnded:  # the thread of a frozen rank: those of the others have ended
+        except RankEnded:  # the thread of a frozen rank; ranks that are not frozen have ended
             return
         except BaseException as error:
             reason = f"has raised {error!r}"
@@ -144,7 +144,7 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: 
     count = len(engine.channels)
     SIMULATED.set(Process(rank, count, rank, count, checked))
     CHANNEL.set(channel)
-    # Workers would run at any time; and the work of a loop's turn must not depend on its speed.
+    # No workers, which would run at any time; and turns on an event loop whose work does not depend on their speed.
     machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET)
     MODE.set(MODE.get().replace(machine=machine, generator=Generator().manual_seed(0)))
     try:

@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @final
 class Spread:
-    """How a tensor is spread over ranks.  Equal spreads are one object; made by `spread`.
+    """How a tensor is spread over ranks.  Equal spreads are one object; the function `spread` makes them.
 
     Attributes:
         placement: the mesh of ranks.
@@ -29,12 +29,12 @@ class Spread:
         self.sbp = sbp
 
     def sizes(self, shape: Shape, rank: int, axes: int | None = None) -> Shape:
-        """The shape of a rank's part of a tensor of this shape.
+        """The shape of a rank's part of a tensor of this shape; without elements for a rank outside of the placement.
 
         Args:
             shape: of the whole tensor.
             rank: the rank.
-            axes: the number of axes of the placement that count; all by default.
+            axes: how many of the placement's axes count, from the first on; all by default.
         """
         here = self.placement.coordinates(rank)
         if here is None:
@@ -46,7 +46,7 @@ class Spread:
         return tuple(sizes)
 
     def summed(self) -> Spread:
-        """The spread with broadcast in place of partial sums, as for gradients and new tensors."""
+        """The spread with broadcast in place of partial sums, as gradients and new tensors have it."""
         return spread(self.placement, tuple([broadcast if sbp == partial_sum else sbp for sbp in self.sbp]))
 
     def everywhere(self) -> Spread:
@@ -94,7 +94,7 @@ def whole_meta(of: TensorMeta) -> TensorMeta:
 
 
 def local_meta(of: TensorMeta, rank: int) -> TensorMeta:
-    """The meta of the part of a rank."""
+    """The meta of a rank's part of a global tensor of meta `of`."""
     return meta(of.spread.sizes(tuple(of.shape), rank), of.dtype, of.device)
 
 
@@ -106,11 +106,11 @@ def check_sbp(spread: Spread, shape: Shape) -> None:
 
 
 def asked_meta(name: str, shape: Shape, dtype: DType, device: object, placement: object, sbp: object) -> TensorMeta:
-    """The meta of a new global tensor, by the arguments of a function that makes one.
+    """The meta of a new global tensor, by the arguments of `name`, a function that makes tensors.
 
     Raises:
         TypeError: if `placement` or `sbp` is missing or of another type, or `device` is given, too.
-        ValueError: if the shape lacks a dimension that is to be split.
+        ValueError: if there is not one sbp for each axis, or the shape lacks a dimension that is to be split.
     """
     if not isinstance(placement, Placement) or sbp is None:
         raise TypeError(f"{name}: a global tensor needs both placement= and sbp=, got {placement!r} and {sbp!r}")

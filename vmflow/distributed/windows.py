@@ -36,7 +36,7 @@ class Window(NamedTuple):
         return Window(tuple(starts), tuple(sizes))
 
     def slices_of(self, inner: Window) -> tuple[slice, ...]:
-        """The slices of this window that select a window within it."""
+        """The slices that select `inner`, a window within this one, from a tensor of this one's elements."""
         return tuple(
             [slice(at - start, at - start + size) for start, at, size in zip(self.starts, *inner, strict=True)]
         )
@@ -61,7 +61,7 @@ def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
 
 
 def holders(spread: Spread, shape: Shape) -> dict[Window, list[int]]:
-    """Return, for each window that is not empty, the ranks that have its elements."""
+    """Return the windows of the ranks' parts that are not empty, each with the ranks that have its elements."""
     ranks: dict[Window, list[int]] = {}
     for rank in spread.placement.group:
         window = window_of(spread, shape, rank)

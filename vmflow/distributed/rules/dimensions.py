@@ -1,4 +1,4 @@
-"""Sharding rules of ops that work along some dimensions: the others may be split.  Some ops are also linear."""
+"""Sharding rules of ops that work along some dimensions: the others may be split.  Linear ops take partial sums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Si
 
 
 def _linear(call: Call) -> list[Signature]:
-    """Signatures of a linear op: partial sums give partial sums, unless the op rounds to another dtype."""
+    """Signatures of a linear op: partial sums give partial sums, unless a dtype is an integer's or bool."""
     if any([meta.dtype.category < FLOATING for meta in (*call.inputs, *call.outputs)]):
         return []
     return [Signature((partial_sum,) * len(call.inputs), (partial_sum,) * len(call.outputs))]
@@ -178,7 +178,7 @@ def _on_rows(call: Call) -> list[Signature]:
 
 @rule_of("pinv")
 def _pinv(call: Call) -> list[Signature]:
-    """How stacks of matrices can be split over ranks; `rtol` and `atol` broadcast with the dimensions of the stack."""
+    """Signatures that split stacks of matrices; `rtol` and `atol` broadcast with the dimensions of the stack."""
     leading = tuple(call.outputs[0].shape[:-2])
     return [
         Signature(
@@ -211,13 +211,13 @@ def _solve(call: Call) -> list[Signature]:
     return [*found, Signature((broadcast, partial_sum), (partial_sum,))]
 
 
-# Poolings that are linear in their first operand; the others take maxima.
+# Beginnings of the names of poolings that are linear in their first operand; other poolings take maxima.
 _LINEAR_POOLINGS: Final = ("avg_", "adaptive_avg_", "plane_")
 
 
 @rule_of_family("pooling", "resampling")
 def _on_planes(call: Call) -> list[Signature]:
-    """Signatures of ops whose operands and results are (samples, channels, ...): both may be split."""
+    """Signatures of ops on (samples, channels, ...): samples or channels may be split."""
     found = [Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs)) for dim in (0, 1)]
     if call.op.family == "resampling" or call.op.name.startswith(_LINEAR_POOLINGS):
         others = (broadcast,) * (len(call.inputs) - 1)
@@ -232,7 +232,7 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """The rows of windows are in the order of the channels."""
+    """Signatures of unfolding: rows of windows are in the order of channels, so that both split alike if even."""
     found = [Signature((split(0),), (split(0),)), *_linear(call)]
     channels = min(call.inputs[0].shape[1], call.outputs[0].shape[1])
     return found if channels % call.ranks else [*found, Signature((split(1),), (split(1),))]

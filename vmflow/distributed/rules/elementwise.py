@@ -1,4 +1,4 @@
-"""Sharding rules of elementwise ops: all dimensions may be split, and broadcast dimensions of size 1 are not."""
+"""Sharding rules of elementwise ops: all dimensions may be split; an operand that broadcasts along one is whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
 from vmflow.distributed.signatures import Call, Signature, rule_of, rule_of_family
 from vmflow.dtypes import FLOATING
 
-# For each op, sets of operands in which it is linear: if these are partial sums, the result is one, too.
+# For each op, sets of operands in which it is linear: if all of a set are partial sums, the result is one, too.
 _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "add": ((0, 1),),
     "sub": ((0, 1),),
@@ -31,11 +31,11 @@ _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
 
 
 def aligned(dim: int, rank: int, shape: tuple[int, ...], size: int) -> Sbp:
-    """The sbp of an operand where dimension `dim` of a result of `rank` dimensions is split, to which it broadcasts.
+    """The sbp of an operand that broadcasts to a result of `rank` dimensions whose dimension `dim` is split.
 
     Args:
         shape: of the operand.
-        size: of the dimension, in the result.
+        size: of dimension `dim` of the result.
     """
     own = dim - (rank - len(shape))
     return split(own) if own >= 0 and (shape[own] != 1 or size == 1) else broadcast

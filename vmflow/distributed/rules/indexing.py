@@ -72,7 +72,7 @@ class _Places:
 
     Attributes:
         kept: pairs of a dimension of the tensor without indices, and its place in the result.
-        joint: pairs of the sbps of the indices, and the place of the dimension that they split.
+        joint: pairs of the sbps of the indices, and the place in the result of the dimension that these sbps split.
     """
 
     def __init__(self, shape: tuple[int, ...], dims: tuple[int, ...], indices: tuple[TensorMeta, ...]) -> None:
@@ -80,7 +80,7 @@ class _Places:
         removed = [dim for dim, index in zip(dims, indices, strict=True) if not index.shape]
         left = [axis for axis in range(len(shape)) if axis not in removed]
         replaced = [place for place, axis in enumerate(left) if axis in dims]
-        # Adjacent indices are replaced by the dimensions of their broadcast shape; otherwise these come first.
+        # The indices' broadcast shape replaces the dimensions of adjacent indices; with others between, it comes first.
         adjacent = bool(replaced) and replaced == list(range(replaced[0], replaced[0] + len(replaced)))
         at = replaced[0] if adjacent else 0
         rest = [axis for axis in left if axis not in dims]
@@ -143,7 +143,7 @@ def _index_put(call: Call) -> list[Signature]:
 def _searchsorted(call: Call) -> list[Signature]:
     """Signatures of `searchsorted` with operands (sorted sequences, values to search)."""
     sequence, values = call.inputs
-    # The number of smaller elements is the sum of the numbers in the parts.
+    # The number of smaller elements in a sequence is the sum of their numbers in its parts.
     found = [Signature((split(len(sequence.shape) - 1), broadcast), (partial_sum,))]
     if len(sequence.shape) == 1:
         return found + [Signature((broadcast, split(dim)), (split(dim),)) for dim in range(len(values.shape))]

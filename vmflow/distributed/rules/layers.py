@@ -14,7 +14,7 @@ from .elementwise import aligned
 _CHANNELS, _OF_CHANNELS = split(1), split(0)
 
 
-# Normalisation.  Over a split batch it is composed of other ops, see `decompositions`.
+# Normalisation.  Batch norm over a split batch is composed of other ops, see `decompositions`.
 
 
 @rule_of("batch_norm")
@@ -33,7 +33,7 @@ def _batch_norm_gradient(call: Call) -> list[Signature]:
 
 
 def _sum_of_gradients(call: Call) -> Signature:
-    """Signature of a backward op: its results are linear in the gradient, which is its first operand."""
+    """Signature of a backward op for a gradient, its first operand, that is a partial sum: so are the results."""
     return Signature((partial_sum, *(broadcast,) * (len(call.inputs) - 1)), (partial_sum,) * len(call.outputs))
 
 
@@ -65,8 +65,8 @@ def _layer_norm_gradient(call: Call) -> list[Signature]:
     return [*found, _sum_of_gradients(call)]
 
 
-# Recurrent layers of (steps, samples, features); the samples may be split.  The rows of packed sequences are not in
-# order of the samples.
+# Recurrent layers of (steps, samples, features); the samples may be split, but not those of packed sequences, whose
+# rows are not in the order of the samples.
 
 
 @rule_of("rnn_layer", "lstm_layer", "gru_layer")
@@ -83,7 +83,7 @@ def _recurrent(call: Call) -> list[Signature]:
 
 @rule_of("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
 def _recurrent_gradient(call: Call) -> list[Signature]:
-    """Signatures of the backward: (given gradients, saved tensors, operands) -> wanted gradients of the layer."""
+    """Signatures of recurrent layers' backward: (given gradients, saved tensors, operands) -> wanted gradients."""
     attributes, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", call.attributes)
     layer = Layer(*attributes)
     if layer.sizes:

@@ -1,4 +1,4 @@
-"""Sharding rules of losses of classes.  A mean over split cases is composed of other ops, see `decompositions`."""
+"""Sharding rules of losses of classes.  A mean over split samples is composed of other ops, see `decompositions`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _class_loss(call: Call) -> list[Signature]:
 
 @rule_of("nll_loss_gradient", "cross_entropy_gradient")
 def _class_loss_gradient(call: Call) -> list[Signature]:
-    """Signatures of their backward, of operands (gradient, class indices, divisor, log-softmax, weights)."""
+    """Signatures of class losses' backward: (gradient, class indices, divisor, log-softmax, weights)."""
     options = cast("tuple[Any, TensorMeta]", call.attributes)[0]
     logs = 1 if call.op.name == "cross_entropy_gradient" else 0
     rest = (broadcast,) * (len(call.inputs) - 3 - logs)
@@ -48,7 +48,7 @@ def _class_loss_gradient(call: Call) -> list[Signature]:
 
 @rule_of("ctc_loss", "ctc_loss_gradient")
 def _ctc_loss(call: Call) -> list[Signature]:
-    """Operands: log-probabilities (T, N, C), targets (N, S), lengths of both, and the gradient of the loss."""
+    """Operands: log-probabilities (T, N, C), targets (N, S), lengths of both; for the backward the loss's gradient."""
     if len(call.inputs[1].shape) < 2:
         return []
     cases = split(0)

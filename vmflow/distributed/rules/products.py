@@ -13,7 +13,7 @@ from vmflow.dtypes import FLOATING
 
 
 def _wanted(wanted: tuple[bool, ...], *sbps: Sbp) -> tuple[Sbp, ...]:
-    """Return those of the sbps whose results are wanted."""
+    """Return the sbps of the wanted ones among the results."""
     return tuple([sbp for sbp, want in zip(sbps, wanted, strict=True) if want])
 
 
@@ -73,7 +73,7 @@ def _linear_gradient(call: Call) -> list[Signature]:
 
 
 def _gradients_of_sums(wanted: tuple[bool, ...]) -> list[Signature]:
-    """Operands: gradient, input, weight; results: the gradients by input, weight and bias."""
+    """As `_linear_gradient`, the signatures with partial sums among the operands."""
     return [
         Signature(inputs, _wanted(wanted, *outputs), like=broadcast)
         for inputs, outputs in (
@@ -110,7 +110,7 @@ def _groups(window: Any) -> int:
 
 @rule_of("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
 def _with_columns(call: Call) -> list[Signature]:
-    """Columns have the windows of all samples in one dimension, which a split of the samples does not split evenly."""
+    """Without a split of samples, whose windows all are in one dimension of the columns and would split unevenly."""
     _, _, *bias = call.inputs
     by_sum = (partial_sum,) * len(bias)
     found = [
