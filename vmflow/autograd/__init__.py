@@ -54,15 +54,15 @@ def backward(
 
     Args:
         tensors: to differentiate; `graph.GradientEdge`s as well.
-        grad_tensors: the gradient of the final value by each; None is one, for single elements.
+        grad_tensors: the gradient of the final value by each tensor; None stands for 1, for a single element only.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded.
         inputs: accumulate into these alone: leaves, or results of ops, which then have a gradient as after
             `retain_grad`.
 
     Raises:
-        RuntimeError: if a tensor has nothing to differentiate, or a gradient is needed or does not fit; if `inputs` is
-            empty, or one of them does not require a gradient.
+        RuntimeError: if a tensor does not require a gradient, or a gradient is missing or does not fit; if `inputs` is
+            empty, or an input does not require a gradient.
 
     Example:
         >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
@@ -92,7 +92,7 @@ def backward(
 
 
 def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """PyTorch's older way to make a leaf: a tensor of the same shape and memory, without history.
+    """PyTorch's older way to make a leaf: a tensor of the shape and memory of `data`, without history.
 
     Raises:
         RuntimeError: if `requires_grad` is True for a tensor of integers.
@@ -148,23 +148,23 @@ def grad(
     Args:
         outputs: to differentiate; `graph.GradientEdge`s as well.
         inputs: to differentiate by; leaves or not, and `graph.GradientEdge`s as well.
-        grad_outputs: the gradient of the final value by each output; None is one, for single elements.
+        grad_outputs: the gradient of the final value by each output; None stands for 1, for a single element only.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the result can be differentiated in turn.
-        only_inputs: as PyTorch's, True.
+        only_inputs: PyTorch's; must be True.
         allow_unused: give None for an input that the outputs do not depend on, instead of raising; by default as
             `materialize_grads`.
         is_grads_batched: each of `grad_outputs` has a further first dimension, of a batch, and the gradients get one:
-            row by row, they are the gradients for each row.  It takes a pass for each row.
+            row by row, they are the gradients for each row.  Each row takes a backward pass.
         materialize_grads: give zeros for an input that the outputs do not depend on.
 
     Returns:
-        A tuple of the gradients, None for inputs that are not used; a dict of them, if `inputs` is one.
+        A tuple of the gradients, None for inputs that are not used; a dict of the gradients, if `inputs` is a dict.
 
     Raises:
         ValueError: for ``only_inputs=False``, and for ``allow_unused=False`` with `materialize_grads`.
-        RuntimeError: as `backward`; for an input that does not require a gradient or was not used; for batches of
-            gradients that do not fit.
+        RuntimeError: as `backward`; for an input that does not require a gradient or, unless allowed, was not used; for
+            batches of gradients that do not fit; for `materialize_grads` with a `GradientEdge`.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -256,7 +256,7 @@ def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
     """Return the edges of the graph at which the gradients of `targets` arrive.
 
     Raises:
-        RuntimeError: if one requires none.
+        RuntimeError: if a target requires no gradient.
     """
     found: list[AutogradMeta] = []
     for position, target in enumerate(targets):
@@ -268,7 +268,7 @@ def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
 
 
 def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
-    """Return the outputs to differentiate; a graph that is being built may put others in their place."""
+    """Return the outputs to differentiate; an `nn.Graph` that is being built may put other tensors in their place."""
     recorder: Recorder | None = MODE.get().interpreter
     if recorder is None:
         return outputs
@@ -300,7 +300,7 @@ def _root(output: Root) -> Edge:
 
 
 def _gradient_of(output: Root, gradient: Tensor | None) -> Tensor:
-    """The gradient to begin with."""
+    """The gradient with which the pass begins at an output."""
     if not isinstance(output, Tensor):
         if gradient is None:
             raise RuntimeError("the gradient cannot be left out for a GradientEdge, whose shape is not known; pass it")

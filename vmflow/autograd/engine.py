@@ -1,6 +1,6 @@
-"""The backward pass: walk the graph from the outputs and run each node once all its consumers have.
+"""The backward pass: walk the graph from the outputs and run each node when all its consumers have run.
 
-It runs on the calling thread and only issues instructions; it returns before they are computed.
+The pass runs on the calling thread and only issues instructions; it returns before they are computed.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def run_backward(
     since: int = 0,
     keep_before: int = 0,
 ) -> list[Tensor | None]:
-    """Propagate the roots' gradients.
+    """Run a backward pass from the roots.
 
     Args:
         roots: where to begin, each with its gradient.
         retain_graph: whether nodes keep their saved tensors.
         create_graph: whether the pass itself is recorded.
-        wanted: if given, return these gradients and accumulate none; else accumulate into the leaves.
-        accumulate: accumulate into the wanted leaves, and return nothing.
+        wanted: if given, return the gradients of these places and accumulate none; else accumulate into the leaves.
+        accumulate: accumulate into the wanted leaves, instead of returning their gradients.
         since: with `wanted`, run no node of a lower sequence number than this.  The pass is then a step of an outer
-            one, which calls the hooks of the wanted places; this one does not.
-        keep_before: nodes of a lower sequence number always keep their saved tensors: others may need them.
+            pass, which calls the hooks of the wanted places; this pass does not.
+        keep_before: nodes of a lower sequence number always keep their saved tensors: other passes may need them.
 
     Returns:
-        The gradient of each of `wanted`, None where none arrived.
+        The gradient of each of `wanted`, None where none arrived; an empty list without `wanted`.
 
     Raises:
         RuntimeError: if a node's saved tensors were freed, or changed in place; if a hook returns a wrong shape.
@@ -83,7 +83,7 @@ def run_backward(
     last: dict[Any, Callable[[], None]] = {}
     _AT_END.set(last)
     try:
-        # The forward pass has chosen the dtypes already.
+        # Without autocast: the forward pass has chosen the dtypes already.
         MODE.set(before.replace(grad=create_graph, autocast=None))
         found = _Pass(retain_graph, create_graph, wanted, accumulate, since, keep_before).run(roots)
         for call in list(last.values()):
@@ -99,15 +99,15 @@ class _Pass:
     """One backward pass.
 
     Attributes:
-        latest: the node to run next, if known; later than all in `heap`.  It and its gradients are kept out of `heap`
-            and `gradients`: in a chain of nodes, the heap is never used.
+        latest: the node to run next, if known; later than all in `heap`.  This node and its gradients are kept out of
+            `heap` and `gradients`: in a chain of nodes, the heap is never used.
         arrived: the gradients of the outputs of `latest` so far, one place per output.
         spare: an unused list of one place, for the next node of one output.
         gradients: for each node in `heap`, the gradients of its outputs so far.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
             next is a topological order, and no counting is needed.
         leaves: the gradient of each leaf so far, and whether anything else may hold its memory.
-        useful: the nodes worth running, None for all.
+        useful: the nodes that lead to `wanted`; None for all.
         parts: gradients of slices, for places where no other gradient has arrived.
         own: the outputs of nodes whose gradients only this pass holds: sums, and slices that were put together.
         captured: the gradients to return.
@@ -186,7 +186,7 @@ class _Pass:
                 if (node, index) in self.parts:
                     arrived[index] = self.parts.pop((node, index)).whole()
             if node.outputs is not None or node.hooks is not None or not isinstance(node, OpNode):
-                self._put_together()  # before hooks run, which may change in place gradients that are also parts
+                self._put_together()  # before hooks, which may change in place gradients that are also parts of others
         if node.outputs is not None and node.sequence >= self.since:
             self._show(node.outputs, arrived)
         if self.wanted is not None:
@@ -203,7 +203,7 @@ class _Pass:
         given = node.backward(arrived, self.create_graph)
         if isinstance(node, OpNode):
             given = _conforming(node, given)
-        edges = node.edges  # late: a checkpoint learns where its gradients go only when it calls its function again
+        edges = node.edges  # read late: `backward` of a checkpoint may have changed them
         results = given if isinstance(given, tuple) else tuple(given)
         if hooks is not None:
             results = hooks.finished(results, arrived)
@@ -228,7 +228,7 @@ class _Pass:
             self.spare = arrived
 
     def _takes_part(self, node: OpNode, gradient: Tensor | None) -> bool:
-        """Whether the gradient of a slice could be put in its place, without padding it with zeros.
+        """Try to put the gradient of a slice in its place without padding it with zeros; return whether `node` is done.
 
         Gradients of slices that do not overlap are collected, and put together by one op.
         """
@@ -249,14 +249,14 @@ class _Pass:
                 return True
         total = self._whole(edge)
         if total is not None and total._blob.meta.spread is not None:
-            return False  # a slice of it may share no memory
+            return False  # a slice of a global tensor may share no memory with it
         if total is None or not self._owns(edge) or self.create_graph or self.recorder is not None:
             return False
         _interpreter.dispatch_view(cast("ViewExpr", node.op), total, node.attributes).add_(gradient)
         return True
 
     def _whole(self, edge: AutogradMeta) -> Tensor | None:
-        """The gradient at a place so far, as one tensor; None if none has arrived."""
+        """The gradient that has arrived at an edge so far, as one tensor; None if none has arrived."""
         if self.parts:
             place = edge.place()
             parts = self.parts.pop(place, None)
@@ -293,7 +293,7 @@ class _Pass:
         return (edge.node, edge.index) in self.own
 
     def _show(self, outputs: dict[int, AutogradMeta], arrived: list[Tensor | None]) -> None:
-        """Let hooks see, and perhaps replace, the gradients of a node's outputs; keep those that are to be kept."""
+        """Let hooks see, and perhaps replace, the gradients of a node's outputs; accumulate those of `retain_grad`."""
         for index, autograd in outputs.items():
             gradient = arrived[index]
             if gradient is not None:

@@ -39,7 +39,7 @@ class FunctionContext:
         self._node: FunctionNode | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep inputs or outputs for backward, where they are `saved_tensors`."""
+        """Keep inputs or outputs for backward, which finds them in `saved_tensors`."""
         self._to_save = tensors
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
@@ -59,7 +59,7 @@ class FunctionContext:
         """The tensors that `save_for_backward` kept.
 
         Raises:
-            RuntimeError: if one was changed in place since, or a backward pass has freed them.
+            RuntimeError: if a tensor was changed in place since, or a backward pass has freed the tensors.
         """
         node = self._node
         if node is None:
@@ -204,7 +204,7 @@ class Function:
                 if any([part is not None and part.is_leaf and part.requires_grad for part in (tensor, tensor._base)]):
                     raise changed_leaf(cls.__name__, tensor.shape)
                 tensor._blob.storage.history += 1
-            # An input returned as it is must not have its own history overwritten.
+            # An input that is returned as it is must keep its own history.
             outputs = [_as_it_is(output, False) if id(output) in as_is else output for output in outputs]
             tensors = [output for output in outputs if isinstance(output, Tensor)]
             node = FunctionNode(cls, context, edges, tensors)
@@ -225,8 +225,8 @@ def _as_it_is(tensor: Tensor, is_view: bool) -> Tensor:
 
     Args:
         tensor: the input.
-        is_view: whether the result is a view of the input.  A result with a gradient of its own must be none: updating
-            a view's history would replace that gradient.
+        is_view: whether the result is a view of the input.  A result with a history of its own must not be a view:
+            updating a view's history would replace it.
     """
     alias = tensor.detach()
     if is_view:
@@ -260,7 +260,7 @@ class _Once(Node):
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a `Function.backward` that cannot itself be differentiated.
 
-    Its results have no history, except that differentiating them by the gradients that it was given raises
+    The results of `backward` have no history, except that differentiating them by the arguments of `backward` raises
     RuntimeError.  The decorator itself raises no errors.
 
     Example:

@@ -1,6 +1,6 @@
 """Derivatives of functions rather than of results: Jacobians, Hessians and their products with vectors.
 
-The functions take tensors and return tensors; both are detached from the surrounding graph unless ``create_graph``.
+The functions take tensors and return tensors, detached from the graph of the caller unless ``create_graph=True``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
-    """A tensor, or a sequence of them, as a tuple; and whether it was one tensor, of any shape.
+    """A tensor, or a list or tuple of tensors, as a tuple; and whether it was one tensor, of any shape.
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: if `given` is neither.
 
     Example:
         >>> flow.autograd.functional.as_tensors("sum", flow.ones(2))
@@ -38,7 +38,7 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
 
 
 def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
-    """Stand-ins for the inputs, so that their own gradients are left alone."""
+    """Stand-ins for the inputs, so that the inputs' own gradients are left alone."""
     if create_graph:
         return tuple(
             [
@@ -95,7 +95,7 @@ def vjp(
         inputs: a tensor or a tuple.
         v: of the shapes of the results; can be left out for a single element.
         create_graph: whether both can be differentiated in turn.
-        strict: raise where a result does not depend on an input, instead of giving zeros.
+        strict: raise if a result depends on no input, or no result on an input, instead of giving zeros.
 
     Raises:
         TypeError: if inputs or results are no tensors.
@@ -161,6 +161,7 @@ def jacobian(
         several inputs, and a tuple of these for several results.
 
     Raises:
+        TypeError: as `vjp`.
         ValueError: for another strategy.
         RuntimeError: by `strict`.
 
@@ -207,9 +208,10 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """The second derivatives of a function of a single element; see `jacobian`.
+    """The second derivatives of a function whose result is a single element; see `jacobian`.
 
     Raises:
+        TypeError, ValueError: as `jacobian`.
         RuntimeError: if the result has several elements, or by `strict`.
 
     Example:
@@ -242,6 +244,7 @@ def vhp(
     """``func(*inputs)``, a single element, and `v` times its Hessian.
 
     Raises:
+        TypeError: as `vjp`.
         RuntimeError: if the result has several elements, `v` does not fit, or by `strict`.
 
     Example:
@@ -263,7 +266,7 @@ def hvp(
     """``func(*inputs)``, a single element, and its Hessian, which is symmetric, times `v`.
 
     Raises:
-        RuntimeError: if the result has several elements, `v` does not fit, or by `strict`.
+        TypeError, RuntimeError: as `vhp`.
 
     Example:
         >>> flow.autograd.functional.hvp(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]), flow.ones(2))

@@ -1,7 +1,7 @@
 """Whether autograd records: `no_grad`, `enable_grad`, `inference_mode`, `set_grad_enabled`.
 
-The mode belongs to the task or thread that sets it.  As a decorator it follows the function: a coroutine or generator
-carries it while it runs and gives the caller's mode back whenever it is suspended.
+The mode belongs to the task or thread that sets it.  A decorator's mode follows the function: a coroutine or generator
+has it while it runs, and the caller has the caller's own mode whenever the function is suspended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 # Whether ops are recorded, and whether `inference_mode` is on.
 State: TypeAlias = "tuple[bool, bool]"
 
-# Not a field of `Mode`, which every op reads: no op asks for this.
+# Whether `inference_mode` is on; not a field of `Mode`, which every op reads, since no op asks for this.
 _INFERENCE: Final = ContextVar("vmflow.inference_mode", default=False)
 
 
@@ -47,7 +47,7 @@ def is_inference_mode_enabled() -> bool:
 
 
 class set_grad_enabled:
-    """Set whether ops are recorded: by the call, as a context manager, or as a decorator.
+    """Set whether ops are recorded: from the call on, in a ``with`` block, or as a decorator.
 
     Args:
         mode: True to record.
@@ -77,7 +77,7 @@ class set_grad_enabled:
         _set(self._before.pop())
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        # Used as a decorator, it was not meant to change the mode where the function is defined.
+        # A decorator is not meant to change the mode where the function is defined, as `__init__` did.
         if self._before:
             _set(self._before.pop())
         return _decorated(function, _set, self.mode)
@@ -119,7 +119,7 @@ class _GradMode:
 class no_grad(_GradMode):
     """Do not record: ``with no_grad():``, or ``@no_grad()`` or ``@no_grad`` on a function, coroutine or generator.
 
-    Inside a generator use the decorator form of it: a ``with`` block that stays open across a ``yield`` lasts for the
+    Decorate a generator instead of writing ``with`` in it: a block that stays open across a ``yield`` lasts for the
     consumer too.
 
     Raises:
@@ -136,7 +136,7 @@ class no_grad(_GradMode):
 
 
 class enable_grad(_GradMode):
-    """Record, also inside `no_grad`; used as that is.
+    """Record, also inside `no_grad`; used in the ways of `no_grad`.
 
     Raises:
         TypeError: if it decorates something that cannot be called.
@@ -156,7 +156,7 @@ class inference_mode:
     Tensors made within are ordinary ones, which may be used under autograd later.
 
     Args:
-        mode: False to leave the mode, and record again.  As a decorator, it may be left out with the parentheses.
+        mode: False to leave inference mode, and record again.  ``@inference_mode`` needs no parentheses.
 
     Raises:
         TypeError: if it decorates something that cannot be called.
@@ -189,8 +189,8 @@ class inference_mode:
 class set_multithreading_enabled:
     """PyTorch's switch for backward passes on several threads: a call, a context manager or a decorator.
 
-    It changes nothing and raises no errors: a backward pass issues its ops on the calling thread, and they run side by
-    side in any case.
+    The switch changes nothing and raises no errors: a backward pass issues its ops on the calling thread, and the ops
+    run side by side in any case.
 
     Args:
         mode: ignored.
@@ -233,7 +233,7 @@ def _decorated(
 def _set(grad: bool) -> bool:
     """Set whether ops are recorded; returns the setting before.
 
-    Never by a context variable's token: leaving may happen in another task than entering, where a token is not valid.
+    A context variable's token does not serve: a block may be left in another task, where its token is not valid.
     """
     mode = MODE.get()
     if mode.grad != grad:

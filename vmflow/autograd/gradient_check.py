@@ -64,15 +64,15 @@ def gradcheck(
         check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; ignored.  The gradients of each
             result are computed with none for the others, have the dtypes of the inputs, and a batch of them is
             computed row by row, in any case.
-        check_backward_ad: True: there is nothing else to check.
-        check_forward_ad, check_batched_forward_grad: False, since there is no forward-mode differentiation.
-        fast_mode: compare one random combination of the elements of each Jacobian, not all of them: so it takes a few
-            calls of `func` for each input, and not two for each of its elements.
+        check_backward_ad: must be True: there is nothing else to check.
+        check_forward_ad, check_batched_forward_grad: must be False, since there is no forward-mode differentiation.
+        fast_mode: compare one random combination of the elements of each Jacobian, not all of them: so it takes two
+            calls of `func` for each input, and not two for each element.
         masked: PyTorch's, for sparse inputs; ignored.
 
     Raises:
-        GradcheckError: if they do not agree.
-        TypeError: for complex inputs.
+        GradcheckError: with `raise_exception`, if they do not agree, or two backward passes differ.
+        TypeError: for complex inputs that require a gradient.
         ValueError: if no input requires a gradient; for forward-mode differentiation.
 
     Example:
@@ -143,7 +143,7 @@ def _compare_along(
     rtol: float,
     nondet: float,
 ) -> None:
-    """`_compare` of ``u @ jacobian @ v``, for vectors of length 1 in random directions, always the same."""
+    """As `_compare`, of ``u @ jacobian @ v`` for vectors of length 1 in random directions, always the same."""
     random = np.random.default_rng(0)
     with enable_grad():
         outputs, _ = as_tensors("gradcheck", func(*given))
@@ -162,7 +162,7 @@ def _compare_along(
                 )
             way = ways[column].reshape(-1)
             found, expected = exact[column] @ way, weights.reshape(-1) @ slopes[column][row]
-            # As if each element of the Jacobian were off by `atol`.
+            # The difference if each element of the Jacobian were off by `atol`.
             allowed = atol * np.abs(way).sum() * np.abs(weights).sum()
             if not np.allclose(found, expected, rtol, allowed, equal_nan=True):
                 raise GradcheckError(
@@ -180,7 +180,7 @@ def _direction(random: np.random.Generator, like: Tensor) -> Array:
 def _slopes(
     func: Callable[..., Any], given: tuple[Any, ...], place: int, way: Array, checked: list[int], eps: float
 ) -> list[Array]:
-    """How the results change as an input is moved along `way`, each as a vector, by central differences."""
+    """The derivatives of the checked results, as vectors, along `way` of an input, by central differences."""
     array = given[place].detach().numpy()
     above, below = [_values(func, given, place, array + step * way, checked) for step in (eps, -eps)]
     return [(high - low) / (2 * eps) for high, low in zip(above, below, strict=True)]
@@ -200,7 +200,7 @@ def _pulled_back(output: Tensor, inputs: list[Tensor], weights: Array) -> list[A
 def _values(
     func: Callable[..., Any], given: tuple[Any, ...], place: int, array: Array, checked: list[int]
 ) -> list[Array]:
-    """The results that are checked, as vectors, with this array as one of the inputs."""
+    """The results that are checked, as vectors, with `array` as input number `place`."""
     arguments = list(given)
     arguments[place] = given[place].detach().new_tensor(array).requires_grad_()
     with no_grad():
@@ -268,16 +268,17 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """As `gradcheck`, of the gradients themselves, by the inputs and by the weights of the results.
+    """As `gradcheck`, of the gradients of `func`, by its inputs and by the weights of its results.
 
     Args:
         grad_outputs: the weights of the results; by default normally distributed numbers, always the same.
-        gen_non_contig_grad_outputs: let the weights lie strided in memory.
-        check_rev_over_rev: True: there is nothing else to check.
-        check_fwd_over_rev: False, since there is no forward-mode differentiation.
+        gen_non_contig_grad_outputs: let the default weights lie strided in memory.
+        check_rev_over_rev: must be True: there is nothing else to check.
+        check_fwd_over_rev: must be False, since there is no forward-mode differentiation.
 
     Raises:
-        GradcheckError: if the second derivatives do not agree with the differences.
+        GradcheckError: with `raise_exception`, if the second derivatives do not agree with the differences.
+        TypeError: as `gradcheck`.
         ValueError: if no input requires a gradient; for forward-mode differentiation.
 
     Example:

@@ -15,7 +15,7 @@ from .engine import at_end
 from .history import edge_of
 from .node import PACKING, PACKING_BLOCKS, AutogradMeta, Node as Node, Packing
 
-# The error message if `saved_tensors_hooks` is forbidden here, else None.
+# The message of `disable_saved_tensors_hooks` if one of its blocks is open here, else None.
 _FORBIDDEN: Final[ContextVar[str | None]] = ContextVar("vmflow.packing_forbidden", default=None)
 
 
@@ -23,7 +23,7 @@ class GradientEdge(NamedTuple):
     """A place in the graph, which `autograd.grad` and `autograd.backward` take instead of a tensor; raises no errors.
 
     Attributes:
-        node: of the op that made the tensor; for a leaf, the place where its gradient is accumulated.
+        node: the node of the op that made the tensor; for a leaf, the place where its gradient is accumulated.
         output_nr: the number of the node's output.
         ownership_token: ignored; a node stays as long as the edge does.
 
@@ -81,7 +81,7 @@ class saved_tensors_hooks:
 
     Args:
         pack_hook: given a tensor, which it must not change in place, returns anything.  It runs under `no_grad`.  If
-            it returns the tensor as it is, a later change of that in place is an error, as it is without hooks.
+            it returns the tensor itself, a later change of the tensor in place is an error, as without hooks.
         unpack_hook: given the result of `pack_hook`, returns a tensor of the same shape and values.
 
     Raises:
@@ -126,7 +126,7 @@ class save_on_cpu(saved_tensors_hooks):
     """Within the block, tensors saved for the backward pass are kept on the CPU, and copied back when needed.
 
     Args:
-        pin_memory: keep them in pinned memory, for faster copies.
+        pin_memory: keep the copies in pinned memory, to copy back faster.
         device_type: PyTorch's; ignored.
 
     Raises:
@@ -155,10 +155,10 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Within, `saved_tensors_hooks` and `save_on_cpu` raise RuntimeError with this message.
+    """Within the block, `saved_tensors_hooks` and `save_on_cpu` raise RuntimeError with `error_message`.
 
     Raises:
-        RuntimeError: with this message, too, if they are in use already.
+        RuntimeError: with this message, too, if a block of one of them is open already.
 
     Example:
         >>> with flow.autograd.graph.disable_saved_tensors_hooks("no hooks here"):
@@ -221,16 +221,16 @@ class _Handles:
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all") -> _Handles:
-    """Call `fn` once in each backward pass that computes gradients of these tensors.
+    """Call `fn` once in each backward pass that computes gradients of any of these tensors.
 
     Args:
         tensors: which require gradients, of any shapes.
-        fn: its result is ignored.
-        mode: "all" to call ``fn(gradients)`` with a list as soon as all are there, and at the end of a pass in which
-            some do not arrive, with None for them; "any" to call ``fn(gradient)`` with the first one.
+        fn: the hook; its result is ignored.
+        mode: "all" to call ``fn(gradients)`` with a list as soon as all gradients are there, or at the end of a pass in
+            which some do not arrive, with None for those; "any" to call ``fn(gradient)`` with the first gradient.
 
     Returns:
-        A handle whose `remove()` takes it away.
+        A handle whose `remove()` takes the hook away.
 
     Raises:
         ValueError: for another mode.
@@ -271,7 +271,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None
 
 
 class _Waiting:
-    """The gradients that have arrived in one backward pass, until they are handed on."""
+    """The gradients that have arrived in one backward pass, until `fn` is called with them."""
 
     def __init__(self, fn: Callable[[Any], None], gradients: list[Tensor | None]) -> None:
         self._fn = fn
@@ -286,7 +286,7 @@ class _Waiting:
                 self._fn(self._gradients)
 
     def __call__(self) -> None:
-        """Call the hook at the end of the pass, with None for gradients that have not arrived."""
+        """Call `fn` at the end of the pass, if gradients have not arrived, with None for those."""
         if self._missing:
             self._missing = 0
             self._fn(self._gradients)

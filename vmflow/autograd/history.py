@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def edge_of(tensor: Tensor) -> Edge:
     """The place of a tensor of any shape in the graph now; None if no gradient flows into it.
 
-    The history of a view is updated first: its base may have changed in place since it was recorded.  Raises no errors.
+    The history of a view is updated first: its base may have changed in place since the view was recorded.  Raises no
+    errors.
 
     Example:
         >>> print(flow.autograd.edge_of(flow.ones(2)))
@@ -34,8 +35,8 @@ def check_history(name: str, operands: tuple[Tensor, ...]) -> None:
     """Raise if the history of an operand, of any shape, is older than its memory.
 
     Raises:
-        RuntimeError: if an operand's memory was changed in place through another tensor, and it is no view whose
-            history can be updated: its gradient would miss that op.
+        RuntimeError: if an operand's memory was changed in place through another tensor, and the operand is no view
+            whose history can be updated: its gradient would miss the change.
 
     Example:
         >>> flow.autograd.check_history("exp", (flow.ones(2),))

@@ -40,7 +40,7 @@ def backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Accumulate the gradient of this tensor into the leaves it was made from.
+    """Accumulate the gradients of this tensor into the leaves from which it was made.
 
     Args:
         gradient: of the final value by this tensor; may be left out for a single element.
@@ -49,8 +49,8 @@ def backward(
         inputs: accumulate into these alone; see `vmflow.autograd.backward`.
 
     Raises:
-        RuntimeError: if there is nothing to differentiate, or `gradient` is needed or does not fit; if `inputs` is
-            empty, or one of them does not require a gradient.
+        RuntimeError: if this tensor does not require a gradient, or `gradient` is missing or does not fit; if `inputs`
+            is empty, or an input does not require a gradient.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)

@@ -1,7 +1,7 @@
 """The graph that autograd records: `Node`s joined by edges, and `AutogradMeta`, a tensor's place in it.
 
-An edge leads from a node to the node that made its input.  It is the input's `AutogradMeta`, which names that node and
-the number of its output; the gradients of a leaf are accumulated in its `AutogradMeta`.
+An edge leads from a node to the node that made an input of its op.  The edge is the input's `AutogradMeta`, which names
+the node that made it and the number of the output; a leaf's gradients are accumulated in its `AutogradMeta`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Edge: TypeAlias = "AutogradMeta | None"
 # A place whose gradient can be asked for: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
-# For `Node.sequence`: above 0, which is before every node, and in steps of 4, so that views whose history is renewed
-# later on get numbers right after their base's node.
+# The values of `Node.sequence`: above 0, which is before every node, and in steps of 4, so that views whose
+# history is renewed later on get numbers right after their base's node.
 _numbers: Final = count(4, 4)
 
 
 def next_sequence() -> int:
-    """A number above those of all nodes so far, and below those of all to come.
+    """A number above those of all nodes so far, and below those of all later nodes but the nodes of renewed views.
 
     Example:
         >>> from vmflow.autograd.node import next_sequence
@@ -54,12 +54,12 @@ class AutogradMeta:
 
     Attributes:
         requires_grad: whether gradients flow into it.
-        node, index: which output of which node it is; node is None for a leaf.
-        grad: the accumulated gradient.
+        node, index: which output of which node the tensor is; node is None for a leaf.
+        grad: the accumulated gradient; None before the first.
         retains: whether a non-leaf keeps its gradient in `grad`.
         hooks: called with the gradient before it is used, by handle; may replace it.
-        after: called with the leaf after its gradient was accumulated, by handle.
-        history: the storage's when this was made; see `check_history`.
+        after: called without arguments after a leaf's gradient was accumulated, by handle.
+        history: the storage's `history` when this object was made; see `check_history`.
 
     Example:
         >>> flow.autograd.AutogradMeta(True).requires_grad
@@ -79,10 +79,10 @@ class AutogradMeta:
         self.after: dict[int, Callable[[], None]] | None = None
 
     def follow(self, earlier: AutogradMeta | None) -> AutogradMeta:
-        """Take the place of the tensor's meta from before it, or its base, was changed in place.
+        """Take the place of `earlier`, the meta from before the tensor or its base was changed in place; return self.
 
-        The gradient stays with the tensor, and one that is kept is from now on that of the new value.  Hooks stay with
-        the value that they were registered for.
+        The gradient stays with the tensor, and a retained one is from now on that of the new value.  Hooks stay with
+        the value for which they were registered.
         """
         if earlier is not None:
             self.grad = earlier.grad
@@ -100,7 +100,7 @@ class AutogradMeta:
         self.grad = gradient if self.grad is None else self.grad.add_(gradient)
 
     def retain(self) -> None:
-        """Keep the gradient of a tensor that is no leaf."""
+        """Let backward passes keep the gradient of a tensor that is no leaf."""
         self.retains = True
         self.watch()
 
@@ -117,7 +117,7 @@ class AutogradMeta:
         return self if self.node is not None or self.requires_grad else None
 
     def place(self) -> Place:
-        """A key for this output of its node (for a leaf: itself), equal for all tensors that are that output."""
+        """A key for this output of its node, equal for all tensors that are that output; for a leaf: itself."""
         return self if self.node is None else (self.node, self.index)
 
 
@@ -126,7 +126,7 @@ class NodeHooks:
 
     Attributes:
         before: called with the gradients of the outputs, by handle; may replace them.
-        after: called with the gradients of the inputs and of the outputs; may replace the first.
+        after: called with the gradients of the inputs and of the outputs, by handle; may replace those of the inputs.
     """
 
     __slots__ = ("after", "before")
@@ -136,7 +136,7 @@ class NodeHooks:
         self.after: dict[int, Callable[[Any, Any], Any]] = {}
 
     def prepared(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients of the node's outputs after the hooks that run before it may have replaced them."""
+        """Call the hooks `before`, and return the gradients of the outputs, which the hooks may have replaced."""
         for hook in list(self.before.values()):
             replaced = hook(tuple(gradients))
             if replaced is not None:
@@ -146,7 +146,7 @@ class NodeHooks:
     def finished(
         self, results: tuple[Tensor | None, ...], gradients: Sequence[Tensor | None]
     ) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the node's inputs after the hooks that run behind it may have replaced them."""
+        """Call the hooks `after`, and return the gradients of the inputs, which the hooks may have replaced."""
         for hook in list(self.after.values()):
             replaced = hook(results, tuple(gradients))
             if replaced is not None:
@@ -155,7 +155,7 @@ class NodeHooks:
 
 
 def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """Check the gradients that a hook has returned, and return them; `before` if it returned None."""
+    """Check the gradients that a hook has returned in place of `before`, and return them as a tuple."""
     given: tuple[Any, ...] = (returned,) if isinstance(returned, TensorFields) else tuple(returned)
     if len(given) != len(before):
         raise RuntimeError(f"{name}: the hook of a node returned {len(given)} gradients, where there are {len(before)}")
@@ -175,10 +175,10 @@ class Node:
     Attributes:
         title: as shown by `Tensor.grad_fn`.
         edges: one per input, None where no gradient is wanted.
-        sequence: later nodes have higher numbers, hence an order in which every consumer comes before its producer.
-        outputs_count: how many outputs it has.
-        outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index.
-        hooks: of the node itself; None without any.
+        sequence: later nodes have higher numbers: from high to low, every consumer comes before its producer.
+        outputs_count: the number of outputs.
+        outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index; None without any.
+        hooks: the hooks of the node itself; None without any.
 
     Example:
         >>> flow.ones(2, requires_grad=True).exp().grad_fn.name()
@@ -196,14 +196,14 @@ class Node:
         self.hooks: NodeHooks | None = None
 
     def register_prehook(self, hook: Callable[[Any], Any]) -> Handle:
-        """Call ``hook(grad_outputs)`` before this step of a backward pass; it may return others.
+        """Call ``hook(grad_outputs)`` before this step of a backward pass; it may return other grad_outputs.
 
         Args:
             hook: given a tuple of the gradients of the outputs, None where there is none.  It returns None, or a tuple
                 of the same length to replace them.
 
         Returns:
-            A handle whose `remove()` takes it away.
+            A handle whose `remove()` takes the hook away.
         """
         return Handle(self._own_hooks().before, hook)
 
@@ -214,7 +214,7 @@ class Node:
             hook: given two tuples: the gradients of the inputs, None where there is none, and of the outputs.
 
         Returns:
-            A handle whose `remove()` takes it away.
+            A handle whose `remove()` takes the hook away.
         """
         return Handle(self._own_hooks().after, hook)
 
@@ -232,7 +232,7 @@ class Node:
         return True
 
     def release(self) -> None:
-        """Release the saved tensors; another backward pass through this node is an error."""
+        """Release the saved tensors; if there were some, another backward pass through this node is an error."""
 
     def where(self) -> str:
         """The user's line that made the node, for messages."""
@@ -261,13 +261,12 @@ NOTHING: Final[Saved] = (None, None, None, 0, 0)
 def saved(tensor: Tensor, with_history: bool, in_place: bool = False) -> Saved:
     """A tensor's memory and history, to be kept without the tensor object.
 
-    An output's history is the node that keeps it, and is put back only when asked for, because a node that held itself
-    would never be freed.
+    An output is kept without history, which is the node that keeps it and would hold itself; `unpacked` puts it back.
     """
     fields: TensorFields = tensor
     blob = fields._blob
     storage = blob.storage
-    # The result of an in-place op is the version that is about to be.
+    # The result of an in-place op is the next version: the change is not counted yet.
     version = storage.version + 1 if in_place else storage.version
     return blob, fields._lease, fields._autograd if with_history else None, version, storage.history
 
@@ -276,7 +275,7 @@ def saved_blob(kept: Saved, owner: Node) -> Blob:
     """The values of a kept tensor.
 
     Raises:
-        RuntimeError: if they were changed in place since.
+        RuntimeError: if the tensor was changed in place since.
     """
     blob, version = kept[0], kept[3]
     assert blob is not None
@@ -294,10 +293,10 @@ def unpacked(kept: Saved, owner: Node, output: int | None = None) -> Tensor:
     Args:
         kept: its memory and history.
         owner: the node that keeps it.
-        output: the number of the node's output, if it is one.
+        output: the number of the node's output, if the tensor is one; else None.
 
     Raises:
-        RuntimeError: if it was changed in place since.
+        RuntimeError: if the tensor was changed in place since.
     """
     tensor = new_tensor(saved_blob(kept, owner), kept[1])
     fields: TensorFields = tensor
@@ -315,7 +314,7 @@ PACKING_BLOCKS: Final[list[None]] = []
 
 
 def packing_here() -> Packing | None:
-    """The hooks of `saved_tensors_hooks` that are in use here, if there are some.
+    """The hooks of the innermost `saved_tensors_hooks` block that is open here; None without one.
 
     Example:
         >>> from vmflow.autograd.node import packing_here
@@ -329,9 +328,9 @@ class Packed:
     """A saved tensor in the form that the user's `pack_hook` gave it.
 
     Attributes:
-        value: the hook's result; None if that was the tensor as it is.
-        kept: the tensor as it is, which is not to be changed in place; without its memory if the hook returned
-            something else.
+        value: the hook's result; None if that was the tensor itself.
+        kept: the tensor itself, which must not be changed in place; without its memory if the hook returned something
+            else.
         meta: of the tensor.
         unpack: the hook that makes the tensor again.
     """
@@ -372,7 +371,7 @@ class Packed:
             )
         tensor = new_tensor(blob, found._lease)
         fields: TensorFields = tensor
-        # The history is that of the saved tensor, and as old as the memory that this one has.
+        # The tensor takes the saved tensor's place in the graph, and counts as recorded by its own memory's history.
         autograd = kept[2]
         history = blob.storage.history
         if output is not None:
@@ -416,7 +415,7 @@ class SavedTensor:
 
 
 def _packed(kept: Saved, tensor: Tensor, packing: Packing, with_history: bool) -> Packed:
-    """Call the user's `pack_hook`: with a leaf as it is, with any other tensor as a new one of the same memory.
+    """Call the user's `pack_hook` with a leaf or constant itself, and with a new tensor of the memory of any other.
 
     An op's result is passed without its history: a hook that keeps it would keep the node, which keeps the hook's
     result, so that neither would be freed.
@@ -518,7 +517,7 @@ class OpNode(Node):
         return unpacked(self._kept(index), self)
 
     def input_blob(self, index: int) -> Blob:
-        """The saved input's values, without history, for a pass that is not recorded."""
+        """The values of saved input number `index`, without history, for a pass that is not recorded."""
         return saved_blob(self._kept(index), self)
 
     def _kept(self, index: int) -> Saved:
@@ -636,7 +635,7 @@ class PackingOpNode(OpNode):
         for place, index in enumerate(op.saves_inputs):
             kept = self._at(place)
             blob = kept[0]
-            # The op has overwritten this input, so that there is nothing to pack; the backward pass raises.
+            # There is nothing to pack of an input that is not saved, or that the op overwrote: the pass then raises.
             if blob is None or (in_place and blob.storage is _blob_of(results[0]).storage):
                 continue
             self.inputs_packed[index] = _packed(kept, inputs[index], packing, True)

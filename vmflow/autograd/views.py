@@ -2,7 +2,7 @@
 
 A view made while autograd records knows its base, the tensor that has the whole memory.  A recorded change of the view
 gives the base a new history, in which the new part replaces the old one.  Views from before a change get a new history
-at their next use: they become parts of the changed base.
+at their next use: that of parts of the changed base.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STRIDED_PUT: Final = "strided_put"
 
 
 def base_for(source: Tensor) -> Tensor | None:
-    """The base of a view of `source`; None if it has none, because `source` is a view made while nothing recorded."""
+    """The base of a view of `source`; None if `source` is itself a view, made while nothing recorded."""
     if source._base is not None:
         return source._base
     return source if source._blob.strides is None else None
@@ -83,7 +83,7 @@ def unchanged(tensor: Tensor) -> Tensor:
 
 
 def _watched(autograd: AutogradMeta, base: AutogradMeta | None) -> bool:
-    """Whether a view, or another one between it and its base, has hooks or keeps its gradient."""
+    """Whether a view of this meta, or another one between it and its base, has hooks or keeps its gradient."""
     edge: AutogradMeta | None = autograd
     while edge is not None and isinstance(edge.node, _node.OpNode) and isinstance(edge.node.op, ViewExpr):
         if base is None or edge.node is base.node:
@@ -95,10 +95,10 @@ def _watched(autograd: AutogradMeta, base: AutogradMeta | None) -> bool:
 
 
 def rebase(base: Tensor, view: Tensor) -> None:
-    """Record that `view`, a part of `base`, was changed in place; its own history is the change's already.
+    """Record that `view`, a part of `base`, was changed in place; the view's history is the change's already.
 
-    From now on the base's history leads there, and the view is a part of the base: its own history is outdated, and is
-    renewed at its next use.
+    From now on the base's history leads to the change, and the view is a part of the base: the view's history is
+    outdated, and is renewed at its next use.
     """
     changed = view._autograd
     assert changed is not None
@@ -112,7 +112,7 @@ def _with_part(base: Tensor, view: Tensor) -> AutogradMeta:
     """Make the history of `base` after a recorded change of its part `view`: the new part replaces the old one."""
     if base.dtype is view.dtype:
         return _history(_STRIDED_PUT, (base, view), base, (_geometry(view),), in_place=True)
-    # Of base and view, one is complex and the other real: the change is recorded on views as real numbers.
+    # One of base and view is complex, the other real: the change is recorded on real views of the complex tensor.
     if view.dtype.is_complex:
         pairs = _seen(_VIEW_AS_REAL, view)
         return _history(_STRIDED_PUT, (base, pairs), base, (_geometry(pairs),), in_place=True)
@@ -134,14 +134,14 @@ def _history(
 
 
 def _alias(op: str, tensor: Tensor) -> Tensor:
-    """A view of `tensor` without a history."""
+    """The view of `tensor` by `op`, without a history."""
     view = OPS[op]
     assert isinstance(view, ViewExpr)
     return new_tensor(view_of(view, tensor._blob, (), tensor._blob.storage), tensor._lease)
 
 
 def _seen(op: str, tensor: Tensor) -> Tensor:
-    """Return a view of `tensor` made by the op now, with a history that leads to the tensor's."""
+    """The view of `tensor` by `op`, with a history that leads to the tensor's."""
     seen = _alias(op, tensor)
     seen._autograd = _history(op, (tensor,), seen)
     return seen

@@ -124,7 +124,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     total = 0.0
     for axis, (old, new) in enumerate(zip(source.sbp, target.sbp, strict=True)):
         parts = source.placement.shape[axis]
-        # The ranks of an axis exchange only the part of the tensor that the other axes leave to them.
+        # Ranks exchange only the part of the tensor that the other axes leave to them.
         held = nbytes / prod(
             [
                 count
@@ -136,7 +136,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     return total
 
 
-# For a change from one kind of sbp to another, the share of a tensor that each of `n` ranks gets from the others.
+# By the kinds of the old and new sbp, the share of a tensor that each of `n` ranks gets from the others.
 _SHARES: Final[dict[tuple[str, str], Any]] = {
     ("split", "split"): lambda n: (n - 1) / (n * n),
     ("split", "broadcast"): lambda n: (n - 1) / n,
@@ -176,7 +176,7 @@ def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: in
     group = placement.row(rank, axis)
     here = placement.coordinates(rank)
     assert here is not None
-    # The shape of the tensor that the parts of this axis's ranks make together.
+    # The shape that the parts of this axis's ranks make together.
     now[axis] = broadcast
     together = spread_of(placement, tuple(now)).sizes(shape, rank)
     now[axis] = new

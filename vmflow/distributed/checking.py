@@ -22,11 +22,11 @@ from .process import current_process
 def compared(
     op: OpExpr, metas: Sequence[TensorMeta], attributes: Attributes, scalars: tuple[Any, ...]
 ) -> Tensor | None:
-    """Compare an op's call on this rank with the calls of the other ranks of the operands' placement.
+    """Compare a call with the calls of the other ranks of the operands' placement.
 
     Returns:
         A tensor without elements, which fails with `CollectiveMismatch` if the calls differ; None if this rank is not
-        in the placement, or alone in it.
+        among them, or alone.
     """
     asked = [value for value in attributes if isinstance(value, TensorMeta)]
     spreads = [meta.spread for meta in (*metas, *asked) if meta.spread is not None]

@@ -39,7 +39,7 @@ _HOST: Final = Device("cpu")
 _FORMAT: Final = 1
 _MANIFEST: Final = "manifest.npz"
 
-# In a saved state dict, a dict of this one key, with the tensor's name, stands for a global tensor.
+# A dict of this one key, with the tensor's name, is saved in place of a global tensor.
 _MARK: Final = "global tensor"
 
 
@@ -58,14 +58,14 @@ def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> 
 
 
 def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a state dict to a folder; all ranks call this with the same keys, and return when the folder is complete.
+    """Write a state dict to a folder; all ranks call this with the same keys, and it returns when the folder is there.
 
     Each part of a global tensor is written by the first rank that has it.  Local tensors, and everything else, must be
     the same on all ranks, and are written by rank 0.
 
     Args:
         state_dict: tensors, numbers, strings, None, and dicts, lists and tuples of these, as for `vmflow.save`.
-        path: of the folder; an existing folder is replaced after the new one is written.
+        path: of the folder; an existing one is replaced in the end.
 
     Raises:
         TypeError: on all ranks, naming the place of a value that cannot be saved.
@@ -188,7 +188,7 @@ def read(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         OSError: if a file is missing.
-        ValueError: if a file is damaged, or was not written by `save`, or by a later version of vmflow.
+        ValueError: if a file is damaged, or not written by `save`, or by a later version.
     """
     folder = _Folder(path)
     with no_grad():
@@ -213,8 +213,8 @@ class _Entry(NamedTuple):
     """A value of a state dict that is no dict or list.
 
     Attributes:
-        place: the keys that lead to the value, for messages.
-        holder, key: the dict or list that has the value, and its key there.
+        place: the keys, for messages.
+        holder, key: the dict or list of the value, and its key there.
         saved: the value that was saved under the same keys.
     """
 

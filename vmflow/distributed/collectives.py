@@ -32,15 +32,15 @@ _NOTHING = meta((0,), dtypes.float32, _HOST)
 
 
 def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _NOTHING) -> Tensor:
-    """Issue this rank's part in an operation; returns the tensor that this rank receives.
+    """Issue this rank's part in an operation; returns the tensor that it receives.
 
     Args:
         operation: the operation.
-        given: the tensor that this rank sends, in the order of its elements; None if it sends none.
+        given: the tensor that this rank sends, in the order of its elements; None for none.
         gotten: the meta of the result.
 
     Raises:
-        ValueError: if this rank is not in the group of the operation.
+        ValueError: if this rank is not in the group.
         RuntimeError: if another task or thread exchanges in the same communication scope, see `comm_scope`.
     """
     if get_rank() not in operation.ranks:
@@ -85,7 +85,7 @@ def reduced(tensor: Tensor, group: tuple[int, ...], reduction: Reduction = "sum"
 
 
 def gathered(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """The elements of all ranks' tensors in a row; `counts` has their number for each rank."""
+    """The elements of all ranks' tensors, concatenated; `counts` has their number for each rank."""
     operation = Operation("all_gather", group, tensor.dtype.name, counts)
     return exchange(operation, tensor, _of(tensor, (sum(counts),)))
 
@@ -128,10 +128,10 @@ def _on_host(of: TensorMeta) -> TensorMeta:
 
 
 def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
-    """Write into `tensor`, of one shape on all ranks, the sum over the ranks, or the maximum or minimum by `op`.
+    """Write into `tensor`, of the same shape on all ranks, the sum, "max" or "min" over the ranks.
 
     Raises:
-        ValueError: for another `op` than "sum", "max" and "min".
+        ValueError: for another `op`.
     Example:
         >>> def program():
         ...     return flow.distributed.all_reduce(flow.ones(2) * flow.distributed.get_rank()).tolist()

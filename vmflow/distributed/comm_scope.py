@@ -26,13 +26,13 @@ class comm_scope:
     All ranks enter the same scopes; scopes of one name equally often and in the same order.  One task at a time
     exchanges in a scope.  No exchange is ever dropped by a single rank: cancelling a task, or a deadline of `scope`,
     only ends the task's waiting.  But an exception that leaves the block, including `asyncio.CancelledError`, ends the
-    scope on all ranks: on the other ranks, exchanges that wait for this rank raise `CollectiveCancelled`.  ``with`` and
+    scope on all ranks: on others, exchanges that wait for this rank raise `CollectiveCancelled`.  ``with`` and
     ``async with`` do the same.
 
     Args:
         name: the same on all ranks; scopes that are entered at the same time need different names.
-        timeout: seconds after which an exchange in the block fails if not all ranks have started it; None for the
-            timeout of `simulate`.
+        timeout: seconds after which an exchange in the block fails if not all ranks have started it; by default that of
+            `simulate`.
 
     Raises:
         TypeError: if the name is no string, or the timeout no number.

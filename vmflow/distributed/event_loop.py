@@ -15,7 +15,7 @@ Arguments = TypeVarTuple("Arguments")
 
 @final
 class RankSelector(selectors.DefaultSelector):
-    """Lets other ranks run whenever an event loop looks for events, or would wait for them."""
+    """Lets other ranks run where an event loop would look or wait for events."""
 
     def __init__(self, scheduler: Scheduler, rank: int) -> None:
         super().__init__()

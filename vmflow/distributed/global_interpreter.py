@@ -53,10 +53,10 @@ class GlobalCall(ABC):
         self._op = op
 
     def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """The results of the op, after a comparison with other ranks in checked mode.
+        """The results of the op.
 
         Raises:
-            RuntimeError: if another task or thread exchanges in the same communication scope, see `comm_scope`.
+            RuntimeError: if another task or thread exchanges in the communication scope, see `comm_scope`.
         """
         current_order().claim()
         if not current_process().checked:
@@ -291,8 +291,8 @@ def _cheapest(
         placement: the mesh.
         spreads, metas: of the operands.
         everything: the signature with all operands and results broadcast.
-        candidates: returns the other signatures of the op.
-        final: the required spread of the result; None if any will do.
+        candidates: returns the other signatures.
+        final: the required spread of the result; None for any.
     """
     chosen: list[Signature] = []
     for axis, ranks in enumerate(placement.shape):
@@ -313,10 +313,10 @@ def _cheapest(
 
 
 def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
-    """Whether each rank keeps its elements in a reshape from `shape` to `other`, split by `view_signatures`.
+    """Whether each rank has the same elements before and after a reshape, on every axis of the mesh.
 
-    These pair dimensions that begin at the same element; so it is enough to compare the numbers of elements, for the
-    first axis of the mesh, the first two, and so on.
+    It is enough to compare numbers of elements, since `view_signatures` pairs only dimensions that begin at the same
+    element.
     """
     return all(
         [
@@ -406,5 +406,5 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
 
 
 def _same_but_ones(old: Shape, new: Shape) -> bool:
-    """Whether shapes differ only in dimensions of size 1: such a reshape is a view of memory with any strides."""
+    """Whether shapes differ only in dimensions of size 1, which a view can change with any strides."""
     return [size for size in old if size != 1] == [size for size in new if size != 1]

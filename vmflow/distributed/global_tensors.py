@@ -164,7 +164,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def cut(name: str, whole: Tensor, device: object, placement: object, sbp: object) -> Tensor:
-    """The global tensor with the elements of `whole`, a local one that is equal on all ranks, without an exchange."""
+    """The global tensor with the elements of `whole`, a local one that every rank has, without an exchange."""
     of = asked_meta(name, tuple(whole.shape), whole.dtype, device, placement, sbp)
     rank = current_process().rank
     with local_mode():
@@ -274,7 +274,7 @@ class _Boxing(Function):
         with local_mode():
             old = part_of(tensor)
             part = boxed(old, tuple(of.shape), of.spread, target)
-            # A change in place of `tensor` or of the result must not change the other one on some ranks only.
+            # A change in place of `tensor` or the result must not change the other on some ranks only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
         return made(part, global_meta(tuple(of.shape), of.dtype, target))
 

@@ -17,7 +17,7 @@ from .exchanges import Array
 from .meeting import LocalWork, MeetingPlace, copy_of, left_by
 from .scheduler import Scheduler
 
-# Seconds of the simulation's clock after which an operation fails by default if not all ranks have started it.
+# Seconds of the simulation's clock after which, by default, an operation fails if not all ranks have started it.
 TIMEOUT: Final = 300.0
 
 # How many operations that a rank started last are remembered, for messages of errors.
@@ -117,7 +117,7 @@ class LocalEngine:
         self._lines[rank].warnings.setdefault((place, group), deque()).append(error)
 
     def doing(self, rank: int) -> str:
-        """A text about the operation for which a rank waits; see `Line.describe`."""
+        """The text of `Line.describe` for a rank."""
         return self._lines[rank].describe()
 
     def history(self, rank: int) -> Iterator[str]:
@@ -135,10 +135,10 @@ class Line:
 
     Attributes:
         rank: as given.
-        count: the number of operations that the rank has started.
+        count: the number of started operations.
         warnings: by place and group, the errors of operations that failed before this rank started them.
         silent: whether a fault has cut this rank off from the others.
-        held_back: starts an operation that a fault has put behind the next one; None if there is none.
+        held_back: starts an operation that a fault has put behind the next one.
     """
 
     def __init__(self, rank: int, faults: dict[int, Fault]) -> None:
@@ -160,7 +160,7 @@ class Line:
         return fault
 
     def describe(self) -> str:
-        """A text about the first operation that has not ended, or about the number of operations if all have."""
+        """A text about the first operation that has not ended; else about the number of operations."""
         while self._unfinished and self._unfinished[0].done:
             self._unfinished.popleft()
         work = next((work for work in self._unfinished if not work.done), None)
@@ -182,7 +182,7 @@ class LocalChannel:
         line: the state of the rank.
         place: collects the operations of the scope.
         scope: the path of the scope.
-        timeout: of the scope's operations, in seconds.
+        timeout: of the scope's operations.
 
     Attributes:
         rank: the rank.

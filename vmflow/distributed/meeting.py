@@ -21,10 +21,10 @@ class LocalWork:
     """One rank's part in an operation.
 
     Attributes:
-        rank, operation, place: the rank, the operation, and the line of the program that issued the operation.
+        rank, operation, place: the rank, the operation, and the line that issued it.
         given, gotten: see `Channel.start`; None after the end.
-        done: whether the operation has ended on this rank.
-        error: the error if the operation has failed; None otherwise.
+        done: whether the part has ended.
+        error: the error if the part has failed; None otherwise.
     """
 
     __slots__ = ("done", "error", "given", "gotten", "operation", "place", "rank")
@@ -47,8 +47,8 @@ class Meeting:
     """One operation that some ranks have started.
 
     Attributes:
-        group: the ranks of the operation.
-        came: the parts of the ranks that have started it, by rank.
+        group: its ranks.
+        came: by rank, the parts that have started.
     """
 
     __slots__ = ("came", "group")
@@ -72,7 +72,7 @@ class Letter(NamedTuple):
     Attributes:
         operation: the sender's operation.
         values: flat; None if they could not be computed.
-        sender: a text about the sender's operation and line, for messages of errors.
+        sender: the sender and its line, for messages of errors.
         error: the reason to fail the receiver; None if the values can be delivered.
     """
 
@@ -87,7 +87,7 @@ class Box:
     """The messages from one rank to another.
 
     Attributes:
-        letters: the messages that were sent, and not received.
+        letters: sent, and not received.
         receivers: the operations of the receiving rank that wait for a message.
     """
 
@@ -116,7 +116,7 @@ class MeetingPlace:
         self._meetings: dict[tuple[int, ...], deque[Meeting]] = {}
         # By sender and receiver.
         self._boxes: dict[tuple[int, ...], Box] = {}
-        # For each rank that has left the scope, the error of the ranks that wait for that rank.
+        # For each rank that has left, the error of ranks that wait for it.
         self._gone: dict[int, Exception] = {}
         self.broken: Exception | None = None
 

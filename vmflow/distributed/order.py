@@ -16,7 +16,7 @@ from vmflow.streams.communication import KIND
 
 from .process import current_process
 
-# The user of an order: a task, or a thread for its code outside of tasks.
+# A task, or a thread for its code outside of tasks.
 Runner: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 
 
@@ -45,11 +45,11 @@ class Order:
 
     @property
     def stream(self) -> str:
-        """The kind of the stream that computes the exchanges of this order."""
+        """The kind of the stream of this order's exchanges."""
         return f"{KIND}:{self.path}" if self.path else KIND
 
     def claim(self) -> None:
-        """Make the running task, or the thread outside of tasks, the only one that exchanges in this order.
+        """Make the running task or thread the one that exchanges in this order.
 
         Raises:
             RuntimeError: if another task or thread that has not ended exchanges in it.
@@ -58,7 +58,7 @@ class Order:
         owner = None if self._owner is None else self._owner()
         if owner is runner:
             return
-        # The thread's own code cannot exchange while a loop runs in the thread, so a task may.
+        # Code outside of tasks waits while a loop runs in its thread, so that a task may exchange.
         if owner is None or _has_ended(owner) or owner is threading.current_thread():
             self._owner = weakref.ref(runner)
             return

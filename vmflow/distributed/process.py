@@ -25,7 +25,7 @@ class Process:
 
     Attributes:
         rank, world_size, local_rank, local_world_size, checked: as given.
-        order: the outermost order of the rank's exchanges, see `comm_scope`; None before the first exchange.
+        order: the outermost order of exchanges, see `comm_scope`; None before the first.
     """
 
     __slots__ = ("checked", "local_rank", "local_world_size", "order", "rank", "world_size")

@@ -37,10 +37,10 @@ class Turn:
         state: "ready" to run, "blocked" until `ready` is true or the deadline has come, "frozen" or "ended".
         freezes: whether the rank freezes when it waits next.
         ready: called to ask whether a blocked rank can go on.
-        deadline: until when a blocked rank waits, by the simulation's clock; None for no limit.
+        deadline: until when a blocked rank waits; None for no limit.
         waits_for: a text about the awaited event, for messages.
         late: whether the rank goes on because its deadline has come, not because `ready` is true.
-        error: raised in the rank's thread when the rank goes on; None for none.
+        error: raised when the rank goes on; None for none.
     """
 
     __slots__ = ("deadline", "error", "freezes", "late", "may_run", "rank", "ready", "state", "waits_for")

@@ -29,7 +29,7 @@ class Signature(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of an op, as rules get it.
+    """A call of an op, for rules.
 
     Attributes:
         op, attributes: the op and its attributes.

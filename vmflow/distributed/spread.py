@@ -106,7 +106,7 @@ def check_sbp(spread: Spread, shape: Shape) -> None:
 
 
 def asked_meta(name: str, shape: Shape, dtype: DType, device: object, placement: object, sbp: object) -> TensorMeta:
-    """The meta of a new global tensor, by the arguments of `name`, a function that makes tensors.
+    """The meta of a new global tensor, by the arguments of a function that makes one.
 
     Raises:
         TypeError: if `placement` or `sbp` is missing or of another type, or `device` is given, too.

@@ -36,7 +36,7 @@ class Window(NamedTuple):
         return Window(tuple(starts), tuple(sizes))
 
     def slices_of(self, inner: Window) -> tuple[slice, ...]:
-        """The slices that select `inner`, a window within this one, from a tensor of this one's elements."""
+        """The slices that select the elements of `inner` from a tensor of this window's."""
         return tuple(
             [slice(at - start, at - start + size) for start, at, size in zip(self.starts, *inner, strict=True)]
         )
@@ -61,7 +61,7 @@ def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
 
 
 def holders(spread: Spread, shape: Shape) -> dict[Window, list[int]]:
-    """Return the windows of the ranks' parts that are not empty, each with the ranks that have its elements."""
+    """Return the windows of all ranks' parts, without empty ones, each with the ranks that have its elements."""
     ranks: dict[Window, list[int]] = {}
     for rank in spread.placement.group:
         window = window_of(spread, shape, rank)

@@ -211,7 +211,7 @@ def _solve(call: Call) -> list[Signature]:
     return [*found, Signature((broadcast, partial_sum), (partial_sum,))]
 
 
-# Beginnings of the names of poolings that are linear in their first operand; other poolings take maxima.
+# Prefixes of the names of poolings that are linear in their first operand; other poolings take maxima.
 _LINEAR_POOLINGS: Final = ("avg_", "adaptive_avg_", "plane_")
 
 
@@ -232,7 +232,7 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """Signatures of unfolding: rows of windows are in the order of channels, so that both split alike if even."""
+    """Rows of windows are in the order of the channels, so that an even split of the channels is one of the rows."""
     found = [Signature((split(0),), (split(0),)), *_linear(call)]
     channels = min(call.inputs[0].shape[1], call.outputs[0].shape[1])
     return found if channels % call.ranks else [*found, Signature((split(1),), (split(1),))]
