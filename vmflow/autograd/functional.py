@@ -95,7 +95,7 @@ def vjp(
         inputs: a tensor or a tuple.
         v: of the shapes of the results; can be left out for a single element.
         create_graph: whether both can be differentiated in turn.
-        strict: raise if a result depends on no input, or no result on an input, instead of giving zeros.
+        strict: raise if a result depends on no input, or no result depends on an input, instead of giving zeros.
 
     Raises:
         TypeError: if inputs or results are no tensors.

@@ -136,7 +136,7 @@ class no_grad(_GradMode):
 
 
 class enable_grad(_GradMode):
-    """Record, also inside `no_grad`; used in the ways of `no_grad`.
+    """Record, also inside `no_grad`; used as `no_grad` is.
 
     Raises:
         TypeError: if it decorates something that cannot be called.

@@ -113,7 +113,7 @@ class LocalEngine:
         return copy_of(broken[0]) if broken else None
 
     def warn(self, place: MeetingPlace, rank: int, group: tuple[int, ...], error: Exception) -> None:
-        """Let a rank's next operation of this group at this place fail, since it has failed on the other ranks."""
+        """Let a rank's next operation of this group at this place fail, since that has failed on the other ranks."""
         self._lines[rank].warnings.setdefault((place, group), deque()).append(error)
 
     def doing(self, rank: int) -> str:

@@ -1,4 +1,4 @@
-"""Sharding rules of elementwise ops: all dimensions may be split; an operand that broadcasts along one is whole."""
+"""Sharding rules of elementwise ops: any dimension may be split; operands that broadcast along it are whole."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _groups(window: Any) -> int:
 
 @rule_of("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
 def _with_columns(call: Call) -> list[Signature]:
-    """Without a split of samples, whose windows all are in one dimension of the columns and would split unevenly."""
+    """Without a split of samples: one dimension of the columns has all windows, and would split within samples."""
     _, _, *bias = call.inputs
     by_sum = (partial_sum,) * len(bias)
     found = [
