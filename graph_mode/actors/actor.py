@@ -3,8 +3,9 @@
 All slots of an output begin as free.  An act takes one free slot of each output, sends it to every consumer, and counts
 the consumers that hold it; when all have given it back, the slot is free again.  An input's slot goes back to its
 producer after the act.  If an output shares the input's memory, the input's slot goes back after the output's slot.
-When an input has ended and is drained, the actor tells its consumers once that no more will come.  Then it stays as a
-zombie, which gives back all slots that still arrive, until its own slots are back and all its inputs have ended.
+When an input or the buffer has ended and is drained, the actor tells its consumers once that no more slots will come.
+Then it stays as a zombie, which gives back all slots that still arrive, until its outputs' slots are back and all its
+inputs have ended.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class InputPort:
         acks: by slot, the message that gives the slot back to the producer.
         fifo: the slots that have arrived and have not been read, in order.
         ended: whether the producer has announced that no more slots will come.
-        kept: whether a slot goes back to the producer only when an output of this actor that shares its memory, or
+        kept: whether a slot goes back to the producer only when the slot of an output that shares its memory, or
             repeats it, has come back.
     """
 
@@ -54,19 +55,19 @@ class OutputPort:
     """An actor's view of a register that it produces.
 
     Attributes:
-        register: its id.
-        slots: its slots, for the acts.
+        register: the register's id.
+        slots: the register's slots, which the actor's acts write.
         free: the slots that may be written.
-        claimed: the slot that the current group of acts writes, or the slot written last.
-        sends: the number of messages that hand out one slot: one for each consumer, or several for each if it repeats.
-        readers: by slot, how many of these have not been given back.
-        near: by slot, the messages that hand it out to actors of the same thread.
-        far: by slot, the messages that hand it out to other threads.
-        ends: the messages that tell consumers that no more will come.
-        keeps: the input whose slot goes back when this one's has come back; None if there is none.
-        in_place: whether it lies in the memory of that input.
-        lent: by slot, the slot of that input.
-        ordered: whether a consumer is on the same thread: its act is only queued when it gives a slot back.
+        claimed: the slot that the current group of acts writes, or the slot written last; -1 before.
+        sends: the number of messages that hand out one slot: one per consumer, or several if the task repeats.
+        readers: by slot, how many of these messages have not been answered by a return of the slot.
+        near: by slot, the messages that hand the slot out to actors of the same thread.
+        far: by slot, the messages that hand the slot out to other threads.
+        ends: the messages that tell consumers that no more slots will come.
+        keeps: the input whose slot goes back when this output's slot has come back; None if there is none.
+        in_place: whether the output lies in the memory of the input `keeps`.
+        lent: by slot, the slot of `keeps`.
+        ordered: whether a consumer is on the same thread: its act may still be queued when it gives a slot back.
     """
 
     __slots__ = (
@@ -169,7 +170,7 @@ class Actor(Source):
         self.spreads = spreads
         self.inputs: list[InputPort] = []
         self.outputs: list[OutputPort] = []
-        # The data registers, without the control registers, for the acts.
+        # The ports of the data registers, whose slots the acts get; control registers have no data.
         self.data_inputs: list[InputPort] = []
         self.data_outputs: list[OutputPort] = []
         self.index = 0
@@ -276,7 +277,7 @@ class Actor(Source):
                 self.ready_outputs -= 1
 
     def _claim_in_place(self, port: OutputPort) -> None:
-        """Take the output slot in the input's slot; it is free, since the input could only come after that."""
+        """Take the output slot in the input's slot: the input's slot can come again only when the output's is free."""
         keeps = port.keeps
         if keeps is None or keeps.fifo[0] not in port.free:
             raise InternalError(

@@ -86,18 +86,18 @@ Post: TypeAlias = Callable[[int, Message], None]
 
 
 class Source(Receiver):
-    """An actor that may act without a message, since it takes items from a buffer."""
+    """The base of actors that may take items from a buffer, and then act without a message."""
 
     __slots__ = ()
 
     def poke(self) -> None:
-        """Act as often as the items in the actor's buffer allow."""
+        """Act as often as slots and the items of the actor's buffer allow; end if no further act is possible."""
         raise NotImplementedError
 
 
 @final
 class ActorThread:
-    """The actors of one stream, their messages and actions.  One real thread at a time calls `turn` and `completed`.
+    """The actors of one stream, their messages and actions.  One real thread at a time may call `turn`, `completed`.
 
     Attributes:
         id: the upper 43 bits of the ids of its tasks.
@@ -105,7 +105,7 @@ class ActorThread:
         local: messages among this thread's own actors.
         launches: the actions that the current turn has decided to run.
         running: the actions of earlier turns that have not been reported completed.
-        poked: whether a buffer of its actors got items or was closed.
+        poked: whether a buffer of its actors has got items, or was closed, since the last turn looked.
         alive: the number of the stream's actors that have not been destroyed.
     """
 
@@ -155,7 +155,7 @@ class ActorThread:
             self.poked = True
 
     def turn(self, limit: int) -> list[Action]:
-        """Handle messages until none is left or `limit` actions are decided on; return these actions, in order."""
+        """Handle messages and buffers until none is left or about `limit` actions are decided on; return the actions."""
         if self.stopped:
             raise RuntimeError(f"thread {self.id} has been stopped")
         inbox = self.inbox
@@ -203,7 +203,7 @@ class ActorThread:
 
         Args:
             message: a message to an actor of any thread.
-            ordered: whether a message to another thread has to wait until all running actions have completed.
+            ordered: whether a message to another thread has to wait until all earlier actions have completed.
         """
         if message.near:
             self.local.append(message)

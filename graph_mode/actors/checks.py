@@ -24,7 +24,7 @@ def check(tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescripto
     """Check that a plan of tasks and registers can run: ids, connections, kinds, shared memory, and no deadlock.
 
     Raises:
-        ValueError: if the plan cannot run; names the reason.
+        ValueError: if the plan cannot run; the message says why.
     """
     plan = Plan(tasks, registers)
     plan.check_numbers()
@@ -144,7 +144,7 @@ class Plan:
         return [self.registers[register] for register in registers if not self.registers[register].control]
 
     def check_in_place(self, register: RegisterDescriptor, peer: int) -> None:
-        """Check that a register in another one's memory is written only if nothing else reads that other one."""
+        """Check that `register` may lie in the memory of register `peer`: kinds, slots, and no other readers."""
         task = self.tasks[register.producer]
         problem = f"register {register.id} of {task} cannot lie in register {peer}"
         if peer not in task.all_consumed():
@@ -172,7 +172,7 @@ class Plan:
         """Run one period of the plan with empty acts, to see whether its counts of slots suffice.
 
         Raises:
-            ValueError: if tasks wait for each other in a circle; describes all waiting tasks.
+            ValueError: if tasks wait for each other in a circle (describes all waiting tasks), or if rates do not match.
             InternalError: if the plan stops without a circle.
         """
         acts = self._acts_of_a_period()

@@ -103,9 +103,10 @@ class TaskDescriptor:
         produced: ids of registers by the names of outputs, in the order in which an act gets their slots.
         consumed: ids of registers by the names of inputs, in the order in which an act gets their slots; control
             registers are under "in_control".
-        count: the number of slots accumulated, repeated, packed or unpacked; for an identity, the slots of its output.
-        buffer: the name of the buffer from which a source, a wait tick or a callback takes items.
-        name: for messages.
+        count: the number of acts in a group (Acc, Pack, Unpack), of hand-outs of a slot (Repeat) or of output slots
+            (identity); else 1.
+        buffer: the name of the buffer from which a source, a wait tick or a callback takes items; else "".
+        name: for error messages.
     """
 
     id: int

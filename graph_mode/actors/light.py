@@ -1,8 +1,8 @@
 """`LightActor` is a faster actor for the common case: every register has one slot, handed out once per act.
 
-The messages that an act sends are made once and reused.  The state is one bit for each input, set while its slot is
-here, and the number of output messages that have not come back; the actor acts when all bits are set and that number
-is 0.
+The messages that an act sends are made once and reused.  The state is one bit for each input, set while the actor holds
+the input's slot, and the number of returns of output slots that are outstanding; the actor acts when all bits are set
+and that number is 0.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class LightActor(Receiver):
         self.ended = 0
         self.sends = 0
         self.away = 0
-        # For an output that shares an input's memory: the numbers of the output and the input, the number of messages
-        # that hand the output out, and how many of them have not come back.
+        # For an output that shares an input's memory: the indices of the output and the input, the number of messages
+        # that hand the output out, whether one goes to the same thread, and how many returns are outstanding.
         self.in_place_output = -1
         self.in_place_input = -1
         self.in_place_sends = 0
@@ -87,12 +87,12 @@ class LightActor(Receiver):
         self.away_in_place = 0
 
     def connect(self, fulls: Sequence[Message], acks: list[Message], ends: list[Message]) -> None:
-        """Set the messages that it sends.
+        """Set the messages that the actor sends.
 
         Args:
-            fulls: those that hand out its outputs.
+            fulls: the messages that hand out the outputs' slots.
             acks: for each input, the message that gives its slot back.
-            ends: those that announce that no more slots will come.
+            ends: the messages that announce that no more slots will come.
         """
         self.sends = len(fulls)
         self.acks = acks
@@ -101,13 +101,13 @@ class LightActor(Receiver):
             (self.near if message.near else self.far).append(message)
 
     def lie_in_place(self, output: int, source: int, sends: int, ordered: bool) -> None:
-        """Let one output share an input's memory: the input's slot goes back only after the output's.
+        """Let one output share an input's memory: the input's slot goes back only after the output's slot.
 
         Call before `connect`.
 
         Args:
-            output: the number of the output.
-            source: the number of the input.
+            output: the index of the output.
+            source: the index of the input.
             sends: the number of messages that hand the output out.
             ordered: whether one of these messages goes to an actor of the same thread.
         """
@@ -170,7 +170,7 @@ class LightActor(Receiver):
         self.thread.send(self.acks[message.port], True)
 
     def _end(self) -> None:
-        """Note that an input has ended; become a zombie, and end if nothing is left to come back."""
+        """Become a zombie if an ended input is drained; as one, end if all slots are back and all inputs have ended."""
         if self.ended & ~self.here and not self.zombie:
             self.zombie = True
             for port, ack in enumerate(self.acks):

@@ -1,4 +1,4 @@
-"""`Message` is the only link between actors, and from the actor system to its threads.
+"""`Message` is the only link between actors, and carries the commands of the actor system to its threads.
 
 A message between actors is made once, when the actors are constructed, and sent again and again: for each slot of a
 register and each consumer, one message hands the slot out ("full") and one gives it back ("free").  A message holds its
@@ -29,8 +29,8 @@ class Wait(NamedTuple):
     """A condition that an actor waits for.
 
     Attributes:
-        event: "full" (an input slot), "free" (an output slot), "item" (of the actor's buffer); for an actor that has
-            ended, "eord" (the end of an input) or "returns" (of an output's slots).
+        event: "full" (an input slot), "free" (an output slot), "item" (of the actor's buffer); for a zombie, "eord"
+            (the end of an input) or "returns" (of an output's slots).
         register: the id of the input or output register; -1 for "item".
     """
 
@@ -43,8 +43,8 @@ class Receiver:
 
     Attributes:
         id: the id of the task.
-        acted: how often it has acted.
-        zombie: whether it will not act again, and only waits for its slots and for its inputs to end.
+        acted: how often the actor has acted.
+        zombie: whether it will not act again, and only waits for its outputs' slots and for its inputs to end.
         destroyed: whether it has ended; it must not get any more messages.
     """
 
@@ -57,7 +57,7 @@ class Receiver:
         self.destroyed = False
 
     def receive(self, message: Message) -> None:
-        """Handle one message, and act as often as it allows."""
+        """Handle one message, and act as often as is then possible."""
         raise InternalError(f"{message!r} has no receiver; deliver it by `ActorSystem.deliver`")
 
     def construct(self) -> None:

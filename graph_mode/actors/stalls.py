@@ -26,7 +26,7 @@ def find_cycle(construction: Construction, stuck: Iterable[int]) -> list[int]:
     The list is empty if there is no circle.
     """
     among = set(stuck)
-    # A walk from a task to the first stuck task that it waits for either returns to a task it has met, or ends.
+    # A walk from each task to the first stuck task that this task waits for either meets a task again, or ends.
     for begin in among:
         path: dict[int, None] = {}
         here: int | None = begin

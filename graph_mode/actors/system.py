@@ -41,7 +41,7 @@ class ActorSystem:
         checked: whether the plan is known to pass `checks.check`, which is then not repeated.
 
     Raises:
-        ValueError: if the plan cannot run; see `checks`.
+        ValueError: if the plan cannot run (see `checks`), or `acts` names a task that does not exist.
     """
 
     def __init__(
@@ -173,11 +173,14 @@ class ActorSystem:
         Args:
             thread: the thread's id.
             limit: about the most actions to return; `has_work` stays true if messages are left.
+
+        Raises:
+            RuntimeError: after `stop`.
         """
         return self._threads[thread].turn(limit)
 
     def has_work(self, thread: int) -> bool:
-        """Return whether `turn` has messages to handle for the thread with this id.  May be called from any thread."""
+        """Return whether `turn` has messages or buffers to handle for this thread.  May be called from any thread."""
         return self._threads[thread].has_work()
 
     def idle(self) -> bool:
