@@ -36,7 +36,7 @@ class TensorMeta:
     of a `TensorMeta` as their key.
 
     Attributes:
-        sizes: the shape as a plain tuple, which numpy takes in a third of the time.
+        sizes: the shape as a plain tuple, which numpy reads in a third of the time that a `Size` takes.
         strides: the strides of a C-contiguous tensor of this shape, in elements.
         differentiable: whether the dtype has gradients: a floating-point or complex one.
         is_complex: whether the dtype is complex.
@@ -93,7 +93,7 @@ def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
     key = (shape, dtype, device)
     known = _METAS.get(key)
     if known is None:
-        # The cache of metas may be cleared: no code relies on equal metas being one object, so this only costs
+        # The cache of metas may be cleared: no code relies on equal metas being one object, so clearing only costs
         # repeated shape inference.
         if len(_METAS) >= _METAS_LIMIT:
             _METAS.clear()
@@ -115,7 +115,7 @@ LET_KERNEL_ALLOCATE: Final = 1 << 16
 
 
 def places_memory(meta: TensorMeta) -> bool:
-    """Whether the device's allocator provides the memory of a result of this meta; otherwise the kernel makes it."""
+    """Whether the device's allocator provides the memory of a result of this meta; otherwise its kernel does."""
     return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
 
 
@@ -124,7 +124,7 @@ class Storage:
     """Memory on a device, shared by a tensor and all its views.
 
     Attributes:
-        array: the memory as one C-contiguous array, None until it is written for the first time and after release.
+        array: the memory as one C-contiguous array, None until the memory is allocated and after release.
         allocation: the allocator's block that holds the memory; None if no allocator owns the memory.
         machine: the virtual machine that orders the accesses, None before the first access.
         stream: the stream of the storage's device that used the storage last; None before the first use.
@@ -136,7 +136,7 @@ class Storage:
         history: the number of in-place writes that autograd recorded; a view made before the last of them has an
             outdated history.
         shared: whether code outside of vmflow may access the memory.  Such code waits for the issued instructions
-            only, so that no instruction that reads the memory may be held back.
+            only, so that none that reads the memory may wait for later ones to be fused with.
         lazy: whether the storage belongs to a symbolic tensor of a graph that is being built.
     """
 
@@ -191,8 +191,8 @@ class Storage:
         Args:
             stream: the new machine's stream for the next accesses; the new value of the attribute `stream`.
             dependence: a new dependence of that machine, without accesses.
-            incoming: an instruction of that machine that ends when the old machine's accesses have; None if there are
-                none to wait for.
+            incoming: an instruction of that machine that ends when the old machine's accesses have ended; None if
+                there are no accesses to wait for.
             pending: the new machine's list of issued instructions, to which `incoming` is appended.
         """
         # The stream is set before the machine, since threads without a lock read the machine first.  No function is
@@ -205,7 +205,7 @@ class Storage:
             pending.append(incoming)
 
     def expect(self, writer: Instruction, pending: deque[Instruction]) -> None:
-        """Note `writer` as the instruction that writes the storage next, and append it to the list `pending`."""
+        """Note `writer` as the instruction that writes the storage next, and append `writer` to `pending`."""
         # Python checks for signals after calls and jumps, hence not between these two lines.  Otherwise Ctrl-C could
         # leave a storage waiting for an instruction that was never issued.
         self.writer = writer
@@ -218,10 +218,10 @@ class Storage:
             self.allocate_on(instruction.stream, meta, owner)
 
     def allocate_on(self, stream: Stream, meta: TensorMeta, owner: tuple[Any, ...]) -> None:
-        """Allocate the storage's memory for an array of `meta`, with the allocator of `stream`, which will use it.
+        """Allocate the storage's memory for an array of `meta`, with the allocator of `stream`, where it is used next.
 
-        Does nothing if the storage has memory, nor for results that kernels allocate themselves: a worker thread may
-        be storing such a result now, which must not be replaced.
+        Does nothing if the storage has memory or `stream` has no allocator of that device, nor for results that kernels
+        allocate themselves: a worker thread may be storing such a result now, which must not be replaced.
 
         Args:
             owner: for reports of memory: the name of the instruction that needs the memory, the user's code and
@@ -281,7 +281,7 @@ class Storage:
 
 
 def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | None:
-    """Return an instruction's `failure`, or else the first fault that a storage of its inputs holds; or None."""
+    """Return an instruction's `failure`, or else the first fault that a storage of `inputs` holds; or None."""
     if failure is None:
         for blob in inputs:
             if blob.storage.fault is not None:
@@ -292,7 +292,7 @@ def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | Non
 def strided(
     array: Array, shape: tuple[int, ...], numpy_dtype: np.dtype[Any], offset: int, strides: tuple[int, ...] | None
 ) -> Array:
-    """Return a view of a contiguous array's memory with another shape, dtype, offset and strides, these in bytes."""
+    """Return a view of a contiguous array's memory with another shape and dtype; offset and strides are in bytes."""
     if type(array) is not np.ndarray:
         return array.strided(shape, numpy_dtype, offset, strides)
     # The buffer is viewed as bytes, because arrays of ml_dtypes export no buffer and a view may change the dtype.
@@ -318,7 +318,7 @@ class Blob:
     Attributes:
         storage: the memory.
         meta: shape, dtype and device.
-        strides: strides in elements, or None when the blob is the whole storage, C-contiguous and of its dtype.
+        strides: strides in elements, or None when the blob is the whole storage, C-contiguous, of the storage's dtype.
         offset: where the first element lies in the storage, in elements of the blob's dtype.
     """
 

@@ -44,7 +44,7 @@ class Machine(Protocol):
 class InstructionsBuilder:
     """Collects instructions; `physical_run` issues them together once all have been built.
 
-    Every method adds one instruction and returns it, so that a caller can wait for it.
+    Every method adds an instruction, and returns this instruction, so that a caller can wait for its end.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -149,7 +149,7 @@ class InstructionsBuilder:
         reads = [] if policy.given is None else [policy.given.storage]
         writer = None if policy.given is None else policy.given.storage.writer
         if policy.given is not None and writer is not None and writer.stream is stream:
-            # The host reads the sent tensor when the exchange begins.  So an instruction on this stream that writes
+            # The host reads the sent tensor when the exchange begins.  So an instruction on `stream` that writes
             # the tensor must have ended by then, not merely been launched.
             self.touch(self.machine.stream(policy.given.meta.device), (policy.given,))
         read = tuple([access(self.machine, storage, stream) for storage in reads])
@@ -187,7 +187,7 @@ class InstructionsBuilder:
     def _add_dependences(
         self, stream: Stream, policy: InstructionPolicy, dependences: tuple[Dependence, ...]
     ) -> Instruction:
-        """Add an instruction that only orders other instructions: it writes no storage for readers to wait for."""
+        """Add an instruction that only orders other instructions: it does not become the `writer` of a storage."""
         instruction = Instruction(stream, policy, (), dependences, 0, self.code, self.last)
         self.instructions.append(instruction)
         return instruction

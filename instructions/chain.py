@@ -13,13 +13,13 @@ from .release_tensor import ReleaseTensor
 from .scope import scope_of
 
 # ChainKernel(calls of a chain in order, positions of the calls whose results are wanted) -> a function that computes
-# these results in one kernel; None if an operand has no value, or no such kernel can be had.
+# these results in one kernel; None if an operand has no value, or no such kernel can be made.
 ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callable[[], None] | None]"
 
 
 # An elementwise call that waits for further calls to be fused with takes some tens of microseconds longer.  After
 # `_PATIENCE` calls of an op that waited and found no successor, the next `_PAUSE` calls do not wait, and then one does;
-# if that call finds no successor either, the next pause is twice as long, and so on.
+# if that call finds no successor either, the next pause is twice as long, up to `_LONGEST_PAUSE`.
 _PATIENCE: Final = 4
 _PAUSE: Final = 16
 _LONGEST_PAUSE: Final = 256
@@ -28,7 +28,7 @@ _LONGEST_PAUSE: Final = 256
 class Step:
     """A kind of elementwise call that a `Chain` may contain; shared by all calls of one op with such operands.
 
-    It decides whether a call waits for later calls to be computed with it.
+    A `Step` decides whether a call waits for later calls to be computed with.
 
     Args:
         attributes: the attributes of the op.
@@ -49,7 +49,7 @@ class Step:
         self.pause = _PAUSE
 
     def waits(self) -> bool:
-        """Whether the next call of this kind should wait for later calls to be fused with; counts the call."""
+        """Whether the next call of this kind should wait for later calls to be fused with; asked once per call."""
         if self.misses < _PATIENCE:
             return True
         self.misses += 1
@@ -69,7 +69,7 @@ class Step:
 
 
 # The limits of one chain: calls, and the sum of their estimated nanoseconds.  Before all calls of a chain have been
-# computed, none is reported as done and nothing else runs on the stream; this takes a fraction of the sum.
+# computed, none is reported as done and nothing else runs on the stream; a chain takes a fraction of the sum.
 LONGEST: Final = 16
 MOST_WORK: Final = 50_000_000
 
@@ -94,8 +94,8 @@ class Links:
     def take(self, instruction: Instruction) -> bool:
         """Add `instruction` to the chain if it can be computed with the others; returns whether it can.
 
-        Its stream, scope and result's shape must be those of the chain, and it must read a result of the chain, as a
-        whole storage and not as a view.
+        Its stream, scope and result's shape must be those of the chain; it must read a result of the chain, as a whole
+        storage and not as a view; and the chain must stay within `LONGEST` and `MOST_WORK`.
         """
         call = instruction.policy
         if not isinstance(call, Chainable) or call.step is None:
@@ -176,8 +176,8 @@ class Chain(FuseInstructionPolicy):
         behind: the known instructions issued after the members.
 
     Attributes:
-        passed_on: the members whose results only later members read.  These results need no memory unless the members
-            run one by one.
+        passed_on: the members whose results are read by later members only, and then released.  These results need no
+            memory unless the members run one by one.
     """
 
     __slots__ = ("passed_on",)
@@ -190,7 +190,7 @@ class Chain(FuseInstructionPolicy):
         self.passed_on = frozenset(_passed_on(members, behind))
 
     def give_back(self) -> None:
-        """Free the memory allocated for the results of all members, none of which has run."""
+        """Free the memory allocated for the results of all members; no member may have run."""
         for member in self.members:
             storage = _made_by(member)
             if storage.allocation is not None:

@@ -12,11 +12,11 @@ from .failure import Failure
 class CriticalSection(Deferred):
     """Let a running graph read blobs, from this instruction's turn until the graph calls `end`.
 
-    Instructions that write the blobs wait for that, and not for the end of the graph.
+    Instructions that write the blobs wait for that call, and not for the end of the graph.
 
     Args:
         blobs: the blobs that the graph reads.
-        open: called when the graph may begin to read, with the failure that one of the blobs holds, or None.
+        open: called when the graph may begin to read, with the failure of a blob or of this instruction, or None.
     """
 
     __slots__ = ("blobs", "open")

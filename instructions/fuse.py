@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class FuseInstructionPolicy(InstructionPolicy):
     """Run consecutive instructions of one stream, one after the other, as one instruction.
 
-    Made by the engine, which then adds edges, launches and erases once for all of them.  Each member keeps its own
-    origin, scope and outputs: a machine runs the members one by one, so that a failure of one member, or a scope that
-    drops it, does not affect the others.
+    The engine makes it, to schedule one instruction in place of its members.  Each member keeps its own origin,
+    scope and outputs: a machine runs the members one by one, so that a failure of one member, or a scope that drops it,
+    does not affect the others.
 
     Args:
         members: in program order; see `Instruction.members`.

@@ -39,10 +39,10 @@ STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
 
 @mypyc_attr(free_list_len=1)
 class Dependence:
-    """Orders instructions that access the same storage (or generator, event, ...): it knows those not yet erased.
+    """Orders instructions that access the same storage (or generator, event, ...): holds those not yet erased.
 
     Attributes:
-        writer: the last instruction that writes, unless it is erased.
+        writer: the last instruction that writes; None if there is none, or it is erased.
         readers: the instructions that read after `writer` and are not erased (None until there is one).
         machine: the virtual machine that orders these instructions, None until the first access.
     """
@@ -69,7 +69,7 @@ class Instruction:
         before, after: the neighbours in that order among the instructions that are not erased.
         behind: the next instruction in its stream's queue; None if it is the last, or in no queue.
         waits: the number of unsatisfied edges to the instruction.
-        on_launch, on_finish: the successors that wait for its launch, or for its end (None until there is one).
+        on_launch, on_finish: the successors that wait for its launch, or for its erasure (None until there is one).
         nbytes: the bytes of the results, if they are large; for back-pressure.
         members: the instructions that this one stands for.  The engine does not schedule them: they wait until this
             instruction is launched, and are done and erased with it.  None for an ordinary instruction.

@@ -59,7 +59,7 @@ class LaunchLazyJob(Deferred):
         self.end(error)
 
     def fail(self, failure: Failure) -> None:
-        # If the machine was closed in the middle of the graph's run, the parameters' values are unknown: poison them.
+        # If the machine was closed in the middle of the run, the parameters' values are unknown: poison them.
         for blob in self.parameters if self._running else ():
             blob.storage.poison(failure)
         self.job.fail(failure)

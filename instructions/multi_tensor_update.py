@@ -24,7 +24,7 @@ class MultiTensorUpdate(InstructionPolicy):
     """Change many arrays in place by one call of `kernel`, such as an optimizer's step on all parameters.
 
     As one instruction it runs as a whole or not at all, and many small arrays are scheduled only once.  If a scope has
-    dropped it or the instruction that computes one of its inputs, the outputs keep their values: a training step that
+    dropped it or the instruction that computes one of its operands, the outputs keep their values: a training step that
     is cancelled leaves the parameters as they were before the step.
 
     Outputs are read as well as written: their old values are operands.  Hence any other failure held by any input *or
@@ -36,7 +36,7 @@ class MultiTensorUpdate(InstructionPolicy):
         kernel: the function that changes the outputs; see `UpdateKernel`.
         inputs: blobs that are only read.
         outputs: blobs that are read and written.
-        overwrites: whether the kernel ignores the old values of the outputs, so that failures held there do not matter.
+        overwrites: whether the kernel ignores the outputs' old values, so that failures held by outputs do not matter.
     """
 
     __slots__ = ("inputs", "kernel", "name", "outputs", "overwrites")
@@ -70,7 +70,7 @@ class MultiTensorUpdate(InstructionPolicy):
                 self.fail(failure)
                 return
         if failures:
-            return  # an input was dropped: the outputs keep their values, as if this instruction had been dropped
+            return  # the writer of an operand was dropped: the outputs keep their values, as if this one was, too
         if self.overwrites:
             for blob in self.outputs:
                 if blob.strides is None:

@@ -171,8 +171,8 @@ class OpCall(Chainable):
         output = self.output
         storage = output.storage
         if output.strides is None:
-            # The kernel makes the result's array itself (`out` is None), unless an input is strided: then it might
-            # return a strided array.
+            # The kernel makes the result's array itself (`out` is None), unless an input is strided: then the kernel
+            # might return a strided array.
             if (
                 storage.array is None
                 and not strided

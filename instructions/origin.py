@@ -16,7 +16,7 @@ _INSIDE = tuple(
     }
 )
 _is_inside: Final[dict[str, bool]] = {}
-# The user's code object that `capture` found last: the next call often finds the same one, and compares it first.
+# The user's code object that `capture` found last: each call compares frames with it first, and often finds it again.
 _outside: Final[list[CodeType | None]] = [None]
 _getframe: Final = sys._getframe
 # The number of stack frames that each function of this module has itself: 1 in Python, 0 if the module is compiled.
@@ -24,7 +24,7 @@ _OWN: Final = int(_getframe().f_code.co_filename == __file__)
 
 
 def capture() -> tuple[CodeType | None, int]:
-    """Find the innermost stack frame outside the framework; return its (code object, bytecode offset).
+    """Find the innermost stack frame outside the framework; return its (code object, bytecode offset), or (None, 0).
 
     A reference to the frame itself would keep the user's locals alive.  `describe` computes the line number later,
     which costs more than most instructions.
@@ -71,7 +71,7 @@ def stack(most: int, only_user: bool) -> tuple[str, ...]:
 
 
 def describe(code: CodeType | None, last: int) -> str:
-    """Return the text ``file:line, in function`` for a code object and a bytecode offset, as from `capture`."""
+    """Return the text ``file:line, in function`` for a result of `capture`; for None, "an unknown line"."""
     if code is None:
         return "an unknown line"
     line = code.co_firstlineno

@@ -81,7 +81,7 @@ class InstructionPolicy:
             failure: the error that the device has found in this instruction, or None.
 
         Returns:
-            `failure`, or else the error of an input that the device could not compute.
+            `failure`, or else the error of an input that the device could not compute, or None.
         """
         return failure
 
@@ -90,11 +90,11 @@ class InstructionPolicy:
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
-        """Begin a chain of elementwise ops with `instruction`, for later instructions to join; None if it cannot."""
+        """Begin a chain of elementwise ops with `instruction`, for later ones to join; None if it cannot begin one."""
         return None
 
     def waits_for_others(self) -> bool:
-        """Whether an instruction that could run now should wait for later ones to be fused with in a `Chain`."""
+        """Whether this work, which could run now, should wait for later instructions to be fused with in a `Chain`."""
         return False
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
@@ -107,8 +107,8 @@ class InstructionPolicy:
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Free the memory that `instruction`, a release, would free when it runs: no other instruction uses it."""
+        """Free the memory that `instruction`, a `ReleaseTensor`, would free: no other instruction uses that memory."""
 
     def describe(self) -> str:
-        """Return the instruction's name, and its operands' shapes and dtypes, for the note on an exception."""
+        """Return the instruction's name, and its operands' shapes and dtypes, for a note added to an exception."""
         return self.name

@@ -51,7 +51,7 @@ class ReleaseTensor(InstructionPolicy):
             instruction.stream.policy.hold(allocation)
 
     def compute(self) -> None:
-        # The array is dropped here and not in `prepare`: instructions launched before had not run then.
+        # The array is dropped here: at `prepare`, instructions launched before this one may not have run yet.
         storage = self.storage
         allocation = storage.allocation
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
@@ -63,12 +63,12 @@ class ReleaseTensor(InstructionPolicy):
 
     def give_back_early(self, instruction: Instruction) -> None:
         self.prepare(instruction)
-        # Dropping the array now lets the allocator return the memory block to the device; no instruction reads it.
+        # Dropping the array now lets the allocator return the memory block to the device; no instruction reads either.
         self.compute()
 
 
 class Lease:
-    """An object shared by a tensor and its views; its destructor has their storage's memory freed.
+    """An object shared by a tensor and its views; the destructor has the memory of their storage freed.
 
     The interpreter may run a destructor anywhere, also in the middle of scheduling.  So this destructor only leaves a
     note with the machine, which issues a `ReleaseTensor` later.  Instructions hold no lease.

@@ -1,4 +1,4 @@
-"""Make one stream of a device wait for another with the device's events: `StreamWait`, and its two halves.
+"""Make one stream of a device wait for another by events: `StreamWait`, or `StreamRecordEvent`, `StreamWaitEvent`.
 
 An instruction that reads a result of another stream has to wait until the writer has *finished*, which the host must
 notice.  A device with events can do better: the stream waits on the device, and the host need not wait to launch the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class StreamWait(InstructionPolicy):
     """Make this instruction's stream wait for all work launched so far on `source`, a stream of the same device.
 
-    It may be launched as soon as its predecessors on `source` have been launched; when it ends, they have ended.
+    It may be launched as soon as its predecessors on `source` have been launched; when it ends, these have ended.
     """
 
     __slots__ = ("follows",)

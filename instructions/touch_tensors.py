@@ -1,4 +1,4 @@
-"""`TouchTensors`: an instruction that waits until some tensors have been computed, and does nothing with them."""
+"""`TouchTensors`: an instruction that waits for the earlier uses of some tensors, and does nothing with these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .policy import InstructionPolicy
 class TouchTensors(InstructionPolicy):
     """An instruction without work, which ends when all earlier instructions that use one of `blobs` have ended.
 
-    On a stream other than theirs it is launched only then; so waiting for it replaces waiting for each of them.
+    On a stream other than those instructions' it is launched only then; so waiting for it replaces waiting for each.
     """
 
     __slots__ = ("blobs",)

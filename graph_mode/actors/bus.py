@@ -155,7 +155,7 @@ class ActorThread:
             self.poked = True
 
     def turn(self, limit: int) -> list[Action]:
-        """Handle messages and buffers until none is left or about `limit` actions are decided on; return the actions."""
+        """Handle messages and buffers until none is left, or about `limit` actions are decided on; return these."""
         if self.stopped:
             raise RuntimeError(f"thread {self.id} has been stopped")
         inbox = self.inbox

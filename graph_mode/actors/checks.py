@@ -172,7 +172,7 @@ class Plan:
         """Run one period of the plan with empty acts, to see whether its counts of slots suffice.
 
         Raises:
-            ValueError: if tasks wait for each other in a circle (describes all waiting tasks), or if rates do not match.
+            ValueError: if tasks wait for each other in a circle (describes all waiting tasks), or rates do not match.
             InternalError: if the plan stops without a circle.
         """
         acts = self._acts_of_a_period()
