@@ -1,6 +1,6 @@
 """Gradient accumulation in graphs: cuts a call's arguments into micro-batches, and joins the micro-batches' results.
 
-This is part of building, not a pass: `build` has to see the shapes of one micro-batch, and only while building is it
+Both are part of building, not a pass: `build` has to see the shapes of one micro-batch, and only while building is it
 known which tensors are gradients.  Ops with the phase "micro" run once for each micro-batch; the optimizers' ops
 have the phase "step" and run once per call.  Three ops connect the phases: "unpack" hands out the slices of all
 arguments, "accumulate" sums all gradients, and "pack" joins all results.  As in a loop of eager backward passes, the
@@ -72,7 +72,7 @@ def put_together(builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequenc
     Args:
         builder: the builder of the job.
         outputs: the results of `build` for one micro-batch.
-        leaves: the autograd leaves; the sum of its gradients over the micro-batches replaces each leaf's `grad`.
+        leaves: the autograd leaves; each leaf's `grad` becomes the sum of its gradients over the micro-batches.
 
     Returns:
         The results of all micro-batches, joined along the first dimension; scalars become elements of a vector.

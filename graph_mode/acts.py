@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 @final
 class ActorAct(InstructionPolicy):
-    """An act of an actor.
+    """The instruction that runs one act of an actor.
 
     Args:
         runtime: the actor's runtime.
         action: the action to run.
-        name: for messages and traces.
-        ends_later: whether the act ends when a device has computed the work it launches; else with `compute`.
+        name: the instruction's name, for error messages and traces.
+        ends_later: whether the act ends when a device has computed the work that `compute` launches; else `compute`
+            ends the act.
     """
 
     __slots__ = ("_ends_later", "_launch", "_state", "action", "name", "runtime")
@@ -124,7 +125,7 @@ class LaunchOnStream(InstructionPolicy):
         self._task.run(self._runtime, self._launch)
         failure = self._launch.failure
         if failure is not None:
-            # Poisoned now, since later launches may be issued before the device has ended this one.
+            # The results are poisoned now: later launches may be issued before the device has ended this one.
             for blob in self._launch.results:
                 blob.storage.poison(failure)
 

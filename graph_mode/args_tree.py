@@ -24,7 +24,7 @@ class Fixed:
     """The node of a tree that stands for a value other than a tensor, which is a constant of the graph.
 
     Two nodes are equal only if a graph cannot tell their values apart: ``1``, ``1.0`` and ``True`` make different
-        graphs.
+    graphs.
     """
 
     value: Any
@@ -108,7 +108,7 @@ def unflatten(tree: Tree, leaves: Sequence[Any], make: Callable[[Any, list[Any]]
 
     Args:
         tree: a result of `flatten`.
-        leaves: in order, as many as the tree has.
+        leaves: the values to put in place of the tree's leaves, in order.
         make: called with a branch and its children, to make the container; by default a container of the branch's kind.
     """
     return leaves[0] if type(tree) is Leaf else _unflatten(tree, iter(leaves), make or plain)
@@ -172,9 +172,9 @@ def misfit(built: Tree, metas: Sequence[TensorMeta], given: Tree, given_metas: S
 
     Args:
         built: the tree of the built call, with a tuple of positional and a dict of named arguments.
-        metas: the metas of its tensors.
+        metas: the metas of the built call's tensors.
         given: the tree of the new call.
-        given_metas: the metas of its tensors.
+        given_metas: the metas of the new call's tensors.
     """
     args, kwargs = built.children  # type: ignore[union-attr]
     new_args, new_kwargs = given.children  # type: ignore[union-attr]

@@ -35,7 +35,7 @@ class BlockConfig:
         changed()
 
     def set_stage(self, stage_id: int) -> None:
-        """Assign the block to a pipeline stage, which runs on a stream of its own: stages of several launches overlap.
+        """Assign the block to a pipeline stage, which runs on a stream of its own, beside other launches' stages.
 
         Raises:
             ValueError: if `stage_id` is negative.
@@ -50,7 +50,7 @@ class BlockConfig:
 
 
 class Block:
-    """A module as attribute of a graph, with the graph's settings for it.
+    """A module as an attribute of a graph, with the graph's settings for the module.
 
     A block is called like its module, and has the module's attributes; submodules are wrapped in blocks.
 

@@ -1,7 +1,8 @@
 """`GraphCaller` turns the call of a graph into a launch: it makes the result tensors, and runs or issues the launch.
 
-A launch runs within the call if the plan has a single task and no earlier work is queued.  Otherwise it is issued as a
-`LaunchLazyJob` instruction, after the instructions that allocate results and protect arguments from writes.
+A launch runs within the call if the plan has a single task on the host and no earlier work is queued.  Otherwise it is
+issued: the single task of a device as a `LaunchOnStream` instruction, any other plan as a `LaunchLazyJob`, after the
+instructions that allocate results and protect arguments from writes.
 """
 
 from __future__ import annotations
@@ -126,14 +127,14 @@ class GraphCaller:
                     self._issue(runtime, launch, variables, mode)
         finally:
             if is_open:
-                # Even if Ctrl-C was raised: issued instructions still run and write the variables.
+                # Counted even if Ctrl-C was raised: issued instructions still run and write the variables.
                 count_writes(variables.written)
         return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
         """Run the launch on the caller's thread if its operands are ready and nothing is queued.
 
-        Returns whether it ran.
+        Returns whether the launch ran.
         """
         task = self._task
         if task is None or self._placed_bytes or self._launches_ahead:
@@ -191,7 +192,7 @@ class GraphCaller:
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
         """Make the instructions of a launch.
 
-        Returns them, and for each written storage the last instruction to write it.
+        Returns the instructions, and for each written storage the last instruction to write it.
         """
         if self._launches_ahead and self._task is not None:
             return self._on_stream(runtime, self._task, launch, variables, mode)
@@ -209,7 +210,7 @@ class GraphCaller:
         sources = launch.sources
         job = _Job(runtime, launch)
         if runtime.short or not sources:
-            # A short run ends before the caller could use the arguments again: they stay in use until it ends.
+            # A short run ends before the caller could use the arguments again, so that they need no critical section.
             launch.share(_NOTHING)
             launch.open(None)
             needed += sources
@@ -241,7 +242,7 @@ class GraphCaller:
     def _on_stream(
         self, runtime: GraphRuntime, task: SingleTask, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
-        """The one instruction of a launch on a stream that launches ahead, where nothing has to be lent first."""
+        """Make the one instruction of a launch on a stream that launches ahead, without a critical section."""
         machine = self._machine
         code, last = origin.capture()
         shared = tuple([blob for blob in launch.sources if blob.storage not in variables.changed])
@@ -263,7 +264,7 @@ class GraphCaller:
 
 
 def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
-    """Return the arguments; those in memory that the run writes are copied on the device beforehand."""
+    """Return the arguments, with copies on the device in place of arguments in memory that the run writes."""
     with no_grad():
         return tuple(
             [blob_of(clone(new_tensor(blob, None))) if blob.storage in variables.changed else blob for blob in sources]
@@ -271,7 +272,7 @@ def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
 
 
 def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
-    """Return the storage's dependence on `machine`, which orders the graph after earlier instructions on any stream."""
+    """Return the storage's `Dependence`, of `machine`, to order a run after earlier instructions on any stream."""
     dependence = storage.dependence
     return dependence if dependence.machine is machine else machine.take_over(storage)
 

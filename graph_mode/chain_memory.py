@@ -17,8 +17,8 @@ def steps_before(task: Task, elsewhere: Collection[int]) -> list[int]:
 def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffer]:
     """Return the buffers in a chain's own memory, each with the first and last step that needs it.
 
-    The steps are the fills of `steps_before`, then the chain's ops.  Scratch memory of ops is included, with ids below
-    0.
+    The steps are the fills of `steps_before`, the chain's ops, and the hand-out of results.  Scratch memory of ops is
+    included, with ids below 0.
 
     Args:
         job: the job that contains the chain.
@@ -72,7 +72,7 @@ def workspace_of(op: JobOp) -> int:
 
 
 def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs (position of an input, position of an output) whose buffers may share memory, by the kernel."""
+    """Return the pairs (position in `inputs`, position in `outputs`) that the op's kernel allows to share memory."""
     if op.kind != "call" or not outputs:
         return ()
     allowed = set(op.infer().kernel.sharing)
@@ -87,7 +87,7 @@ def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> t
 
 
 def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]) -> bool:
-    """Return whether output buffer `result` may share input `buffer`, by the kernel's `allowed` pairs and layouts."""
+    """Return whether buffer `result` may share input `buffer`'s memory, by the kernel's `allowed` pairs and layouts."""
     place = next(at for at, operand in enumerate(op.outputs) if operand.buffer == result)
     return all(
         [

@@ -34,7 +34,7 @@ from .variables import Variables
 
 @attrs.frozen
 class Outside:
-    """The tensors and generators outside that a job uses.
+    """The tensors, generators and loaders outside of a job that the job uses.
 
     Attributes:
         bindings: for each variable's buffer, the tensor whose memory it shares.
@@ -284,7 +284,7 @@ class ResultDict(_Results, dict[Any, Any]):
 
 
 def awaitable(branch: Branch, children: list[Any]) -> Any:
-    """Make a container of results that can be awaited, of the kind (tuple, list, dict, named tuple) of the branch."""
+    """Make a container of results, of the branch's kind; all but a named tuple can be awaited."""
     if branch.kind == "dict":
         return ResultDict(zip(branch.keys, children, strict=True))
     if branch.kind == "list":

@@ -204,7 +204,7 @@ class BuildReport:
         self._since = time.perf_counter()
 
     def lap(self, step: str) -> None:
-        """Print the time since the previous call (or the start) as the time of `step`, which has ended."""
+        """Print the time since the previous `lap` (or the start) as the time of `step`, which has ended."""
         now = time.perf_counter()
         if self.level >= TIMES:
             print(f"[{self.name}] {step} took {(now - self._since) * 1e3:.1f} ms")
@@ -237,7 +237,7 @@ class BuildReport:
                 print(f"[{self.name}]   {line}")
 
     def running(self, how: str) -> None:
-        """Print how a device runs the ops of a task from now on, or why it cannot; see `Replay`."""
+        """Print how a device runs a task's ops from now on: as one launch, or why one by one; see `Replay`."""
         if self.level >= TIMES:
             print(f"[{self.name}] {how}")
 

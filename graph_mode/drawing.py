@@ -78,7 +78,7 @@ def job_picture(job: Job) -> Picture:
     """Make a job's diagram: ops are nodes in the clusters of their modules, and buffers are edges between ops.
 
     An edge goes from the op that has written a buffer last to each op that reads that value.  Constants and numbers are
-    nodes of their own; an op that writes a variable has an edge back to the op that feeds it.
+    nodes of their own; an op that writes a variable has an edge back to the op that feeds the variable.
     """
     nodes: list[tuple[Node, tuple[str, ...]]] = []
     edges: list[Edge] = []

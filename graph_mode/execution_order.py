@@ -23,8 +23,8 @@ def execution_order(
     """Choose an order for ops that needs no more memory than the given order.
 
     For "memory": the order with the lowest peak among the given order, depth first (an op's operands are computed
-    directly before it) and greedy (next comes the op that frees most bytes, or adds least).  For "speed": depth first,
-    since fresh results are still in the cache; but the given order if depth first needs more memory.
+    directly before it; in two sequences) and greedy (next comes the op that frees most bytes, or adds least).  For
+    "speed": depth first, since fresh results are still in the cache; but the given order if that needs less memory.
 
     Args:
         ops: the ops, in some order in which they could run.
@@ -34,14 +34,14 @@ def execution_order(
         prefer: "memory" or "speed".
         pinned: buffers that have memory of their own, which is not counted.
         kept: buffers that are needed after the last op.
-        alignment: sizes are rounded up to multiples of this, in bytes.
+        alignment: sizes are rounded up to multiples of this number of bytes.
 
     Returns:
         The positions of the ops, in the order in which they should run.
 
     Raises:
         ValueError: if the ops could not run in the given order; for edges with unknown ops, a buffer of unknown size,
-            or any other `prefer`.
+            a wrong alignment, or any other `prefer`.
     """
     if prefer not in ("memory", "speed"):
         raise ValueError(f'prefer must be "memory" or "speed", not {prefer!r}')
@@ -52,7 +52,7 @@ def execution_order(
         candidates = [given, _depth_first(work, work.before), _depth_first(work, _wasteful_first(work)), _greedy(work)]
     else:
         candidates = [_depth_first(work, work.before), given]
-    # The first of equally good orders: so the given order stays if nothing is gained.
+    # `min` returns the first of equally good orders: for "memory", the given order stays if nothing is gained.
     return min(candidates, key=lambda order: _most_live(work, order))
 
 
@@ -174,7 +174,7 @@ def _greedy(work: _Work) -> list[int]:
     """Order ops greedily: next comes the ready op that frees most bytes or adds least; the given order breaks ties."""
     waits_for = [len(sources) for sources in work.before]
     left = {name: len(readers) for name, readers in work.readers.items()}
-    # By buffer, the sum of the positions of its remaining readers: with one reader left, the sum is its position.
+    # By buffer, the sum of the positions of its remaining readers: of one reader left, the sum is the position.
     to_come = {name: sum(readers) for name, readers in work.readers.items()}
     adds = [made - dropped for made, dropped in zip(work.makes, work.drops, strict=True)]
     for name, readers in work.readers.items():
@@ -187,7 +187,7 @@ def _greedy(work: _Work) -> list[int]:
     while ready:
         added, position = heappop(ready)
         if done[position] or added != adds[position]:
-            # The op has become cheaper since this entry was made, and has another one.
+            # The op has run, or has become cheaper since this entry was made, and has another entry.
             continue
         done[position] = True
         order.append(position)

@@ -43,7 +43,7 @@ class Feed:
         self._lock = threading.Lock()
 
     def peek(self, place: int) -> Any:
-        """Return the batch at index `place` of those to come, without taking it.
+        """Return the batch at index `place` of the batches to come, without taking it.
 
         Raises:
             StopIteration: if the loader ends earlier.
@@ -63,7 +63,11 @@ class Feed:
             return self._fetched[place]
 
     def take(self) -> Any:
-        """Remove the next batch from the queue and return it; a loader that ends begins again."""
+        """Remove the next batch from the queue and return it; a loader that ends begins again.
+
+        Raises:
+            StopIteration: if `source` is an iterator and has ended.
+        """
         with self._lock:
             self._fetch_on(0)
             return self._fetched.popleft()
@@ -106,7 +110,7 @@ class Outlet:
     metas: tuple[TensorMeta, ...]
 
     def misfit(self) -> str | None:
-        """Describe how the next batch to take here differs from the batch at the build; None if it fits."""
+        """Describe how this outlet's next batch differs from the build's batch; None if it fits or does not exist."""
         try:
             return self._misfit(self.feed.ahead(self.place))
         except StopIteration:
@@ -117,6 +121,7 @@ class Outlet:
 
         Raises:
             ValueError: if the batch does not fit the batch that the graph was built for.
+            StopIteration: as `Feed.take`.
         """
         batch = self.feed.take()
         misfit = self._misfit(batch)

@@ -51,7 +51,7 @@ class Options:
     Attributes:
         kind: "predict" or "train".
         config: the settings of the function's graphs.
-        optimizers: pairs of an optimizer and its learning rate scheduler, or None.
+        optimizers: pairs of an optimizer and its learning rate scheduler, which may be None.
     """
 
     kind: Kind = "predict"
@@ -185,6 +185,7 @@ class CompiledFunction:
 
         Raises:
             SessionClosed: if the session of the function's graph has been closed.
+            RuntimeError: by a function of the type "train", while another graph is being built.
         """
         return _call(self._options, self._function, self.graph, args, kwargs)
 
@@ -286,7 +287,7 @@ def trace(func: Callable[..., Any]) -> CompiledFunction:
         func: a function, a method or a module.
 
     Raises:
-        TypeError: if `func` is a coroutine function or a generator, or cannot be called.
+        TypeError: if `func` is a class, a graph, a coroutine function or a generator, or cannot be called.
 
     Example:
         >>> flow.nn.Graph.trace(flow.nn.ReLU())(flow.tensor([-1.0, 2.0]))
@@ -319,7 +320,7 @@ def global_function(
 ) -> Any:
     """Decorate a function so that it runs as a graph.
 
-    Without arguments, ``@flow.global_function``, the type is "predict".
+    As ``@flow.global_function``, without arguments, the type is "predict".
 
     Args:
         type: "predict" computes the function's results.  "train" also takes a step: the function returns the loss, a
@@ -327,13 +328,13 @@ def global_function(
         function_config: settings of the graph, such as mixed precision.
         optimizer: one or several optimizers, for "train".  Gradients begin at zero in every call, and do not appear in
             the parameters' `grad`.
-        lr_scheduler: the optimizer's scheduler, or a list with a scheduler or None for each optimizer; each call takes
-            a step of it.
+        lr_scheduler: the optimizer's scheduler, or a list with a scheduler or None for each optimizer; each call steps
+            the schedulers.
 
     Raises:
-        TypeError: if the function is a coroutine function or a generator, or cannot be called; if the optimizer or the
-            configuration is an object of another class.
-        ValueError: for any other `type`; if "train" has no optimizer, or "predict" has one.
+        TypeError: if the function is a class, a graph, a coroutine function or a generator, or cannot be called; if an
+            argument is an object of another class.
+        ValueError: for any other `type`; if "train" has no optimizer, "predict" has one, or schedulers do not fit.
 
     Example:
         >>> weight = flow.nn.Parameter(flow.ones(2))
@@ -384,7 +385,7 @@ def _optimizers(kind: Kind, optimizer: Any, schedule: Any) -> tuple[tuple[Optimi
         )
     pairs = tuple(zip(optimizers, schedules, strict=True))
     for fitting, scheduler in pairs:
-        # Checked now, so that errors are raised here instead of at the first call.
+        # The pairs are checked now, so that errors are raised here instead of at the first call.
         Graph().add_optimizer(fitting, lr_sch=scheduler)
     return pairs
 

@@ -314,7 +314,7 @@ class Graph:
             The result of `build`, with tensors that are being computed in place of the tensors that `build` returned.
 
         Raises:
-            ValueError: if the arguments differ from the arguments that the graph was built for.
+            ValueError: if the arguments differ from the build's, and `with_dynamic_input_shape` has not been called.
         """
         mode = MODE.get()
         last = self._last
@@ -420,7 +420,7 @@ class Graph:
     # Building
 
     def _training(self) -> list[Any]:
-        """Return the optimizers' settings and state dicts that a step depends on, other than learning rates."""
+        """Return the settings and state that a step depends on, of optimizers and grad scaler, but no learning rates."""
         settings: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
             settings.append(_Itself(optimizer.state))
@@ -432,7 +432,7 @@ class Graph:
         return settings
 
     def _built(self, tree: Tree, tensors: list[Tensor]) -> CompiledGraph:
-        """Record `build` and compile the job.  If it raises, optimizers, gradients and grad scaler are restored."""
+        """Record `build` and compile the job.  If `build` raises, optimizers, gradients and scaler are restored."""
         default_session().require_open(self.name)
         report = BuildReport(self.name, self._debug_level())
         stages = {path: config.stage_id for path, config in self._block_configs.items() if config.stage_id is not None}
@@ -526,7 +526,7 @@ class Graph:
                     group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
 
     def _prepare_loss(self, loss: Tensor) -> Tensor:
-        """Return the value whose `backward` an eager loop would call: the loss's mean over micro-batches, scaled."""
+        """Return the value whose `backward` an eager loop would call: the loss, divided by the micro-batches, scaled."""
         mode = MODE.get()
         count = self.config.gradient_accumulation_steps
         MODE.set(mode.replace(autocast=None, grad=True))
@@ -572,7 +572,7 @@ class Graph:
 
     @property
     def job(self) -> Job:
-        """The job of the latest form: the ops of `build`, as recorded.
+        """The job of the form used last: the ops of `build`, as recorded.
 
         Raises:
             RuntimeError: if the graph has not been built.
@@ -581,12 +581,12 @@ class Graph:
 
     @property
     def full_job(self) -> Job:
-        """The job of the latest form after all passes."""
+        """The job of the form used last, after all passes."""
         return self._latest("full_job").full_job
 
     @property
     def plan(self) -> Plan:
-        """The plan of the latest form, by which the job runs."""
+        """The plan of the form used last, by which the job runs."""
         return self._latest("plan").plan
 
     def _latest(self, attribute: str) -> CompiledGraph:
@@ -724,7 +724,7 @@ class _Itself:
 
 @contextmanager
 def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
-    """A block in which parameters have no gradients; at its end they get their earlier ones back."""
+    """A block in which parameters have no gradients; at its end they get their earlier gradients back."""
     kept = {autograd: autograd.grad for autograd in _places(parameters)}
     try:
         for autograd in kept:
@@ -756,7 +756,7 @@ def _has_rate(group: dict[str, Any]) -> bool:
 
 @contextmanager
 def _rates_apart(optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
-    """A block at whose end groups get their earlier learning rates back; after an error also their state."""
+    """A block at whose end groups get earlier learning rates back; an error also removes the state added since."""
     groups = [group for optimizer, _ in optimizers for group in optimizer.param_groups]
     rates = [group["lr"] for group in groups]
     known = [

@@ -3,7 +3,8 @@
 A form depends on the attributes that `build` has read of modules and of the graph (`reads.py`), on the values that its
 functions use from their surroundings (`surroundings.py`), on the settings of the graph, and on autocast and the
 defaults of new tensors.  A call compares only autocast and the defaults, the surrounding values by identity, and one
-count of changes (`vmflow.changes`); if one of these differs, it compares everything.
+count of changes (`vmflow.changes`); if one of these differs, it compares everything.  Attributes of objects other than
+modules are compared in every call.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
@@ -73,7 +74,7 @@ class Identity:
 
 
 def frozen(value: Any) -> Any:
-    """Return a stand-in for a value, for comparison: equal stand-ins mean that the graph is valid for both."""
+    """Return a stand-in for a value that a form has read; the form is valid for values with an equal stand-in."""
     if value is ABSENT:
         return "absent"
     if isinstance(value, Tensor):
@@ -170,7 +171,7 @@ class Guard:
         return None
 
     def difference_within(self) -> str | None:
-        """Describe a change of the graph's settings, its modules or the variables that its functions use; else None."""
+        """Describe a change of the graph's settings, modules or variables that `build` uses; else None."""
         settings = self._settings()
         present = self._set if settings is None else settings()
         for name, before in self._set.items():

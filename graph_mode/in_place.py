@@ -19,17 +19,17 @@ def choose_in_place(
 ) -> dict[int, int]:
     """Choose the outputs that take over the memory of an input.
 
-    An input may be taken over if the op allows that at each position at which it reads the input, if no later op reads
-    it, if neither it nor the output is pinned, and if it is at least as large as the output.  Pairs that save most
-    bytes are chosen first.  An output smaller than the memory it takes over keeps the rest from other uses; so pairs of
-    equal size are chosen first, and others only if they do not raise the peak of memory.
+    An input may be taken over if the op allows this at each position at which the op reads the input, if no later op
+    reads the input, if neither input nor output is pinned, and if the input is at least as large as the output.  An
+    output smaller than its input keeps the rest of the memory from other uses; so pairs of equal size are chosen first,
+    and others only if they do not raise the peak of memory; among either, pairs that save most bytes come first.
 
     Args:
         ops: the ops, in the order in which they run.
         nbytes: the size of each buffer, by id.
         pinned: buffers that have memory of their own: variables, and inputs and outputs of the graph.
-        last_uses: by buffer, the last step that needs it, where that is later than its last reader among the ops.
-        alignment: sizes are rounded up to multiples of this, in bytes.
+        last_uses: by buffer, the last step that needs it, where that step is later than the last op that reads it.
+        alignment: sizes are rounded up to multiples of this number of bytes.
 
     Returns:
         By output, the input whose memory it takes over: the `shares` of its `Buffer`.

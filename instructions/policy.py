@@ -86,7 +86,7 @@ class InstructionPolicy:
         return failure
 
     def drop(self, failure: Failure) -> None:
-        """Let the outputs hold `failure`, because a scope dropped the instruction before it began."""
+        """Let the outputs hold `failure`: a scope or a closing machine dropped the instruction before it began."""
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
