@@ -18,7 +18,7 @@ class GraphConfig:
     Attributes:
         amp: the dtype of automatic mixed precision; None for no mixed precision.
         gradient_accumulation_steps: the number of micro-batches per call.
-        outputs_buffer_size: the slots of each register between tasks, and so the number of launches that overlap.
+        outputs_buffer_size: the least slots of each register between tasks, and so the number of overlapping launches.
         fusion: whether elementwise ops are fused.
         recomputation: the fraction of a step's time for which ops may be repeated to lower the peak of memory; 0 to
             repeat none.
@@ -123,7 +123,7 @@ class GraphConfig:
         """Do not run the pass of this name when the graph's job is optimized.
 
         Raises:
-            ValueError: if there is no such pass; lists the passes.
+            ValueError: if there is no such pass; the message lists the passes.
         """
         require_pass(name)
         self.disabled = {*self.disabled, name}

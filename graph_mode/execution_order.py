@@ -66,8 +66,8 @@ class _Work:
         reads: by op, the buffers that the op reads and that can be freed after their last reader.
         readers: by buffer, the ops that read the buffer.
         sizes: the sizes of the buffers that ops produce and that are not pinned.
-        makes: by op, the bytes of all its results.
-        drops: by op, the bytes of its results that no op reads.
+        makes: by op, the bytes of all its results in `sizes`.
+        drops: by op, the bytes of its results that no op reads and that are not kept.
     """
 
     before: list[list[int]]

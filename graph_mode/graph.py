@@ -315,6 +315,7 @@ class Graph:
 
         Raises:
             ValueError: if the arguments differ from the build's, and `with_dynamic_input_shape` has not been called.
+            SessionClosed: if the graph's session has been closed.
         """
         mode = MODE.get()
         last = self._last
@@ -420,7 +421,7 @@ class Graph:
     # Building
 
     def _training(self) -> list[Any]:
-        """Return the settings and state that a step depends on, of optimizers and grad scaler, but no learning rates."""
+        """Return the optimizers' settings and state, and the grad scaler's scale, to be compared; no learning rates."""
         settings: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
             settings.append(_Itself(optimizer.state))
@@ -526,7 +527,7 @@ class Graph:
                     group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
 
     def _prepare_loss(self, loss: Tensor) -> Tensor:
-        """Return the value whose `backward` an eager loop would call: the loss, divided by the micro-batches, scaled."""
+        """Return the loss whose `backward` an eager loop would call: divided by the number of micro-batches, scaled."""
         mode = MODE.get()
         count = self.config.gradient_accumulation_steps
         MODE.set(mode.replace(autocast=None, grad=True))
@@ -581,12 +582,12 @@ class Graph:
 
     @property
     def full_job(self) -> Job:
-        """The job of the form used last, after all passes."""
+        """The job of the form used last, after all passes; see `job` for errors."""
         return self._latest("full_job").full_job
 
     @property
     def plan(self) -> Plan:
-        """The plan of the form used last, by which the job runs."""
+        """The plan of the form used last, by which the job runs; see `job` for errors."""
         return self._latest("plan").plan
 
     def _latest(self, attribute: str) -> CompiledGraph:

@@ -92,7 +92,7 @@ class Links:
         self._made: set[Storage] = {output.storage}
 
     def take(self, instruction: Instruction) -> bool:
-        """Add `instruction` to the chain if it can be computed with the others; returns whether it can.
+        """Add `instruction` to the chain if they can be computed together; returns whether they can.
 
         Its stream, scope and result's shape must be those of the chain; it must read a result of the chain, as a whole
         storage and not as a view; and the chain must stay within `LONGEST` and `MOST_WORK`.

@@ -1,4 +1,4 @@
-"""`Deferred`: instructions that end when `end` is called, not when they return."""
+"""`Deferred`: instructions that end when `end` is called, not when `compute` returns."""
 
 from __future__ import annotations
 

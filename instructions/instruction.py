@@ -7,7 +7,7 @@ An instruction goes through six states, always forwards:
 A NEW instruction has been issued, and the scheduler has not seen it.  A WAITING one has edges that are not satisfied.
 A READY one may be launched.  A LAUNCHED one has been launched on its stream.  A DONE one has been reported as finished,
 perhaps out of order.  An ERASED one has left its stream in order, and the edges to its successors are satisfied.  An
-edge requires its source either to be launched or to be finished: a successor on the same in-order stream only needs its
+edge requires its source either to be launched or to be erased: a successor on the same in-order stream only needs its
 predecessor to be launched before it.
 """
 
@@ -43,7 +43,7 @@ class Dependence:
 
     Attributes:
         writer: the last instruction that writes; None if there is none, or it is erased.
-        readers: the instructions that read after `writer` and are not erased (None until there is one).
+        readers: the instructions that read after `writer` and are not erased; None if there is none.
         machine: the virtual machine that orders these instructions, None until the first access.
     """
 
@@ -73,7 +73,7 @@ class Instruction:
         nbytes: the bytes of the results, if they are large; for back-pressure.
         members: the instructions that this one stands for.  The engine does not schedule them: they wait until this
             instruction is launched, and are done and erased with it.  None for an ordinary instruction.
-        thread: the thread that issued it; 0 if that does not matter.
+        thread: the id of the thread that issued the instruction; 0 if the thread does not matter.
         code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
             into a line number costs more than the instruction; see `origin.describe`.
         mode: the mode in which it was issued (scope, module, ...), None for the machine's own instructions.

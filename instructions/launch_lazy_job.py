@@ -49,7 +49,7 @@ class LaunchLazyJob(Deferred):
         for blob in (*self.parameters, *self.reads):
             if blob.storage.failure is not None:
                 self.job.fail(blob.storage.failure)
-                self.end()  # without an error of its own, since the results of the job hold the failure
+                self.end()  # the instruction ends without an error, since the results of the job hold the failure
                 return
         self._running = True
         self.job.launch(self._over)

@@ -26,7 +26,7 @@ class InstructionPolicy:
     other: its successors run and find the outputs poisoned.
 
     Attributes:
-        name: the kind's name, for messages.
+        name: the kind's name, for error messages and traces.
         barrier: whether the instruction waits for everything issued earlier (later instructions do not wait for it).
         prepares: whether `prepare` does anything; most kinds need nothing, and a call costs as much as a small add.
         preschedulable: whether it may be launched when its predecessors on its own stream are merely launched.

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, final
 
 from vmflow.errors import InternalError
 
-# The message that hands out a register's slot: it has been written, and the receiver may read it.
+# The message that hands out a register's slot, which has been written and which the receiver may read.
 FULL: Final = 0
 # The message by which a consumer gives a register's slot back to its producer.
 FREE: Final = 1
