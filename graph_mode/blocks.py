@@ -35,7 +35,7 @@ class BlockConfig:
         changed()
 
     def set_stage(self, stage_id: int) -> None:
-        """Assign the block to a pipeline stage, which runs on a stream of its own, beside other launches' stages.
+        """Assign the block to a pipeline stage, which runs on a stream of its own: stages of several launches overlap.
 
         Raises:
             ValueError: if `stage_id` is negative.

@@ -58,7 +58,8 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
         slots: the least number of slots of each register, and so of launches that a task may be ahead of its readers.
 
     Raises:
-        ValueError: if the job lacks values or kernels, or the plan could not run, as with tasks that wait in a circle.
+        ValueError: if the job lacks values or kernels, or the plan could not run, for instance if tasks wait for each
+            other in a circle; the message names the tasks.
         NotImplementedError: if some buffers are on a CUDA device, and others elsewhere.
     """
     if slots < 1:

@@ -131,7 +131,7 @@ def _without_frame(entry: TracebackType, following: TracebackType | None) -> Tra
     free = code.co_freevars
     start = bytes([_COPY_FREE_VARS, len(free)]) + _START if 0 < len(free) < 256 else _START
     if entry.tb_lasti < 0 or len(free) > 255:
-        # Entries of compiled modules have a line number, but no bytecode.  COPY_FREE_VARS counts to 255.
+        # Entries of compiled modules have a line number, but no bytecode.  COPY_FREE_VARS takes a byte.
         free, body, last = (), _START + _STAND, 0
         positions = _position(body, line - code.co_firstlineno)
     elif code.co_code.startswith(start):
@@ -174,7 +174,7 @@ _STAND: Final = bytes([opmap["NOP"], 0])
 
 
 def _position(code: bytes, lines: int) -> bytes:
-    """Return an entry of `co_linetable` that puts the bytecode `code` `lines` lines after the previous entry's line.
+    """Return an entry of `co_linetable`: the bytecode `code` stands `lines` lines after the previous entry's line.
 
     The first entry counts from the function's first line.  The format is that of CPython's ``Objects/locations.md``: a
     byte for the kind of entry, 13 for a line without columns, and the number of code units; then the signed number of

@@ -63,7 +63,7 @@ class ReleaseTensor(InstructionPolicy):
 
     def give_back_early(self, instruction: Instruction) -> None:
         self.prepare(instruction)
-        # Dropping the array now lets the allocator return the memory block to the device; no instruction reads either.
+        # Dropping the array now lets the allocator return the memory block to the device; no instruction reads them.
         self.compute()
 
 

@@ -1,4 +1,4 @@
-"""`TouchTensors`: an instruction that waits for the earlier uses of some tensors, and does nothing with these."""
+"""`TouchTensors`: an instruction that waits for the earlier uses of some tensors, and does nothing itself."""
 
 from __future__ import annotations
 

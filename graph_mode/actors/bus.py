@@ -97,7 +97,7 @@ class Source(Receiver):
 
 @final
 class ActorThread:
-    """The actors of one stream, their messages and actions.  One real thread at a time may call `turn`, `completed`.
+    """The actors of one stream, their messages and actions.  One real thread at a time may call `turn` or `completed`.
 
     Attributes:
         id: the upper 43 bits of the ids of its tasks.
@@ -155,7 +155,7 @@ class ActorThread:
             self.poked = True
 
     def turn(self, limit: int) -> list[Action]:
-        """Handle messages and buffers until none is left, or about `limit` actions are decided on; return these."""
+        """Handle messages and buffers until none is left or about `limit` actions are decided; return the actions."""
         if self.stopped:
             raise RuntimeError(f"thread {self.id} has been stopped")
         inbox = self.inbox

@@ -39,7 +39,7 @@ class Kind:
         sink: the task produces no registers.
         gathers: `count` acts each read one slot of each input, and together write one of each output.
         spreads: `count` acts each write one slot of each output, and together read one of each input.
-        repeats: each act hands out its output slot `count` times, and keeps its input slot for as many returns.
+        repeats: each act hands out its output slot `count` times, and gives its input slot back after as many returns.
         in_place: an output may share the memory of an input.
     """
 

@@ -170,7 +170,7 @@ class LightActor(Receiver):
         self.thread.send(self.acks[message.port], True)
 
     def _end(self) -> None:
-        """Become a zombie if an ended input is drained; as one, end if all slots are back and all inputs have ended."""
+        """Become a zombie if an ended input is drained; end a zombie if slots are back and all inputs have ended."""
         if self.ended & ~self.here and not self.zombie:
             self.zombie = True
             for port, ack in enumerate(self.acks):
