@@ -242,6 +242,16 @@ def test_a_plain_call() -> None:
     assert flow.is_grad_enabled()
 
 
+def test_one_mode_set_in_nested_blocks() -> None:
+    mode = flow.set_grad_enabled(False)
+    flow.set_grad_enabled(True)
+    with mode:
+        with flow.enable_grad(), mode:
+            assert not flow.is_grad_enabled()
+        assert not flow.is_grad_enabled()
+    assert flow.is_grad_enabled()
+
+
 def test_another_thread_begins_with_gradients() -> None:
     found: list[State] = []
     with flow.inference_mode():

@@ -298,6 +298,17 @@ def test_hooks_that_are_forbidden() -> None:
         numbers(2).exp()
 
 
+@pytest.mark.host
+def test_a_tensor_that_is_kept_on_the_cpu_anyway_may_not_change_in_place() -> None:
+    x = numbers(3)
+    factor = flow.ones(3, dtype=flow.float64)
+    with save_on_cpu():
+        y = (x * factor).sum()
+    factor.mul_(10)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        y.backward()
+
+
 def test_a_graph_packs_its_saved_tensors() -> None:
     weight = nn.Parameter(numbers(3).detach())
 
@@ -357,6 +368,11 @@ def test_edges_that_do_not_fit() -> None:
         flow.autograd.grad(get_gradient_edge(y), x)
     with pytest.raises(RuntimeError, match="GradientEdge has no shape"):
         flow.autograd.grad(y.sum(), get_gradient_edge(x), materialize_grads=True)
+    with pytest.raises(RuntimeError, match="input 1 is the edge of an op's result"):
+        flow.autograd.backward(y.sum(), inputs=[get_gradient_edge(x), get_gradient_edge(y)])
+    assert x.grad is None
+    flow.autograd.backward(y.sum(), inputs=get_gradient_edge(x))
+    np.testing.assert_array_equal(grad_of(x), [2, 2, 2])
 
 
 # Gradients by name

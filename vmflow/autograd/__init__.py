@@ -57,12 +57,12 @@ def backward(
         grad_tensors: the gradient of the final value by each tensor; None stands for 1, for a single element only.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded.
-        inputs: accumulate into these alone: leaves, or results of ops, which then have a gradient as after
+        inputs: accumulate into these alone: leaves, their edges, or results of ops, which then have a gradient as after
             `retain_grad`.
 
     Raises:
         RuntimeError: if a tensor does not require a gradient, or a gradient is missing or does not fit; if `inputs` is
-            empty, or an input does not require a gradient.
+            empty, or an input does not require a gradient or is the edge of an op's result.
 
     Example:
         >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
@@ -77,7 +77,14 @@ def backward(
         targets = _targets(inputs)
         if not targets:
             raise RuntimeError("backward: inputs is empty; leave it out to accumulate into all leaves")
-        wanted = [edge.place() for edge in _edges("backward", targets)]
+        edges = _edges("backward", targets)
+        for position, (target, edge) in enumerate(zip(targets, edges, strict=True)):
+            if edge.node is not None and not isinstance(target, Tensor):
+                raise RuntimeError(
+                    f"backward: input {position} is the edge of an op's result, whose gradient has no tensor to go to; "
+                    "pass the tensor itself, or call autograd.grad"
+                )
+        wanted = [edge.place() for edge in edges]
     roots = _roots(_final(outputs), grad_tensors)
     for target in targets:
         if isinstance(target, Tensor):

@@ -65,11 +65,14 @@ class set_grad_enabled:
         if mode is not True and mode is not False:
             raise TypeError(f"set_grad_enabled: the mode must be True or False, not {mode!r}")
         self.mode = mode
-        self._before = [_set(mode)]
+        # The mode before the call, until a block is entered, which restores it at its end.
+        self._before_call: bool | None = _set(mode)
+        self._before: list[bool] = []
 
     def __enter__(self) -> None:
-        if not self._before:
-            self._before.append(_set(self.mode))
+        before = _set(self.mode)
+        self._before.append(before if self._before_call is None else self._before_call)
+        self._before_call = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -78,8 +81,9 @@ class set_grad_enabled:
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         # A decorator is not meant to change the mode where the function is defined, as `__init__` did.
-        if self._before:
-            _set(self._before.pop())
+        if self._before_call is not None:
+            _set(self._before_call)
+            self._before_call = None
         return _decorated(function, _set, self.mode)
 
     def __repr__(self) -> str:

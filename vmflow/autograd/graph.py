@@ -142,11 +142,16 @@ class save_on_cpu(saved_tensors_hooks):
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        def pack(tensor: Tensor) -> tuple[Any, Tensor]:
+        def pack(tensor: Tensor) -> Tensor | tuple[Any, Tensor]:
             copied = tensor.cpu()
-            return tensor.device, copied.pin_memory() if pin_memory and copied is not tensor else copied
+            if copied is tensor:
+                # Nothing was copied, so a later change in place has to be noticed, as it is for the tensor itself.
+                return tensor
+            return tensor.device, copied.pin_memory() if pin_memory else copied
 
-        def unpack(kept: tuple[Any, Tensor]) -> Tensor:
+        def unpack(kept: Tensor | tuple[Any, Tensor]) -> Tensor:
+            if isinstance(kept, Tensor):
+                return kept
             device, tensor = kept
             return tensor.to(device)
 
