@@ -43,12 +43,12 @@ Apply: TypeAlias = Callable[[Job, Settings], Job]
 
 @attrs.frozen
 class Pass:
-    """One of the passes.
+    """A pass, as `PASSES` lists it.
 
     Attributes:
-        name: its name in `GraphConfig.disabled`.
-        why: the gain, and why the pass has its place in the order.
-        apply: returns the better job, or its argument.
+        name: the pass's name in `GraphConfig.disabled`.
+        why: the gain from the pass, and the reason for its place in the order of passes.
+        apply: takes a job and settings, and returns an improved job, or the same job if nothing is to be improved.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Pass:
 
 
 def _if_fusing(change: Callable[[Job], Job]) -> Apply:
-    """Make a pass of `change` that is skipped if the graph's settings forbid fusion."""
+    """Make the function of a pass that applies `change`, unless the graph's settings forbid fusion."""
     return lambda job, settings: change(job) if settings.config.fusion else job
 
 
@@ -108,10 +108,10 @@ def run_passes(job: Job, settings: Settings, passed: Callable[[str, Job, Job], N
     Args:
         job: as recorded.
         settings: see `Settings`.
-        passed: told of each pass that has run: its name, and the job before and after.
+        passed: called after each pass with its name, and the job before and after it; None to call nothing.
 
     Raises:
-        ValueError: if a pass is to be left out that does not exist.
+        ValueError: if `GraphConfig.disabled` names a pass that does not exist.
     """
     for name in sorted(settings.config.disabled):
         require_pass(name)
@@ -126,7 +126,7 @@ def run_passes(job: Job, settings: Settings, passed: Callable[[str, Job, Job], N
 
 
 def require_pass(name: str) -> None:
-    """Raise ValueError unless there is such a pass."""
+    """Raise ValueError unless a pass has this name."""
     names = [step.name for step in PASSES]
     if name not in names:
         raise ValueError(f"there is no pass {name!r} to disable; choose from {', '.join(names)}")

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def share_common_subexpressions(job: Job, settings: Settings) -> Job:
-    """Leave out an op that repeats an earlier one on the same versions of the same buffers.
+    """Leave out each op that repeats an earlier op on the same versions of the same buffers.
 
-    Random ops stay, and so do ops whose results are written again.  A large result without operands is cheaper to make
-    again than to keep.
+    Random ops stay, and so do ops whose results are written again.  Ops without operands stay if their results are
+    large: making such a result again is cheaper than keeping it.
     """
     flow = flow_of(job)
     same = _equal_constants(job, flow)
@@ -69,7 +69,7 @@ def _equal_constants(job: Job, flow: Flow) -> dict[int, int]:
 
 
 def _key(op: JobOp, versions: tuple[Version, ...]) -> Hashable:
-    """A key that is equal for ops that compute the same bits in the same place."""
+    """A key that is equal for ops that compute the same bits on the same device, in the same phase and stage."""
     inputs = tuple(
         [
             (

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def drop_dead_ops(job: Job, settings: Settings) -> Job:
     """Leave out ops none of whose results reach a fetch or a variable, and feeds of unused variables.
 
-    All arguments are fed, since the job is called with them.  A launch draws from random generators for dropped ops,
-    too, so that the others get the same numbers.
+    Feeds of unused arguments stay, since calls pass the arguments all the same.  A launch draws from random generators
+    for dropped ops, too, so that the remaining ops get the same numbers.
     """
     wanted: set[int] = set()
     while True:
         kept, before = _walk_back(job, wanted)
-        # The next micro-batch may read buffers that this one has written.
+        # The ops of the next micro-batch may read buffers that the last ops of this micro-batch have written.
         if job.micro_batches == 1 or before <= wanted:
             break
         wanted |= before
@@ -29,7 +29,7 @@ def drop_dead_ops(job: Job, settings: Settings) -> Job:
 
 
 def _walk_back(job: Job, wanted: set[int]) -> tuple[list[JobOp], set[int]]:
-    """Find the ops to keep if `wanted` buffers are used after the last op, and the buffers that these ops need fed."""
+    """Find the ops to keep if `wanted` buffers are used after the last op, and the buffers that need a value before."""
     live = set(wanted)
     kept: list[JobOp] = []
     for op in reversed(job.ops):

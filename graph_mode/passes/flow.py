@@ -1,10 +1,10 @@
-"""The ops that write and read each buffer of a job, for the passes.
+"""`Flow`: the positions of the ops that write and read each buffer of a job, for the passes.
 
-An op *writes* a buffer if one of its results is there.  An op *reads* a buffer if it depends on the previous content:
-that of its operands, and that of its results where it changes only a part; see `JobOp.reads`.
+An op *writes* a buffer if one of its results lies in the buffer.  An op *reads* a buffer if it needs the buffer's
+previous content: an operand lies there, or a result that covers only a part of the buffer; see `JobOp.reads`.
 
-The content of a buffer between two writes is a *version*: version 0 is there before the first op, and the n-th op that
-writes the buffer makes version n.  So version 1 of an argument or a variable is the value that is fed.
+The content of a buffer between two writes is a *version*: version 0 is the content before the first op, and the n-th op
+that writes the buffer makes version n.  So version 1 of an argument or a variable is the value that is fed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import attrs
 
 from vmflow.graph_mode.job import Drawn, Job, JobOp, Operand
 
-# The kinds of ops that connect work done once per launch with work done for each micro-batch.  Their operands need
-# buffers of their own.
+# The kinds of ops that connect work done once per launch with work done for each micro-batch.  Their operands cannot be
+# views, constants or variables.
 GATHERING: Final = frozenset({"unpack", "accumulate", "pack"})
 
-# The id of a buffer, and the number of the version.
+# The id of a buffer, and the number of the version of its content.
 Version: TypeAlias = tuple[int, int]
 
 
 @attrs.frozen
 class Flow:
-    """A job's versions.
+    """The writers and readers of a job's buffers, by which versions are numbered.
 
     Attributes:
         job: the job.
@@ -40,11 +40,11 @@ class Flow:
     readers: dict[int, list[int]]
 
     def version(self, buffer: int, position: int) -> Version:
-        """The version of a buffer before the op at this position; for the number of ops, after the last."""
+        """The version of a buffer that the op at this position finds; at the number of ops, the final version."""
         return buffer, bisect_left(self.writers.get(buffer, ()), position)
 
     def producer(self, version: Version) -> JobOp | None:
-        """The op that makes a version; None if it is there before the first op."""
+        """The op that makes a version; None for version 0."""
         buffer, number = version
         return self.job.ops[self.writers[buffer][number - 1]] if number else None
 
@@ -53,7 +53,7 @@ class Flow:
         return max(self.readers.get(buffer, [-1])[-1], self.writers.get(buffer, [-1])[-1])
 
     def written_once(self, op: JobOp) -> bool:
-        """Whether the results of `op` are temporary buffers that no other op writes."""
+        """Whether each result of `op` is a whole temporary buffer of its own, which no other op writes."""
         temporary = all(
             [self.job.buffers[output.buffer].role == "temporary" and output.strides is None for output in op.outputs]
         )
@@ -74,10 +74,10 @@ def flow_of(job: Job) -> Flow:
 
 
 def dependences(ops: list[JobOp] | tuple[JobOp, ...]) -> list[tuple[int, int]]:
-    """Pairs of positions: the first op has to stay before the second, so that all find the versions that they find now.
+    """Pairs of positions of ops: the first has to stay before the second, so that each finds the same versions as now.
 
-    A reader stays between the write that it reads and the next one; writers stay in their order.  So the update of a
-    variable waits for all readers of the old value.
+    A reader stays between the write whose value it reads and the next write of the same buffer; writers of a buffer
+    stay in order.  So the update of a variable waits for all readers of the old value.
     """
     edges: set[tuple[int, int]] = set()
     writer: dict[int, int] = {}
@@ -95,10 +95,10 @@ def dependences(ops: list[JobOp] | tuple[JobOp, ...]) -> list[tuple[int, int]]:
 
 
 def check_same_flow(before: Job, after: Job) -> None:
-    """Check that a job has the ops of another, in any order, and that each op finds the same versions in both.
+    """Check that `after` has the ops of `before`, in any order, and that each op finds the same versions in both jobs.
 
     Raises:
-        ValueError: if an op is missing or new, or finds another version; names the op.
+        ValueError: if an op is missing or new; or if an op finds another version, with the op's name.
     """
     places = {id(op): position for position, op in enumerate(before.ops)}
     if sorted(places.values()) != sorted([places.get(id(op), -1) for op in after.ops]):
@@ -115,12 +115,12 @@ def check_same_flow(before: Job, after: Job) -> None:
 
 
 def is_random(op: JobOp) -> bool:
-    """Whether the op gives other results at each launch."""
+    """Whether the op gives different results at each launch, since it draws random numbers."""
     return any([isinstance(scalar, Drawn) for scalar in op.scalars])
 
 
 def is_contiguous(operand: Operand) -> bool:
-    """Whether the elements lie one after the other, in C order."""
+    """Whether the operand's elements lie one after the other, in C order."""
     if operand.strides is None or operand.meta.numel == 0:
         return True
     sizes = operand.meta.shape

@@ -1,7 +1,7 @@
 """Fuse connected elementwise ops into single `fused` ops.
 
-Ops only move down, to the place of their group's last member.  So a group ends where an op outside needs its results or
-changes its operands, and where waiting for the last member would keep more memory than fusing saves.  Nothing is
+The ops of a group move down to the place of the group's last op.  So a group ends where an op outside needs its results
+or changes its operands, and where waiting for the last op would keep more memory than fusing saves.  Nothing is
 computed twice.
 """
 
@@ -16,7 +16,7 @@ from vmflow.graph_mode.job import Job, JobOp, Operand
 from vmflow.ops.fused import Step, can_fuse
 from vmflow.ops.table import encoded
 
-# With more, the tiles of a group would not fit into the cache together.
+# The most ops of a group, and the most arrays: the tiles of more arrays would not fit into the cache together.
 _STEPS: Final = 64
 _ARRAYS: Final = 24
 
@@ -26,9 +26,9 @@ class _Group:
     """Elementwise ops that will become one fused op.
 
     Attributes:
-        members: their positions, in order.
-        makes: the buffers that they make.
-        reads: the buffers from outside that they read.
+        members: the positions of the ops, ascending.
+        makes: the buffers that the ops make.
+        reads: the buffers that the ops read and no op of the group makes.
     """
 
     members: list[int]
@@ -90,7 +90,7 @@ class _Grouping:
             self.open.append(self._together(joined, position, op))
 
     def _disturbs(self, op: JobOp, group: _Group) -> bool:
-        """Whether a group has to end before `op`, which needs its results or changes its operands."""
+        """Whether a group has to end before `op`, which needs the group's results or changes its operands."""
         needs = any([buffer in group.makes for buffer in op.reads()])
         return needs or any([buffer in group.makes or buffer in group.reads for buffer in op.writes()])
 
@@ -101,7 +101,7 @@ class _Grouping:
         if not made or not _may_share_a_kernel(first, op) or not all([self._whole(operand, op) for operand in made]):
             return False
         if op.outputs[0].buffer in group.reads:
-            return False  # the fused op would overwrite elements that other members still have to read
+            return False  # the fused op would overwrite elements that other ops of the group still have to read
         groups = [*joined, group]
         members = sum([len(group.members) for group in groups])
         arrays = {buffer for group in groups for buffer in (*group.makes, *group.reads)}
@@ -116,7 +116,7 @@ class _Grouping:
         return same and meta.shape == op.outputs[0].meta.shape and meta is self.job.buffers[operand.buffer].meta
 
     def _waits_for_free(self, group: _Group, position: int) -> bool:
-        """Whether the group can wait until this position without keeping more memory than it saves."""
+        """Whether the group can wait until this position without keeping more memory than fusing saves."""
         buffers = self.job.buffers
         end = group.members[-1]
         if end == position - 1:
@@ -190,7 +190,7 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
     for number, op in enumerate(ops, len(inputs)):
         operands = tuple([results[read.buffer] if read.buffer in results else inputs[read] for read in op.inputs])
         steps.append((op.op, op.attributes, tuple([encoded(scalar) for scalar in op.scalars]), operands))
-        results[op.outputs[0].buffer] = number  # entered last: the op may read an earlier version of the same buffer
+        results[op.outputs[0].buffer] = number  # after `operands`: the op may read an earlier version of this buffer
     last_of = {op.outputs[0].buffer: number for number, op in enumerate(ops)}
     outputs = [
         number

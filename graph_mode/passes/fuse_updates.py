@@ -1,8 +1,8 @@
-"""Fuse the updates of several optimizers, or other ops that change many tensors together, into one.
+"""Fuse the updates of several optimizers, or other ops that change many tensors together, into one op.
 
-An update happens whole or not at all; two steps that followed each other then succeed or fail together.  Updates only
-move down to the last of their group.  They do not move past an op that reads their results or writes their operands,
-and no gradient is kept longer for that.
+An update happens whole or not at all; fused steps of two optimizers succeed or fail together.  Each update moves down
+to the place of its group's last update, but not past an op that reads its results or writes its operands, and not where
+a gradient would be kept longer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vmflow.instructions.multi_tensor_update import UpdateKernel
 
 
 def fuse_updates(job: Job) -> Job:
-    """Fuse consecutive updates of the same name and device."""
+    """Fuse updates of the same name, device, phase and stage if no op between them depends on them."""
     last_use: dict[int, int] = {}
     for position, op in enumerate(job.ops):
         for buffer in (*op.reads(), *op.writes()):
@@ -59,7 +59,7 @@ def _may_join(job: Job, group: list[int], position: int, last_use: dict[int, int
 
 
 def _disturbs(job: Job, group: list[int], op: JobOp) -> bool:
-    """Whether a group of updates has to run before `op`, which reads their results or writes their operands."""
+    """Whether a group of updates has to run before `op`, which reads the updates' results or writes their operands."""
     members = [job.ops[position] for position in group]
     written = {buffer for member in members for buffer in member.writes()}
     read = {buffer for member in members for buffer in member.reads()}

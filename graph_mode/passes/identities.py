@@ -1,9 +1,9 @@
 """Leave out ops that change nothing: copies, casts there and back, and arithmetic with 1 and 0.
 
-Readers of such an op's result read its source instead, as long as the source holds the same version; a later pass drops
-the op if it has no reader left.  Every bit stays as it was.  Casts and arithmetic would quiet a signalling NaN, and
-some clear a NaN's payload.  No computation makes such NaNs, so these ops are left out only where their operand was
-computed in this job, not where it was fed or copied.
+Readers of such an op's result read the op's source instead, as long as the source holds the same version; a later pass
+drops an op without readers.  Every bit stays as it was.  Casts and arithmetic would quiet a signalling NaN, and some
+clear a NaN's payload.  No computation makes such NaNs, so casts and arithmetic are left out only where their operand
+was computed in this job, not where it was fed or copied.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .flow import GATHERING, Flow, Version, flow_of, is_contiguous, is_whole
 if TYPE_CHECKING:
     from . import Settings
 
-# Floating-point dtypes by those that hold all their numbers.
+# By floating-point dtype, the wider dtypes that can represent all its numbers.
 _HELD: Final[dict[DType, tuple[DType, ...]]] = {
     dtypes.float16: (dtypes.float32, dtypes.float64),
     dtypes.bfloat16: (dtypes.float32, dtypes.float64),
     dtypes.float32: (dtypes.float64,),
 }
 
-# Ops that pass on the bits of their operand.
+# Ops that pass on the bits of their operand or of the fed value.
 _PASSING_ON: Final = frozenset({"FeedInput", "FeedVariable", "copy_", "to_device", "unpack", "pack"})
 
 
@@ -58,13 +58,13 @@ class _Origin:
 
 @attrs.define(eq=False)
 class _Walk:
-    """Walks from the first op to the last.
+    """One walk through a job's ops, which remembers the sources of versions.
 
     Attributes:
         flow: the given job's versions.  No op changes its place or its results, so that versions keep their numbers.
-        same: by version, the source that it is a copy of.
-        negated: by version, the source that it is the negative of.
-        cast: by version, the source that it is in another dtype.
+        same: by version that is a copy, the copy's source.
+        negated: by version that is the negative of a source, that source.
+        cast: by version that is a cast to another dtype, the cast's source.
     """
 
     flow: Flow
@@ -92,7 +92,7 @@ class _Walk:
         return _through(operand, origin.operand) or operand
 
     def _there(self, origin: _Origin, position: int, op: JobOp) -> bool:
-        """Whether an op can read a source: its version is still there, and the op itself does not overwrite it."""
+        """Whether an op can read a source: it is in the op's phase, unchanged, and not overwritten by the op."""
         buffer = origin.operand.buffer
         if self.flow.version(buffer, position) != origin.version:
             return False
@@ -102,7 +102,7 @@ class _Walk:
         return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
-        """Return the op; a cast of a lossless cast is changed to read the original."""
+        """Return the op; if it is a cast of a lossless cast, changed to read the operand of the first cast."""
         (operand,) = op.inputs
         origin = self.cast.get(self.flow.version(operand.buffer, position))
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):
@@ -115,7 +115,7 @@ class _Walk:
         return attrs.evolve(op, inputs=(origin.operand,))
 
     def _note(self, position: int, op: JobOp) -> None:
-        """Remember the source of the op's result."""
+        """Remember the source of the op's result, if it is a copy, a cast or a negative."""
         (operand,), (result,) = op.inputs, op.outputs
         if not is_whole(result, self.flow.job) or operand.buffer == result.buffer:
             return
@@ -128,7 +128,7 @@ class _Walk:
                 self.cast[made] = origin
             return
         if not is_contiguous(operand):
-            return  # a reader of the source's layout would sum its elements in another order, for instance
+            return  # readers of the strided source might, for instance, sum elements in another order
         if op.op in ("cast", "copy_") or (_neutral(op) and self._computed_or_integer(origin)):
             self.same[made] = origin
         elif op.op == "neg":
@@ -149,10 +149,10 @@ class _Walk:
 
 
 def _neutral(op: JobOp) -> bool:
-    """Whether the result equals the operand, whose dtype it has, bit for bit."""
+    """Whether an op, whose result has its operand's dtype, returns the operand bit for bit."""
     dtype: DType = op.inputs[0].meta.dtype
     if len(op.scalars) != 1 or type(op.scalars[0]) not in (int, float) or dtype.is_complex:
-        # For complex numbers, 0 * inf is not 0.
+        # Multiplying a complex number by 1 + 0j computes 0 * inf, which is not 0.
         return False
     value, reversed_ = op.scalars[0], op.attributes == REVERSED
     if op.op == "mul_scalar":
@@ -173,7 +173,7 @@ def _loses_nothing(first: DType, second: DType, third: DType) -> bool:
     if first.is_floating_point:
         return second in _HELD.get(first, ()) and third.is_floating_point
     if max(first.category, second.category, third.category) >= dtypes.FLOATING:
-        # numpy has a rounding of its own from integers to 16 bits of floating point.
+        # numpy casts integers to 16-bit floating-point dtypes with a rounding of its own.
         return False
     if first is dtypes.bool_ or first is second:
         return True
@@ -195,7 +195,7 @@ def _through(seen: Operand, original: Operand) -> Operand | None:
 
 
 def _as_call(op: JobOp, job: Job) -> JobOp:
-    """Turn an op that overwrites a whole temporary buffer, and reads none of it, into one that makes the buffer."""
+    """Turn an op that overwrites a whole temporary buffer, and reads none of it, into an op of the kind "call"."""
     if op.kind != "into":
         return op
     (result,) = op.outputs

@@ -38,14 +38,14 @@ def _place(op: JobOp) -> tuple[object, ...]:
 
 
 def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "speed"]) -> list[JobOp]:
-    """Return the ops at these positions, which follow each other, in the chosen order."""
+    """Return the ops at these consecutive positions in the order that `prefer` asks for."""
     ops = [flow.job.ops[position] for position in positions]
     if len(ops) < 3:
         return ops
     steps: list[Op] = []
     made: dict[int, int] = {}
     for position, op in zip(positions, ops, strict=True):
-        # The first write makes a buffer; later writes use the same memory.
+        # Only the first write of a buffer counts as an output; later writes use the same memory, as reads do.
         outputs = tuple([write for write in dict.fromkeys(op.writes()) if _made_at(flow, write, position)])
         made.update({output: flow.job.buffers[output].meta.nbytes for output in outputs})
         steps.append(

@@ -2,14 +2,14 @@
 
 For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass depends on are
 repeated right before the first backward op that reads a result of the block.  The block's inputs and outputs stay in
-memory; all between is released after the forward pass.  A block that is called several times is repeated once for
-each call; calls that follow each other directly are repeated together.
+memory; results within it are released after the forward pass.  A block that is called several times is repeated once
+for each call; calls that follow each other directly are repeated together.
 
 A second run gives the same bits: random ops have the same place in their generator's sequence.  If a variable that the
 ops read has been written since, the call is left as it is.  Ops that change variables, such as those of running
 statistics, are not repeated.
 
-This pass runs after the search for equal ops, which would undo it.
+This pass runs after the search for equal ops, which would otherwise leave the repeated ops out again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPEATABLE: Final = ("call", "into", "transfer")
 
 @attrs.define(eq=False)
 class _Entry:
-    """An op in the changing job.
+    """An op of a job that the pass changes.
 
     Attributes:
         op: the op.
@@ -85,7 +85,7 @@ class _Work:
         self._next = max(self.buffers, default=-1) + 1
 
     def repeat(self, run: list[_Entry]) -> None:
-        """Let the backward pass use copies of these consecutive ops, if that is possible."""
+        """Copy these consecutive ops, and let the backward pass read the copies' results, if that is possible."""
         start = self.entries.index(run[0])
         end = start + len(run)
         made = self._made(start, end)
@@ -118,7 +118,7 @@ class _Work:
         return made.difference(*[entry.op.writes() for entry in self.entries[:start]])
 
     def _needed(self, start: int, end: int, wanted: set[int], own: set[int]) -> list[int]:
-        """The positions of the ops that make these buffers, directly or through buffers of which copies are made."""
+        """The positions of the ops that make `wanted` buffers, and of those that make the `own` buffers they read."""
         needed = set(wanted)
         chosen: list[int] = []
         for position in reversed(range(start, end)):

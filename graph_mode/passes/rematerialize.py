@@ -1,16 +1,17 @@
 """Compute values a second time, right before the backward pass reads them, if keeping them raises the peak of memory.
 
-A value is released at its last use in the forward pass and computed again before its first in the backward pass.  Each
-operand of the repeated op has to be there still, to be computed again by a short chain of ops, or to be smaller than
-the value.  Ops that change variables, such as those of running statistics, are not repeated.
+A value is released for the longest time without a read from its last use in the forward pass on, and computed again
+before the backward read at the end of that time.  Each operand of the repeated op is still there, is computed again,
+too, by a short chain of ops, or is kept longer; operands kept longer have to be smaller than the value.  Ops that
+change variables, such as those of running statistics, are not repeated.
 
-Values are chosen greedily: among those that are alive at the peak, the one that saves most bytes per nanosecond, until
-none lowers the peak.  Then choices that do not lower the peak after all are dropped.  The repeated ops may take a given
-part of the job's time, by the estimates of the op table: see `GraphConfig.allow_recomputation`.  A small part is enough
-for elementwise ops and normalisations; wide products need more.
+Values are chosen greedily: among those that are kept unused at the peak, the value that saves most bytes per
+nanosecond, until none lowers the peak.  Then choices that do not lower the peak after all are dropped.  The repeated
+ops may take a given part of the job's time, by the estimates of the op table: see `GraphConfig.allow_recomputation`.  A
+small part is enough for elementwise ops and normalisations; wide products need more.
 
 A second run gives the same bits: the op is the same, its operands have not been written since, and a random op has the
-same place in its generator's sequence.  This pass comes after all that move ops, since lifetimes depend on the order.
+same place in its generator's sequence.  This pass follows all passes that move ops, since the order decides lifetimes.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 # The longest chain of ops that is repeated for one value.
 _LONGEST: Final = 3
 
-# How often the memory is planned again; a plan is taken only if it saves this part of the memory.
+# The most rounds of choosing values; a round's choices are kept only if they save at least this part of the memory.
 _ROUNDS: Final = 4
 _LEAST_GAIN: Final = 0.01
 
-# How many values are chosen in a round, so that large jobs build quickly.
+# The most values chosen in a round for one chain, so that large jobs build quickly.
 _TRIED: Final = 256
 
 
@@ -52,13 +53,13 @@ class _Choice:
     Attributes:
         buffer: the value's buffer.
         again: the positions of the ops to repeat, ascending; the last computes the value.
-        place: the position before which they are repeated.
+        place: the position of the op before which the ops are repeated.
         reads: the buffers that the repeated ops read, without those that they make.
-        gone: the steps at which the value is absent: the first, and the first behind them.
+        gone: the first step at which the value is absent, and the step at which it is there again.
         size: the value's bytes.
-        longer: buffers that have to live until `place`: the step from which on, and their bytes.
+        longer: for each buffer that has to live on until `place`, the first additional step, and the buffer's bytes.
         making: bytes that the repeated ops need besides the value's own.
-        cost: nanoseconds.
+        cost: estimated nanoseconds of the repeated ops.
     """
 
     buffer: int
@@ -100,12 +101,12 @@ def rematerialize(job: Job, settings: Settings) -> Job:
 
 @attrs.frozen
 class _Memory:
-    """A chain's own memory.
+    """The memory that only one chain uses.
 
     Attributes:
         task: the chain.
-        filled: the number of steps before its first op.
-        lifetimes: see `lifetimes_of`.
+        filled: the number of steps before the chain's first op, which fill arguments and numbers.
+        lifetimes: the buffers in this memory; see `lifetimes_of`.
     """
 
     task: Task
@@ -122,12 +123,12 @@ def _memory_of(job: Job) -> list[_Memory]:
 
 
 def _least(memory: list[_Memory]) -> int:
-    """A lower bound for the chains' bytes."""
+    """A lower bound for the bytes of all chains' own memory."""
     return sum([lower_bound(chain.lifetimes) for chain in memory])
 
 
 def _chosen(job: Job, memory: list[_Memory], allowance: int) -> Iterator[_Choice]:
-    """The values to compute again, of all chains."""
+    """Choose the values of all chains to compute again, within `allowance` nanoseconds."""
     flow = flow_of(job)
     for chain in memory:
         for choice in _Chain(flow, chain).choices(allowance):
@@ -145,7 +146,7 @@ class _Span:
 
 
 class _Chain:
-    """Chooses among the values of one chain.
+    """Chooses the values of one chain that are to be computed again.
 
     Args:
         flow: the job's versions.
@@ -189,7 +190,7 @@ class _Chain:
         return last.backward and self._repeatable(maker, last)
 
     def choices(self, allowance: int) -> list[_Choice]:
-        """The values to compute again, within so many nanoseconds."""
+        """Choose the chain's values to compute again, within `allowance` nanoseconds."""
         taken: list[_Choice] = []
         for _ in range(_TRIED):
             peak = int(self._live.argmax())
@@ -238,7 +239,7 @@ class _Chain:
         return highest <= most and int(self._entering[end]) + choice.making < most
 
     def _choice(self, buffer: int) -> _Choice | None:
-        """Return how to compute a value again for the read behind its longest idle time; None if impossible."""
+        """Return how to compute a value again for the backward read after its longest idle time; None if impossible."""
         readers, maker = self._flow.readers[buffer], self._flow.writers[buffer][0]
         late = len(readers)
         while late and self._job.ops[readers[late - 1]].backward:
@@ -270,7 +271,7 @@ class _Chain:
         )
 
     def _collect(self, position: int, place: int, again: set[int], longer: dict[int, None], depth: int) -> bool:
-        """Collect the ops to repeat for the results of the op at `position`, and the buffers that must live longer."""
+        """Collect ops to repeat, from the op at `position` back, and buffers to keep longer; False if impossible."""
         op = self._job.ops[position]
         if not depth or position not in self._step or not self._repeatable(op, self._job.ops[place]):
             return False
@@ -298,7 +299,7 @@ class _Chain:
 
 
 def _with_copies(job: Job, chosen: list[_Choice]) -> Job:
-    """The job with the choices' ops repeated; later readers of their values read the copies."""
+    """The job with the chosen ops repeated; later readers of the chosen values read the copies."""
     buffers = dict(job.buffers)
     before: defaultdict[int, list[_Choice]] = defaultdict(list)
     for choice in chosen:
@@ -317,7 +318,7 @@ def _with_copies(job: Job, chosen: list[_Choice]) -> Job:
 
 
 def _copy(op: JobOp, own: dict[int, int], buffers: dict[int, Buffer]) -> JobOp:
-    """Return a copy of the op that works on the copies' own buffers; `own` maps old buffers to them."""
+    """Return a copy of the op with operands renamed by `own`, and with new result buffers, which are added to `own`."""
     inputs = renamed(op.inputs, own)
     for operand in op.outputs:
         number = own[operand.buffer] = max(buffers) + 1

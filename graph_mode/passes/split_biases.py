@@ -1,7 +1,7 @@
 """Split the bias off a dense layer whose result feeds elementwise ops, so that the addition is fused with them.
 
-BLAS then writes the product into memory, and bias and activation are applied in one walk, in place.  The arithmetic on
-each element is the same, so that every bit stays as it was.
+BLAS then writes the product into memory, and one fused op adds the bias and applies the activation in place.  The
+arithmetic on each element is the same, so that every bit stays as it was.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def split_biases(job: Job) -> Job:
 
 
 def _goes_on(flow: Flow, position: int, op: JobOp) -> bool:
-    """Whether an op is a dense layer with a bias whose first reader is an elementwise op of the same shape."""
+    """Whether an op is a dense layer with a bias whose result an elementwise op of the same shape reads first."""
     if op.op != "linear" or op.kind != "call" or len(op.inputs) < 3 or not flow.written_once(op):
         return False
     (result,) = op.outputs
