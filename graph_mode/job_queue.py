@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @final
 class JobQueue:
-    """Starts launches in order.  Launches of one graph overlap; those of another graph wait until they have ended."""
+    """Starts a machine's launches in order.  Launches of one graph overlap; other graphs' wait until all have ended."""
 
     def __init__(self) -> None:
         self._turn = TurnLock()
@@ -32,7 +32,7 @@ class JobQueue:
         self._count = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Start this launch as soon as the launches before it allow."""
+        """Put a launch into the queue, which starts it as soon as the launches before it allow."""
         self._waiting.append((runtime, launch))
         self.advance()
 
@@ -42,14 +42,14 @@ class JobQueue:
         self.advance()
 
     def has_one(self) -> bool:
-        """Whether the launch that is being started is the only one."""
+        """Whether no other launch runs besides the one that is being started."""
         return self._count == 1
 
     def advance(self) -> None:
-        """Start all launches that can start, in order: so by one thread at a time."""
+        """Start all launches that can start, in order; one thread at a time does so."""
         self._again = True
         escaping: BaseException | None = None
-        # The thread that holds the turn sees the flag, or has released the turn before the flag was set.
+        # If another thread holds the turn now, it reads `_again` after it has released the turn.
         while self._again and self._turn.acquire(blocking=False):
             try:
                 self._again = False
@@ -107,7 +107,7 @@ def queue_of(machine: VirtualMachine) -> JobQueue:
         return queue
 
 
-# Forking: the child has only the thread that forks.  The machines have finished all possible work before.
+# After a fork, the child has only the forking thread.  The machines have finished all possible work before the fork.
 
 
 def _after_fork_in_child() -> None:

@@ -24,23 +24,23 @@ class Launch:
     """One run of a graph: its arguments, its results, and its failure if there is one.
 
     Args:
-        sources: the arguments.
-        results: the results, which the caller already has, to be filled.
+        sources: the tensor arguments.
+        results: the result tensors, which the caller already has, and which the run fills.
         numbers: the values of the job's numbers.
         draws: for each micro-batch, by draw, the (seed, position) taken from a generator.
-        uses: the number of times that arguments are copied, or read in place, in all.
+        uses: how often the run copies an argument, or reads one in place.
         variables: by buffer, the memory that the job's variables had at the call.
 
     Attributes:
-        inputs: the arguments' arrays; none before they have been fetched.
+        inputs: the arguments' arrays; empty before `fetch`, and after their last use.
         over_to: called once, when the launch has ended; None to call nothing.
-        own: memory that the run itself changes; arguments that lie there have to be copied first.
-        opened: whether the arguments are available.
-        failure: the first failure.
+        own: memory that the run itself changes; `fetch` copies arguments that lie there.
+        opened: whether the arguments are available, or will never be.
+        failure: the first failure; None if nothing has failed.
         over: whether the launch has ended.
         started: whether the launch has been started by the queue.
-        section: keeps others from writing the arguments; None without arguments.
-        stream: the stream of the section.
+        section: keeps other instructions from writing the arguments; None if not needed, or after the end.
+        stream: the stream of the section; None if there was no section.
     """
 
     __slots__ = (
@@ -101,13 +101,13 @@ class Launch:
     def share(
         self, own: frozenset[Storage], section: CriticalSection | None = None, stream: Stream | None = None
     ) -> None:
-        """Set the ownership of the arguments during the run; see the attributes of these names."""
+        """Set the attributes by which the run's arguments are protected from writes."""
         self.own = own
         self.section = section
         self.stream = stream
 
     def open(self, failure: Failure | None) -> None:
-        """Note that the arguments are available, or will never be."""
+        """Note that the arguments are available, or (with a failure) never will be."""
         if failure is not None:
             self.fail(failure)
         self.opened = True
@@ -117,7 +117,7 @@ class Launch:
         self.started = True
 
     def fetch(self) -> None:
-        """Get the arguments' arrays, after all launches that may compute them."""
+        """Set `inputs`, or fail if an argument has failed; launches that compute the arguments must have ended."""
         for blob in self.sources:
             if blob.storage.failure is not None:
                 self.fail(blob.storage.failure)
@@ -128,11 +128,11 @@ class Launch:
         ]
 
     def drawn(self, scalar: Drawn, micro: int) -> int:
-        """The number that replaces the scalar in this run."""
+        """The seed or the position that replaces a placeholder in this micro-batch of the run."""
         return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
-        """Count so many uses of the arguments as done; after the last, the caller may write them again."""
+        """Count `count` uses of arguments as done; after the last use, the caller may write the arguments again."""
         # One line, so that no other thread changes the count between reading and writing.
         left = self._copies_left = self._copies_left - count
         if left == 0:
@@ -144,7 +144,7 @@ class Launch:
     def destination(self, number: int) -> Array:
         """The memory for a result."""
         blob = self.results[number]
-        if blob.storage.failure is not None:  # for example, a copy found no memory; the rest of the run goes on
+        if blob.storage.failure is not None:  # for example, there was no memory for the result; the run goes on
             return np.empty(blob.meta.shape, blob.meta.dtype.numpy)
         return blob.destination()
 
@@ -161,7 +161,7 @@ class Launch:
                 self.failure = failure
 
     def begin(self, ended: Callable[[Exception | None], None]) -> None:
-        """Call `ended` when the launch has ended, which may be now."""
+        """Call `ended` with the launch's error or None when the launch has ended, or now if it already has."""
         with self._lock:
             over = self.over
             if not over:
@@ -170,18 +170,18 @@ class Launch:
             ended(self._error())
 
     def finish(self) -> None:
-        """End the launch.  Later calls change nothing."""
+        """End the launch: its results hold its failure, and all waiters go on.  Later calls change nothing."""
         with self._lock:
             if self.over:
                 return
             failure = self.failure
             if failure is not None:
-                # Before any waiter learns of the end.
+                # The results hold the failure before any waiter learns of the end.
                 for blob in self.results:
                     if blob.storage.failure is None:
                         blob.storage.poison(failure)
             self.over = True
-            # Both refer to this launch; arguments and results must not wait for the garbage collector to be freed.
+            # Both refer to this launch: without the cycle, arguments and results are freed without garbage collection.
             ended, self._ended = self._ended, None
             section, self.section = self.section, None
         self.inputs = []
@@ -193,7 +193,7 @@ class Launch:
             self.over_to(self)
 
     def _error(self) -> Exception | None:
-        """The failure's error, for callers that have no results to learn it from."""
+        """The failure's error if the launch has no results, through which callers would learn of it; else None."""
         if self.results or self.failure is None:
             return None
         error = self.failure.error

@@ -1,10 +1,10 @@
-"""Runs a chain of ops as one prepared list of calls, without decisions in between.
+"""`Program` runs a chain of ops (see `tasks`) as one prepared list of kernel calls, without decisions in between.
 
-Every array is known beforehand, except for variables, whose tensors may get other memory between two runs, and for the
-arguments of each launch.  So a run is a loop over ``kernel(*arrays, out)``.
+The arrays of all operands are known beforehand, except for variables, whose tensors may get other memory between two
+runs, and for each launch's arguments and results.  So a run is a loop over ``kernel(*arrays, out)``.
 
-Large arguments may be read, and large results computed, in the caller's memory: then the calls of their ops are
-prepared for each launch, which takes far less time than copying.
+Large arguments may be read, and large results computed, in the caller's memory: then the calls of the ops that use them
+are prepared for each launch, which takes far less time than copying.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from .launch import Launch
 from .lifetimes import ALIGNMENT, aligned
 from .plan import ChainDescriptor
 
-# A kernel, its arguments, and the array for the result; None if the kernel writes the array itself.
+# A kernel, its arguments, and the array that gets the returned result; None if the kernel writes all results itself.
 Step: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
 
 
 class ProgramError(Exception):
-    """An op has failed; its exception is the cause.
+    """An op of a chain has failed.
 
     Attributes:
-        op: the op.
+        op: the op that has failed.
+        error: the exception of the op's kernel.
     """
 
     def __init__(self, op: JobOp, error: Exception) -> None:
@@ -50,10 +51,10 @@ class ProgramError(Exception):
 
 
 class ReplayFailed(Exception):
-    """Ops that run as one launch have failed; some may have run.
+    """A replay, which runs the ops of a chain together, has failed; some of the ops may have run.
 
     Attributes:
-        error: the cause.
+        error: the exception of the replay.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -62,10 +63,10 @@ class ReplayFailed(Exception):
 
 
 class Torn(Exception):
-    """An earlier launch has left a variable without a value.
+    """A variable of the chain holds no value, since an earlier writer has failed.
 
     Attributes:
-        failure: the cause.
+        failure: the failure of that writer.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -93,21 +94,21 @@ class Environment:
         self._workspaces: dict[int, Array] = {}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
-        """Put buffers, and workspaces, into the arena, which is one array of bytes; see `Arena`."""
+        """Make `memory` the arena, with the buffers and the scratch memory of ops at `offsets` in it; see `Arena`."""
         self.arena = memory
         made: dict[tuple[int, TensorMeta], Array] = {}
         for number, offset in offsets.items():
             if number < 0:
                 self._workspaces[-1 - number] = memory[offset:]
                 continue
-            # numpy checks overlapping arrays slowly, except for the same array object.
+            # Buffers at one place share one array object: numpy takes long to see that distinct objects overlap.
             key = (offset, self.job.buffers[number].meta)
             if key not in made:
                 made[key] = view_at(memory, *key)
             self.put(number, made[key])
 
     def workspace(self, op: int, nbytes: int) -> Array:
-        """Scratch memory for an op, by its position."""
+        """The scratch memory of the op at position `op` of the job; new memory if the arena has none for it."""
         memory = self._workspaces.get(op)
         return np.empty(nbytes, np.uint8) if memory is None else memory
 
@@ -133,7 +134,7 @@ class Environment:
 
 
 def place_one_after_other(metas: list[TensorMeta]) -> list[int]:
-    """The first byte of each array, with the arrays next to each other."""
+    """The first byte of each array in memory in which the arrays lie one after the other, each aligned."""
     offsets, end = [], 0
     for meta in metas:
         offsets.append(end)
@@ -150,10 +151,10 @@ class Program:
         tell: called with a sentence that says how a device runs the ops; None to call nothing.
 
     Attributes:
-        variables: the buffers of variables that it uses.
-        launch: the running launch, for the steps that need it.
-        micro: the number of its micro-batch.
-        replay: runs the steps on devices that can run them as one; None on others.
+        variables: the buffers of variables that the chain uses.
+        launch: the running launch, for the steps that need it; None between runs.
+        micro: the number of the running micro-batch.
+        replay: runs all steps together on a CUDA device; None on others, and before the first run.
     """
 
     def __init__(
@@ -171,10 +172,10 @@ class Program:
         self.variables = sorted([buffer for buffer in used if job.buffers[buffer].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
-        # The kernels' generation: new kernels may allow faster steps.
+        # The generation of kernels for which the steps were made: newer kernels may allow faster steps.
         self._generation = 0
         self._bound: list[tuple[int, Storage, Array]] = []
-        # The steps by op; None for ops whose steps are made for each launch.
+        # The steps of each op, by its index in the chain; None for ops whose steps are made for each launch.
         self._parts: list[list[Step] | None] = []
         # All steps in one list, if no op's steps are made for each launch.
         self._steps: list[Step] = []
@@ -186,9 +187,9 @@ class Program:
         self._last_use = self._last_use_of(frozenset(chain.kept))
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
-        # The chain's outputs, each with its array, except for those that lie in the caller's memory.
+        # The outputs to copy to the launch, each with its array; None if its buffer lies in the caller's memory.
         self._outputs: list[tuple[int, Operand, Array]] = []
-        # The random numbers of kernels; and their values in this run, if `launch` does not have them.
+        # The placeholders among the ops' scalars; and their values during a replay, None if `launch` gives the values.
         self._drawn = list(
             dict.fromkeys([scalar for op in self._ops for scalar in op.scalars if isinstance(scalar, Drawn)])
         )
@@ -196,7 +197,7 @@ class Program:
         self.replay: Replay | None = None
 
     def run(self, launch: Launch, micro: int = 0) -> None:
-        """Run the ops of the task once.
+        """Run the ops of the chain once.
 
         Args:
             launch: the launch that holds the arguments and gets the results.
@@ -204,9 +205,9 @@ class Program:
 
         Raises:
             ProgramError: for the first op that fails; later ops do not run.
-            ReplayFailed: if ops that run as one launch fail.
-            Torn: if an earlier launch has left a variable without a value.
-            Exception: if the launch's arguments do not fit; nothing runs.
+            ReplayFailed: if a replay fails, which runs the ops together.
+            Torn: if a variable holds no value, since an earlier writer has failed.
+            Exception: if the launch's arguments do not fit; no op runs.
         """
         self._bind(launch)
         self.launch, self.micro = launch, micro
@@ -231,13 +232,13 @@ class Program:
             self.environment.take_out(self._callers)
 
     def _call(self, prepared: list[Step], owner: Callable[[int], JobOp]) -> None:
-        """Call the kernels of steps; `owner` returns the op of a step."""
+        """Call the kernels of the prepared steps; `owner` gives the op of a failed step, by the step's index."""
         steps = iter(prepared)
         try:
             for kernel, arguments, out in steps:
                 store(kernel(*arguments), out)
         except Exception as error:
-            # Counting would cost as much as a tiny op's bookkeeping.
+            # Counting the steps in the loop would cost as much as a tiny op's bookkeeping.
             failed = len(prepared) - length_hint(steps) - 1
             raise caused_by(ProgramError(owner(failed), error), error)  # noqa: B904
 
@@ -250,7 +251,7 @@ class Program:
             raise caused_by(ReplayFailed(error), error)  # noqa: B904
 
     def _call_noted(self, places: Sequence[Any], noted: Callable[[Callable[[Exception], None]], None]) -> None:
-        """Call the kernels for a replay, with random numbers at `places`; a device reports errors later by `noted`."""
+        """Call all kernels for a replay, with `places` for the placeholders; see `vmflow.kernels.replaying.Calls`."""
         self._places = dict(zip(self._drawn, places, strict=True))
         try:
             for place, op in enumerate(self._ops):
@@ -260,7 +261,7 @@ class Program:
             self._places = None
 
     def _steps_with(self, launch: Launch) -> list[Step]:
-        """Make the steps over the caller's memory; they give the arguments back after their last use."""
+        """Return the steps of a launch that uses the caller's memory; one of them gives kept arguments back."""
         job = self.environment.job
         for index, number in self._kept:
             argument = launch.inputs[index]
@@ -276,7 +277,7 @@ class Program:
         return steps
 
     def _bind(self, launch: Launch) -> None:
-        """Prepare the steps, unless that is done and all variables have the same memory."""
+        """Prepare the steps, unless they are prepared for the present kernels and memory of variables."""
         variables = launch.variables
         generation = GENERATION.number
         if self._made and generation == self._generation and self._holds(variables):
@@ -292,7 +293,7 @@ class Program:
             storage = variables[number]
             if storage.failure is not None:
                 raise Torn(storage.failure)
-            environment.whole(number)  # this allocates the memory if there is none
+            environment.whole(number)  # this allocates the variable's memory if there is none
             self._bound.append((number, storage, storage.array))
         self._parts = [
             self._steps_of(place) if self._callers.isdisjoint((*op.reads(), *op.writes())) else None
@@ -318,14 +319,14 @@ class Program:
         return True
 
     def _last_use_of(self, buffers: frozenset[int]) -> int:
-        """The index of the last op that reads one of `buffers`; -1 if none does, or a result is one of them."""
+        """The index of the last op that reads one of `buffers`; -1 if none does, or one is an output of the chain."""
         job = self.environment.job
         if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1
         return max([place for place, op in enumerate(self._ops) if not buffers.isdisjoint(op.reads())], default=-1)
 
     def _owner(self, step: int) -> JobOp:
-        """The op of a step, for a step that has failed."""
+        """The op of the step that has failed, by the step's index among all steps of the run."""
         for place, part in enumerate(self._parts):
             step -= len(self._steps_of(place) if part is None else part)
             if step < 0:
@@ -338,7 +339,7 @@ class Program:
         return self._placed(place, op) or [self._step(op)]
 
     def _placed(self, place: int, op: JobOp) -> list[Step] | None:
-        """The prepared steps of an op whose kernel offers them for arrays of fixed memory; None if it does not."""
+        """The steps that an op's kernel prepares for arrays at fixed addresses; None if the kernel prepares none."""
         if op.kind not in ("call", "into") or op.scalars:
             return None
         if place not in self._kernels:
@@ -372,7 +373,7 @@ class Program:
         return function, (*before, *inputs, *after, outputs[0]), outputs[0]
 
     def _drawing(self, op: JobOp, inferred: OpPlan) -> Callable[..., Any]:
-        """The kernel with this launch's random numbers in place of their placeholders."""
+        """A function that calls the op's kernel with the running launch's seeds and positions for the placeholders."""
         kernel, before = inferred.kernel.function, len(op.inputs)
 
         def drawing(*arguments: Any) -> Any:
@@ -390,7 +391,7 @@ class Program:
         return launch.drawn(scalar, self.micro) if self._places is None else self._places[scalar]
 
     def _replay(self) -> Replay | None:
-        """The replay of the steps; see `replay`."""
+        """Make the replay of all steps; None if the chain's device cannot replay."""
         make = replays_of(self.chain.device)
         if make is None:
             return None
@@ -410,7 +411,7 @@ def _report(tell: Callable[[str], None] | None, ops: str, refusal: str | None) -
 
 
 def note_op(op: JobOp, graph: str, error: Exception) -> None:
-    """Add notes to an error: the op of a graph, and where it was recorded."""
+    """Add notes to an error: the op of the graph, the line that recorded the op, and the op's module."""
     inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
     error.add_note(f"while running {op.op}({inputs}) of graph {graph!r}")
     error.add_note(f"which was built at {op.line}")

@@ -1,15 +1,16 @@
 """`GraphRuntime` runs a plan on a virtual machine: actors decide, and their acts are instructions.
 
-Each act of an actor is an instruction on the stream of its thread.  The instruction has no operands, since the actors'
-messages say when it may run.  When it has run, its messages go out and further acts are issued.  The actors (see
-`graph_mode.actors`) have no thread of their own: the thread that reports an event lets them decide, one at a time.
+Each act of an actor is an instruction on the stream of the actor's task.  The instruction has no operands, since the
+actors' messages decide when it may run.  When it has run, the actor's messages go out and further acts are issued.  The
+actors (see `graph_mode.actors`) have no thread of their own: threads that report events run the actors' decisions, one
+thread at a time.
 
-No thread waits for a lock here.  A thread leaves its event in a queue and handles all events, unless another thread is
-doing so; that thread looks at the queue again before it stops.  So events may come from anywhere: from a worker, a
-device's thread, a destructor.
+No thread waits for another one's turn.  A thread leaves its event in a queue and handles all events, unless another
+thread is doing so; that thread looks at the queue again before it stops.  So events may come from anywhere: from a
+worker, a device's thread, a destructor.
 
-A plan of a single task, the common case, needs no decisions: each launch runs in the order of its stream.  It is
-called, returns results and fails like any other; with `GraphConfig.actors` it has actors, too.
+A plan of a single task, the common case, needs no actors: its launches run in the order of the task's stream.  Calls,
+results and failures are as for other plans; with `GraphConfig.actors` the single task has an actor, too.
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ if TYPE_CHECKING:
     from vmflow.vm.virtual_machine import VirtualMachine
 
 
-# Runs shorter than this, in nanoseconds, keep their arguments until they end: one more instruction would cost as much.
+# Runs shorter than this, in nanoseconds, lock their arguments until they end: another instruction, which would unlock
+# the arguments earlier, would cost as much as the run.
 _SHORT: Final = 20_000
 
 
 @final
 class Handle:
-    """A weak reference through which others close a runtime without keeping it, and its machine, alive.
+    """A weak reference to a runtime, to close the runtime without keeping it, and its machine, alive.
 
-    The runtime refers to its handle, since a weak reference that is garbage itself is dead when destructors use it.
+    The runtime keeps its handle alive: destructors find a weak reference dead that is itself part of the garbage.
     """
 
     __slots__ = ("_runtime",)
@@ -77,10 +79,10 @@ class GraphRuntime:
     """A plan, ready to be launched.
 
     Args:
-        machine: the machine on whose streams it runs.
+        machine: the machine on whose streams the tasks run.
         job: the job of the plan.
         plan: the plan.
-        uses: the number of reads of arguments in a launch; see `Launch`.
+        uses: how often a launch copies its arguments, or reads them in place; see `Launch`.
         actors: whether the single task of a plan gets an actor, too.
         tell: called with a sentence that says how a device runs the ops of a task; None to call nothing.
 
@@ -89,12 +91,12 @@ class GraphRuntime:
         handle: see `Handle`.
         at_once: the number of launches that may run at the same time.
         memory: see `PlanMemory`.
-        launching: the name of the instruction that starts a run.
-        launches: the stream on which runs are started.
-        cost: nanoseconds that starting a run may take; for short runs, that includes the run.
+        launching: the name of the instruction that starts a launch.
+        launches: the stream on which launches are started.
+        cost: the estimated nanoseconds of the instruction that starts a launch: the run's if it is short, else 0.
         short: whether a run is so short that its arguments need not be given back before its end.
-        single: the task, if the plan has no other and needs no actor.
-        system: the actors; None for a single task.
+        single: the only task of the plan; None if there are several, or the task has an actor.
+        system: the actors; None if there are none.
         caller: see `GraphCaller`.
     """
 
@@ -125,10 +127,10 @@ class GraphRuntime:
         self._dead: Failure | None = None
         # Launches that were called and have not ended.
         self._open: set[Launch] = set()
-        # The events: a launch was started, or an act of this thread has ended.
+        # Events to handle: a launch that was started, or the id of an actor thread whose oldest act has ended.
         self._events: deque[Launch | int] = deque()
         self._outstanding: dict[int, deque[Action]] = {}
-        # The number of acts of each task so far; and the running launches, by their number.
+        # The number of acts of each task so far; and the running launches, numbered as they were started.
         self._acted: dict[int, int] = {}
         self._running: dict[int, Launch] = {}
         self._started = 0
@@ -179,10 +181,10 @@ class GraphRuntime:
         return not self._closing and self.memory.usable()
 
     def section_stream(self) -> Stream:
-        """A stream on which one launch keeps others from writing its arguments, as long as it reads them.
+        """A stream for the critical section that keeps a launch's arguments from being written while it reads them.
 
-        The work of one stream ends in order; on a shared stream a launch would keep the arguments of others, for which
-        it may have to wait in turn.
+        Instructions of one stream end in order: on a shared stream, a launch's section could not end before those of
+        earlier launches, which may have to wait for it in turn.
         """
         try:
             return self._free_streams.pop()
@@ -191,10 +193,10 @@ class GraphRuntime:
             return Stream(known.name, known.device, known.policy)
 
     def expect(self, launch: Launch) -> bool:
-        """Register a launch that is about to be issued; False if this is closed, and another runtime has to run it."""
+        """Register a launch that is about to be issued; False if the runtime is closed, and another has to run it."""
         launch.report_to(self.over)
         self._open.add(launch)
-        # `close` sets the flag before it looks for launches, and this adds the launch before it reads the flag.
+        # `close` sets `_closing` before it looks for launches; the launch is added before `_closing` is read.
         if not self._closing:
             return True
         self.over(launch)
@@ -219,7 +221,7 @@ class GraphRuntime:
         self._queue.advance()
 
     def start(self, launch: Launch) -> None:
-        """Start a launch; called by the queue."""
+        """Start a launch; the `JobQueue` calls this."""
         single = self.single
         if single is None:
             try:
@@ -232,9 +234,9 @@ class GraphRuntime:
             launch.fail(self.machine.lifecycle.closed_failure())
             launch.finish()
         else:
-            # Only if no other launch is running: that might compute the arguments, or change them.
+            # Only if no other launch is running: another launch might compute this launch's arguments, or change them.
             if self.short and self._queue.has_one() and self.machine.would_run_here(single.stream, single.cost):
-                single.act(self, launch)  # an instruction would take longer than the run
+                single.act(self, launch)  # issuing an instruction would take longer than the run
                 return
             act = GraphAct(self, single, launch)
             self.machine.issue_from_within(Instruction(single.stream, act, (), (), single.cost))
@@ -256,21 +258,21 @@ class GraphRuntime:
     def _pump(self) -> None:
         """Handle events and let the actors decide, until there is nothing to decide."""
         self._again = True
-        # The thread that holds the turn sees the flag, or has released the turn before the flag was set.
+        # If another thread holds the turn now, it reads `_again` after it has released the turn.
         while self._again and self._turn.acquire(blocking=False):
             ended: list[Launch] = []
             try:
                 self._again = False
                 self._handle_events(ended)
             except Exception as error:
-                # The actors contradict themselves: release all waiters, and ask the actors nothing more.
+                # The actors contradict themselves: fail all launches, and ask the actors nothing more.
                 self._dead = Failure(error)
                 self._refuse()
                 self.system = None
                 raise
             finally:
                 self._turn.release()
-                # First: these have succeeded.
+                # Before `_fail_all`: these launches ended before the error.
                 for launch in ended:
                     launch.finish()
                 if self._dead is not None:
@@ -297,7 +299,7 @@ class GraphRuntime:
     def _handle_events(self, ended: list[Launch]) -> None:
         system, events = self.system, self._events
         if system is None:
-            # Only actors handle events: a single task has none, and after a contradiction they have been dropped.
+            # Without actors, events are dropped: a single task has no actors, and an error or a fork has dropped them.
             events.clear()
             self._running.clear()
             if self._closing and not self._open:
@@ -350,7 +352,7 @@ class GraphRuntime:
             del self._running[self._finished]
             self._finished += 1
         if outstanding:
-            outstanding.append(action)  # the action is reported when the earlier ones have ended
+            outstanding.append(action)  # the action is reported when the thread's earlier actions have ended
         else:
             system.completed(thread)
 
@@ -366,7 +368,7 @@ class GraphRuntime:
         self.machine.issue_from_within(Instruction(stream, policy, (), (), chain.cost if chain is not None else 0))
 
     def _completed(self, system: ActorSystem, thread: int) -> None:
-        """Report that the oldest act of a thread has ended, and the actions without work right behind it."""
+        """Tell the actors that a thread's oldest act has ended, and so the actions behind it that run nothing."""
         outstanding = self._outstanding[thread]
         outstanding.popleft()
         count = 1
@@ -381,7 +383,7 @@ class GraphRuntime:
         """Run an action; called by the instruction, which calls `ended` afterwards.
 
         Returns:
-            The launch to which the action belongs; None if all launches have been dropped.
+            The launch to which the action belongs; None if an error or the machine's end has dropped all launches.
         """
         task = action.actor.id  # type: ignore[union-attr]
         launch, micro = self._launch_of(task)
@@ -427,7 +429,7 @@ class GraphRuntime:
         self._pump()
 
     def _launch_of(self, task: int) -> tuple[Launch | None, int]:
-        """The launch and the micro-batch of a task's next act; no launch if all have been dropped."""
+        """Count the next act of a task, and return its launch and micro-batch; None if all launches were dropped."""
         number = self._acted.get(task, 0)
         self._acted[task] = number + 1
         period = self._period(task)
@@ -443,7 +445,7 @@ class GraphRuntime:
     # The end of the machine
 
     def _end_actors(self, system: ActorSystem, failure: Failure) -> None:
-        """End the actors after the machine's end, as if all acts had run, and release all memory."""
+        """End the actors after the machine's end, as if all acts had run."""
         self._refuse()
         self._closed = True
         for launch in self._running.values():
@@ -466,7 +468,7 @@ class GraphRuntime:
     def _fail_all(self, failure: Failure) -> None:
         """Fail and finish all launches that have not ended."""
         for launch in list(self._open):
-            # A launch that runs within its call is never started.
+            # A launch without `over_to` runs within its call, and is never started by the queue.
             if (launch.started or launch.over_to is None) and not launch.over:
                 for number in self._written:
                     launch.variables[number].poison(failure)  # their content is unknown

@@ -21,10 +21,10 @@ class SingleTask:
     Args:
         graph: the graph's name.
         name: the task's name.
-        program: makes the program, once its memory can be allocated.
-        stream: the stream on which it acts.
-        cost: nanoseconds of an act.
-        running: the launches that were called and have not ended.
+        program: makes the program; the first act calls it, when the plan's memory is allocated.
+        stream: the stream on which the task acts.
+        cost: estimated nanoseconds of an act.
+        running: the runtime's launches that were called and have not ended.
 
     Attributes:
         graph: as given.
@@ -59,7 +59,7 @@ class SingleTask:
 
     def run(self, runtime: GraphRuntime, launch: Launch) -> None:
         """Run the program for a launch, which the caller ends; a failure is recorded in the launch."""
-        # Arguments are fetched late: a launch may begin before the launch that computes its argument has ended.
+        # Arguments are fetched only now: the launch may have been issued before another had computed its argument.
         try:
             launch.fetch()
         except Exception as error:  # no memory for a copy
@@ -74,10 +74,10 @@ class SingleTask:
                 runtime.running_failed(launch, error, self._name)
 
     def act_inline(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Run within the call of the graph; if the task is closed, the launch is left as it was."""
+        """Run the launch within the call of the graph; if the task is closed, leave the launch as it is."""
         try:
             self._running.add(launch)
-            # `close` sets the flag before it looks for launches, and this adds the launch before it reads the flag.
+            # The runtime sets `closed` before it looks for launches; the launch is added before `closed` is read.
             if not self.closed:
                 self.act(runtime, launch)
         except BaseException:
@@ -85,7 +85,7 @@ class SingleTask:
                 launch.failure.observe()  # the caller gets the exception
             raise
         finally:
-            # No call of a Python function before this, since Ctrl-C may raise within one.
+            # No Python function is called before `discard`, since Ctrl-C may raise within it.
             self._running.discard(launch)
             if self.closed:
                 runtime.close()

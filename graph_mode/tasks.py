@@ -1,7 +1,7 @@
 """Groups the ops of a job into tasks.
 
 Ops that follow each other on one stream are one task, a *chain*, which runs them without decisions in between.  A chain
-ends where another stream, or a task of another kind, needs its results: so no two chains ever wait for each other.
+ends where another stream, or a task of another kind, needs its results: so no chains wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .actors.descriptors import ACC, PACK, UNPACK
 from .actors.identifiers import DEVICE_TYPES
 from .job import FEEDS, Job, JobOp, Operand
 
-# The kinds of tasks for ops that are tasks by themselves.
+# By kind of an op that is a task by itself, the kind of the task.
 GATHERING: Final[Mapping[str, str]] = {"accumulate": ACC, "pack": PACK, "unpack": UNPACK}
 
 
@@ -33,17 +33,17 @@ class Task:
         stream: the kind of stream on which it runs.
         phase: "micro" or "step", as in a `JobOp`.
         stage: the pipeline stage.
-        backward: whether it belongs to the backward pass.
-        op: the position in the job of its op, if the task is no chain.
+        backward: whether an op of the task belongs to the backward pass.
+        op: the position in the job of the task's only op; None for a chain.
         ops: the positions of a chain's ops.
         closed: whether it takes no further op, since another task needs it.
-        inputs: buffers of arguments that it fills.
-        numbers: buffers of numbers that it fills.
+        inputs: buffers that it fills with arguments.
+        numbers: buffers that it fills with the launch's numbers.
         outputs: positions of the job's outputs that it gives to the launch.
-        reads: buffers that other tasks make.
+        reads: buffers that it uses and other tasks make.
         before: the tasks that have to wait until it has acted, since they write memory that it uses or read memory that
             it writes, which no register hands to them.
-        id: see `TaskId`.
+        id: the encoded `TaskId`.
     """
 
     device: Device
@@ -79,7 +79,7 @@ def goes_along(job: Job, op: JobOp) -> bool:
 
 
 def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
-    """`stream_of`, except that stages compute on streams of their own."""
+    """As `stream_of`; but stages compute on streams of their own, and constants are copied on compute streams."""
     device, stream = stream_of(op)
     if goes_along(job, op):
         stream = "compute"
@@ -89,7 +89,7 @@ def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
 
 
 def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
-    """The tasks in an order in which they can run, and by buffer, the task that makes it."""
+    """The tasks of a job, in an order in which they can run, and by buffer, the task that makes the buffer."""
     forming = _Forming(job)
     fetched = 0
     for position, op in enumerate(job.ops):
@@ -134,7 +134,7 @@ class _Forming:
             self._write(task, buffer)
 
     def hand_out(self, number: int, operand: Operand) -> None:
-        """Let the maker of a result give it to the launch, or a chain that reads it if it was written again."""
+        """Let a chain give a result to the launch: the chain that made it, unless another task wrote it later."""
         maker = self.makers.get(operand.buffer)
         if maker is None or maker.op is not None or self._writers.get(operand.buffer, maker) is not maker:
             fetcher = self._chain(operand.meta.device, "compute", "step", 0)
@@ -144,7 +144,7 @@ class _Forming:
             maker.outputs.append(number)
 
     def _task_of(self, position: int, op: JobOp) -> Task:
-        """The task of an op: the open chain of its stream, or a new one."""
+        """The task of an op: the open chain of its stream or a new chain; a new task for an op of `GATHERING`."""
         device, stream = _stream_of_stage(self.job, op)
         if op.kind not in GATHERING:
             task = self._chain(device, stream, op.phase, op.stage)
@@ -152,7 +152,7 @@ class _Forming:
             return task
         for buffer in op.reads():
             if self.job.buffers[buffer].role == "input" and buffer not in self.makers:
-                # Filled by a chain without ops, since such a task reads registers only.
+                # A chain without ops fills the buffer, since the task of an op of `GATHERING` reads registers only.
                 feeder = self._chain(device, stream, "step", op.stage)
                 feeder.inputs[buffer] = None
                 self.makers[buffer] = feeder
@@ -195,10 +195,10 @@ class _Forming:
 
 
 def _wait(task: Task, other: Task, maker: Task | None) -> None:
-    """Let a task act only after another has, in the same launch.
+    """Let `task` act only after `other` has acted in the same launch.
 
-    Nothing is to be done if the other makes the buffer in question, which a register hands to the task.  The compiler
-    orders tasks that act at different rates.
+    Nothing is to be done if `other` is `maker`, the task that makes the buffer in question: a register hands the buffer
+    to `task`.  The compiler orders tasks of different phases, and tasks of ops of `GATHERING`.
     """
     if other is task or other is maker or other.phase != task.phase or task.op is not None or other.op is not None:
         return
@@ -207,7 +207,7 @@ def _wait(task: Task, other: Task, maker: Task | None) -> None:
 
 
 def _number(tasks: list[Task]) -> None:
-    """Set the ids of tasks; each stream of a device is a thread."""
+    """Set the ids of tasks; each stream of a device is a thread of actors."""
     streams: dict[tuple[Device, str], int] = {}
     counts: defaultdict[ThreadId, int] = defaultdict(int)
     for task in tasks:
