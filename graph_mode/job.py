@@ -1,13 +1,12 @@
 """`Job`: a graph's work as plain data: ops over numbered buffers, in an order in which they can run.
 
-Arguments, variables and results are ops, too: the first ops of a job feed its arguments and variables, the last fetch
-its results.
+Feeds and fetches are ops, too: the first ops of a job feed its arguments and variables, the last fetch its results.
 
-A buffer is memory.  Most are written once, by the op that makes them; a variable, or the target of an in-place op, is
-written again, so that the order of the ops is part of a job's meaning: an op reads the value written last.  Operands
-may have strides, so that views cost nothing.
+A buffer is memory.  Most buffers are written once, by the op that makes them; a variable, or the target of an in-place
+op, is written again, so that the order of the ops is part of a job's meaning: an op reads the value written last.
+Operands may have strides, so that views need no ops.
 
-Jobs are immutable.  A pass makes another; see `graph_mode.passes`.
+Jobs are immutable.  A pass makes another job; see `graph_mode.passes`.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ class Job:
         ops: in an order in which they can run: feeds of the flattened arguments in their order, feeds of variables,
             computing ops, and fetches of the flattened results in their order.
         numbers: the buffers that a launch fills with numbers from outside, such as learning rates.
-        draws: the numbers that a launch draws from random generators, in order.
-        constants: the values of the buffers of that role, which never change.
+        draws: the ranges that a launch takes from the sequences of random generators, in order.
+        constants: by buffer, the values of the buffers with the role "constant", which never change.
         micro_batches: the number of times that the ops of the phase "micro" run per launch.
 
     Raises no errors; `check` finds contradictions.
@@ -88,7 +87,7 @@ class Job:
         return tuple([operand for op in self.ops if op.kind == "fetch_output" for operand in op.inputs])
 
     def variables(self) -> list[Buffer]:
-        """The buffers that share the memory of tensors outside."""
+        """The buffers that share the memory of tensors outside of the job."""
         return [self.buffers[number] for number in self._fed("feed_variable")]
 
     def _fed(self, kind: Kind) -> list[int]:
@@ -99,7 +98,7 @@ class Job:
         return {buffer.id for buffer in self.buffers.values() if buffer.role in ("constant", "number")}
 
     def written(self) -> set[int]:
-        """The buffers that an op writes after they had a value."""
+        """The buffers with a value that an op overwrites."""
         made = self._there_before()
         changed: set[int] = set()
         for op in self.ops:
@@ -114,7 +113,7 @@ class Job:
 
         Args:
             ops: in an order in which they can run.
-            buffers: all buffers, if some are new.
+            buffers: all buffers, by id, if some are new; None for the job's own.
         """
         have = self.buffers if buffers is None else buffers
         used = {operand.buffer for op in ops for operand in (*op.inputs, *op.outputs)}
@@ -164,7 +163,7 @@ class Job:
             self._check_phases()
 
     def _check_feed(self, position: int, op: JobOp, filled: set[int]) -> None:
-        """Check one of the feeds, and add its buffer to the filled ones."""
+        """Check that a feed feeds one whole buffer of its role, and add the buffer to `filled`."""
         if op.inputs or len(op.outputs) != 1 or op.phase != "step":
             raise ValueError(f"op {position} ({op.name}) has to feed one buffer, once for each launch")
         (operand,) = op.outputs
@@ -221,7 +220,8 @@ class Job:
             constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
 
         Raises:
-            ValueError: if the text is damaged or was written by a newer version; names the place.
+            ValueError: if the text is damaged or was written by a newer version, or the constants do not fit; names the
+                place.
         """
         return job_from_json(Job, text, constants)
 
@@ -230,7 +230,7 @@ class Job:
         return job_picture(self).dot()
 
     def to_svg(self) -> str:
-        """Return the job as an SVG image, whose layout needs no other program."""
+        """Return a drawing of the job as an SVG image, without the help of Graphviz."""
         return job_picture(self).svg()
 
     def _repr_html_(self) -> str:

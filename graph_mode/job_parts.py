@@ -14,8 +14,8 @@ from vmflow.instructions.blob import TensorMeta
 from vmflow.instructions.multi_tensor_update import UpdateKernel
 from vmflow.ops.table import OPS, OpPlan
 
-# The source of a buffer's value: the caller, at each launch; a tensor outside that shares its memory; an array that is
-# part of the job; a number from outside at each launch; or an op of the job.
+# The source of a buffer's value.  "input": an argument of each launch; "variable": a tensor outside of the job, which
+# shares its memory; "constant": an array in the job; "number": a number given at each launch; "temporary": an op.
 Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"]
 
 # How an op runs:
@@ -42,12 +42,12 @@ Kind: TypeAlias = Literal[
     "fetch_output",
 ]
 
-# The kinds that connect the phases.  They run once for each micro-batch.
+# The kinds of ops that connect the phases "micro" and "step".  They run once for each micro-batch.
 Gathering: TypeAlias = Literal["unpack", "accumulate", "pack"]
 GATHERING: Final[tuple[Gathering, ...]] = ("unpack", "accumulate", "pack")
 
-# The ops between a job and its surroundings, by kind.  They compute nothing and belong to no task: feeds come before
-# all other ops, and fetches after them.
+# By kind, the names of the ops between a job and its caller.  They compute nothing and belong to no task: feeds come
+# before all other ops, and fetches after them.
 BOUNDARY: Final[Mapping[Kind, str]] = {
     "feed_input": "FeedInput",
     "feed_variable": "FeedVariable",
@@ -92,10 +92,10 @@ class Operand:
 
 @attrs.frozen
 class Drawn:
-    """A placeholder for a scalar: half of a random op's place in its generator's sequence, drawn by every launch.
+    """A placeholder among an op's scalars for the seed or the position of random numbers, new at every launch.
 
     Attributes:
-        draw: the number of the job's draw.
+        draw: the index in `Job.draws`.
         part: 0 for the seed, 1 for the position.
     """
 
@@ -105,11 +105,11 @@ class Drawn:
 
 @attrs.frozen
 class Draw:
-    """The range of a random generator's stream that each launch takes.
+    """A range of a random generator's sequence; each launch, or each micro-batch, takes the next range.
 
     Attributes:
-        elements: the number of values; see `Generator.take`.
-        generator: the number of the generator; 0 is the caller's default one.
+        elements: the number of blocks in the range; see `Generator.take`.
+        generator: 0 for the caller's default generator; n for the graph's n-th explicit one.
         phase: as in a `JobOp`.
     """
 
@@ -135,21 +135,21 @@ class JobOp:
     """One op.
 
     Attributes:
-        op: its name in the op table or in `BOUNDARY`, or that of the update.
-        inputs: the operands that it reads.  An update reads its outputs, too; a feed has none.
+        op: its name in the op table or in `BOUNDARY`, or the update's name.
+        inputs: the operands that it reads; a feed has none.  An update reads its outputs, too, unless it `overwrites`.
         outputs: the operands that it writes; a fetch has none.
         attributes: as at the op's call.
         scalars: as at the op's call; a scalar may be `Drawn`.
         kind: see `Kind`.
-        module: the path of the block whose forward called it, such as "model.layers.0".
-        line: the user's line that called it, or whose gradient it computes.
+        module: the path of the module whose forward called the op, such as "model.layers.0".
+        line: the user's line that called the op, or whose gradient the op computes.
         backward: whether it belongs to a backward pass.
         phase: "step" runs once per launch; "micro" once for each micro-batch, if gradients are accumulated.
         stage: the pipeline stage; stages have streams of their own.
         cost: nanoseconds of an update; those of other ops are estimated.
-        overwrites: whether an update ignores the old values.
+        overwrites: whether an update ignores the old values of its outputs.
         default_dtype: the dtype that the caller had set for new floating-point tensors; None for the usual one.
-        update: the kernel of an update, the only part that is not data.
+        update: the kernel of an update, the only part that is not data; None without one, as in a job from JSON.
     """
 
     op: str
@@ -174,11 +174,11 @@ class JobOp:
         return f"{self.module}.{self.op}" if self.module else self.op
 
     def reads(self) -> Iterator[int]:
-        """The buffers whose values it needs; some may come more than once."""
+        """The buffers whose previous values the op needs; some may come more than once."""
         for operand in self.inputs:
             yield operand.buffer
         for operand in self.outputs:
-            # Writing a part keeps the rest, so that the old value is read.
+            # An op that writes a part of a buffer keeps the rest, and so needs the old value.
             if operand.strides is not None or (self.kind == "update" and not self.overwrites):
                 yield operand.buffer
 
@@ -188,7 +188,7 @@ class JobOp:
             yield operand.buffer
 
     def infer(self) -> OpPlan:
-        """Infer the op's plan: its kernel and the metas of its results.  Not for updates, feeds and fetches.
+        """Infer the plan of an op of the kinds "call" and "into": its kernel and the metas of its results.
 
         Raises:
             KeyError: if there is no such op.
@@ -200,7 +200,7 @@ class JobOp:
         known = op.known.get(key)
         if known is not None:
             return known
-        # The default dtype from when the job was built, not the present one.
+        # With the default dtype at the time when the job was built, not the present one.
         token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
         try:
             return op.plan(key, self.attributes, metas, kinds)
@@ -222,7 +222,7 @@ def fetch(operand: Operand) -> JobOp:
 def between_feeds_and_fetches(
     ops: Iterable[JobOp], buffers: Mapping[int, Buffer], inputs: Iterable[int] = (), outputs: Iterable[Operand] = ()
 ) -> tuple[JobOp, ...]:
-    """All ops of a job, made from the computing ops.
+    """All ops of a job: feeds of arguments and variables, the computing ops, and fetches of results.
 
     Args:
         ops: the ops that compute.

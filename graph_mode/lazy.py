@@ -72,17 +72,17 @@ class JobBuilder:
 
     Args:
         name: the name of the graph.
-        names: the names in the job of modules' tensors, by their storages.
+        names: by storage, the name of a module's tensor in the job, and the tensor.
         paths: by module, its path in the graph.
         stages: by the path of a module, its pipeline stage.
-        feeds: the batches of the graph's loaders, by the loaders' ids; new loaders in `build` are added.
-        stack: the number of calls to note at each op, and whether only the user's calls count; None to note none.
+        feeds: by the id of a data loader, the `Feed` of its batches; loaders that `build` uses first are added.
+        stack: the depth of the call stack to note for each op, and whether only the user's calls count; None for none.
 
     Attributes:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
         outlets: the places in `build` that take batches; their tensors are the last inputs of the job, in order.
         generators: the random generators that were passed explicitly; `Draw.generator` counts them from 1.
-        node: the step of the backward pass that is being recorded; None outside of one.
+        node: the autograd node whose backward ops are being recorded; None outside of a backward pass.
         paths: as given.
         stages: as given.
         phase: the phase of the ops that are being recorded; see `JobOp`.
@@ -125,7 +125,7 @@ class JobBuilder:
         # The buffers of tensors outside, by their storages; and the storages made from data while building.
         self._captured: dict[Storage, LazyStorage] = {}
         self._made: set[Storage] = set()
-        # Results of forward ops with the module of each, until they are looked up; and the modules found, by node.
+        # Results of forward ops, each with its module's path, until `_module_of` sorts them by node into `_modules`.
         self._results: list[tuple[Tensor, str]] = []
         # For each tensor outside, its gradient before the build.
         self._gradients: dict[AutogradMeta, Tensor | None] = {}
@@ -135,7 +135,7 @@ class JobBuilder:
 
     @contextmanager
     def recording(self, prepare_loss: Callable[[Tensor], Tensor]) -> Iterator[None]:
-        """Within, ops are recorded.
+        """A block in which ops are recorded.
 
         Args:
             prepare_loss: applied to each loss before its backward pass.
@@ -146,14 +146,14 @@ class JobBuilder:
             yield
         finally:
             MODE.reset(token)
-            self._prepare_loss = None  # breaks a cycle: it refers to the graph, and lazy tensors to the builder
+            self._prepare_loss = None  # breaks a cycle: `prepare_loss` refers to the graph, lazy tensors to the builder
 
     def begin_micro_batches(self, count: int) -> None:
-        """Let each launch run the following ops so many times."""
+        """Let each launch run the ops recorded from now on `count` times, once for each micro-batch."""
         self.micro_batches, self.phase = count, "micro"
 
     def end_micro_batches(self) -> None:
-        """Let each launch run the following ops once, after all micro-batches."""
+        """Let each launch run the ops recorded from now on once, after all micro-batches."""
         self.phase = "step"
 
     def input(self, layout: TensorMeta, name: str) -> Tensor:
@@ -163,7 +163,7 @@ class JobBuilder:
         return new_tensor(Blob(storage, layout), None)
 
     def number(self, name: str, device: Device) -> Tensor:
-        """A 0-d tensor, in float64, that is set from outside at each launch."""
+        """A 0-d tensor, in float64, whose value is given at each launch, such as a learning rate."""
         layout = meta((), dtypes.float64, device)
         storage = self._storage(layout, "number", name)
         self._numbers.append(storage.buffer)
@@ -183,7 +183,7 @@ class JobBuilder:
             self.micro_batches,
         )
         job.check()
-        # Lazy tensors refer to the builder.  Without these fields, the rest is freed without a garbage collection.
+        # Lazy tensors refer to the builder: with these fields cleared, both are freed without a garbage collection.
         self.paths, self._names = {}, {}
         for kept in (self._results, self._modules, self._captured, self._gradients):
             kept.clear()
@@ -204,7 +204,7 @@ class JobBuilder:
         return results
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """Return the tensor if it is all of its memory, which a task can read as a whole; else a copy."""
+        """Return the tensor if it is a whole temporary buffer, as ops of `GATHERING` need it; else a copy."""
         blob = blob_of(tensor)
         operand = self._operand(blob)
         buffer = self._buffers[operand.buffer]
@@ -218,7 +218,7 @@ class JobBuilder:
         return new_tensor(copy, None)
 
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The tensors with which backward passes begin, in place of the losses in `build`."""
+        """The tensors with which backward passes begin: the losses in `build`, changed by `prepare_loss`."""
         if self._prepare_loss is None:
             return losses
         return tuple([self._prepare_loss(loss) for loss in losses])
@@ -273,7 +273,7 @@ class JobBuilder:
         return new_tensor(blob, None)
 
     def update(self, update: Update, mode: Mode) -> None:
-        """Change many tensors by one op."""
+        """Record one op that changes many tensors together."""
         for tensor in update.outputs:
             self._copy_if_given(blob_of(tensor))
         self._add(
@@ -300,7 +300,7 @@ class JobBuilder:
         return Drawn(len(self._draws) - 1, 0), Drawn(len(self._draws) - 1, 1)
 
     def batches(self, source: Iterable[Any]) -> Iterator[Any]:
-        """Batches of a loader, as inputs of the job: each launch gets the next ones."""
+        """A data loader's batches, as inputs of the job: each launch gets the loader's next batches."""
         feed = self._feeds.setdefault(id(source), Feed(source))
         return RecordedBatches(lambda: self._batch(feed))
 
@@ -317,11 +317,11 @@ class JobBuilder:
         return args_tree.unflatten(tree, inputs)
 
     def made(self, storage: Storage) -> None:
-        """Note that this storage was made from data while building, so that it is a constant of the job."""
+        """Note that this storage was made from data while building, so that it can be a constant of the job."""
         self._made.add(storage)
 
     def accumulates(self, autograd: AutogradMeta) -> None:
-        """Set a gradient that is about to be added to aside, so that the sum begins at zero."""
+        """Before a gradient is added to a tensor's `grad`, set the old `grad` aside, so that the sum begins at zero."""
         if autograd not in self._gradients:
             before = autograd.grad
             if before is None or not before.is_lazy:
@@ -329,11 +329,11 @@ class JobBuilder:
                 autograd.replace(None)
 
     def gradients(self) -> list[AutogradMeta]:
-        """The leaves outside that have gradients from `build`, in their `grad`."""
+        """The leaves outside of the graph that have a gradient from `build` in their `grad`."""
         return [leaf for leaf in self._gradients if leaf.node is None and leaf.grad is not None and leaf.grad.is_lazy]
 
     def restore_gradients(self) -> None:
-        """Restore the gradients of tensors outside."""
+        """Restore the gradients that `accumulates` has set aside."""
         for autograd, gradient in self._gradients.items():
             autograd.replace(gradient)
 
@@ -357,7 +357,7 @@ class JobBuilder:
             )
 
     def _capture(self, blob: Blob) -> LazyStorage:
-        """The buffer that stands for the blob's storage."""
+        """The lazy storage for the blob's storage; a storage from outside becomes a constant or variable of the job."""
         storage = blob.storage
         if isinstance(storage, LazyStorage):
             if storage.builder is not self:
@@ -386,7 +386,7 @@ class JobBuilder:
         return lazy
 
     def _copy_if_given(self, blob: Blob) -> None:
-        """Replace a constant or an argument that is about to be written by a copy, for each launch.
+        """Before a constant or an argument is written, record an op that copies it at each launch.
 
         All tensors that share its memory refer to the copy from now on.
         """
@@ -458,7 +458,7 @@ class JobBuilder:
         return self.paths.get(path.module(), "") if path is not None else ""
 
     def _module_of(self, node: Node) -> str:
-        """The module whose forward pass made the results to which a step of the backward pass belongs."""
+        """The path of the module whose forward pass made the results of an autograd node; "" if there is none."""
         while self._results:
             tensor, module = self._results.pop()
             autograd = autograd_of(tensor)
@@ -479,6 +479,6 @@ def _whole(blob: Blob) -> TensorMeta:
         return blob.meta
     settled = new_tensor(blob, None)
     with eagerly():
-        settle(settled)  # before that, the size of the storage is unknown
+        settle(settled)  # until the blob has been computed, the size of the storage is unknown
     array = blob.storage.array
     return meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)

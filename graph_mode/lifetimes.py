@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-# A cache line, and the width of the widest vector registers.
+# In bytes: a cache line, and the width of the widest vector registers.
 ALIGNMENT: Final = 64
 
 
@@ -22,7 +22,7 @@ class Buffer:
         nbytes: its size; may be zero.
         first: the step of the execution order that produces it.
         last: the last step that needs it; `first` if there is none.
-        shares: the id of the buffer whose memory it takes over in place, in the last step of that buffer.
+        shares: the id of the buffer whose memory it takes over, in the last step of that buffer; None for no buffer.
     """
 
     id: int
@@ -34,13 +34,13 @@ class Buffer:
 
 @attrs.frozen
 class Moment:
-    """The changes at one step.
+    """The buffers that begin and end at one step.
 
     Attributes:
         step: the step of the execution order.
         nbytes: the bytes alive at this step, those of ending buffers included; shared memory counts once.
-        begin: the ids of the buffers that are needed from here on.
-        end: the ids of the buffers that are needed for the last time.
+        begin: the ids of the buffers that are needed from this step on.
+        end: the ids of the buffers that are needed at this step for the last time.
     """
 
     step: int
@@ -88,7 +88,7 @@ def checked_alignment(alignment: int) -> int:
 
 
 def blocks_of(buffers: Iterable[Buffer], alignment: int) -> list[Block]:
-    """The blocks in an order that does not depend on the sequence of the buffers."""
+    """The blocks of these buffers, in an order that does not depend on the sequence of the buffers."""
     checked_alignment(alignment)
     by_id = _by_id(buffers)
     heirs = _heirs(by_id)
@@ -128,7 +128,7 @@ def _heirs(by_id: Mapping[int, Buffer]) -> dict[int, Buffer]:
                 f"{buffer} must begin at step {giver.last}, the last step that needs the buffer it takes over: {giver}"
             )
         if giver.first == giver.last:
-            # A step does not read its own results: both would be results of the same op.
+            # Both buffers would be results of the same op, and an op does not read its own results.
             raise ValueError(f"{buffer} must begin after the buffer it takes over: {giver}")
         if giver.id in heirs:
             raise ValueError(f"{heirs[giver.id]} and {buffer} cannot both take over the memory of {giver}")
@@ -161,7 +161,7 @@ def lower_bound(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> int:
 
 
 def timeline(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> list[Moment]:
-    """The steps at which buffers begin or end, with the bytes alive there; for people.
+    """The steps at which buffers begin or end, with the bytes alive at each; for reports.
 
     Args:
         buffers: as for `plan`.
@@ -207,7 +207,7 @@ def lifetimes(
     last_uses: Mapping[int, int] | None = None,
     shares: Mapping[int, int] | None = None,
 ) -> list[Buffer]:
-    """The buffers of ops that run in this order, for `plan`.
+    """The buffers that ops produce, with the steps that need them, for `memory_planning.plan`.
 
     Args:
         ops: in the order in which they run; step 0 is the first.

@@ -71,7 +71,7 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
 
 
 class _Loading:
-    """A saved graph that is being loaded from a folder, for `device` or for its own devices."""
+    """A saved graph that is being loaded from a folder, for `device`; for the devices of the saved jobs if None."""
 
     def __init__(self, path: str, device: Device | None) -> None:
         self.path = path
@@ -104,7 +104,7 @@ class _Loading:
                 for job, outside, tree, metas, out_tree in parts
             ]
         except (LookupError, ArithmeticError, LinAlgError) as error:
-            # Raised by ops on constants, which run now.
+            # A pass that computes with the job's constants has failed.
             raise ValueError(f"load_graph: the graph in {self.path} cannot be computed: {error}") from error
         return LoadedGraph(self.manifest.name, settings, forms, self.variables)
 
@@ -159,7 +159,7 @@ class _Loading:
         return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], metas, trees[1]
 
     def _moved(self, job: Job) -> tuple[Device, Device]:
-        """The device to replace, and its replacement."""
+        """The device to replace in a job, and its replacement; twice the CPU to replace none."""
         if self.device is None:
             return HOST, HOST
         try:
@@ -174,7 +174,7 @@ class _Loading:
             raise self._refused(file, f"{role} {number} {problem}")
 
     def _variable(self, name: str, expected: TensorMeta) -> Tensor:
-        """A variable, which several forms may share."""
+        """The variable with this name, which several forms may share."""
         tensor = self.variables.get(name)
         if tensor is None:
             tensor = self.variables[name] = self._tensor(name, expected).to(expected.device)
@@ -192,7 +192,7 @@ class _Loading:
         return tensor
 
     def _generator(self, number: int, places: tuple[Device, Device]) -> Generator:
-        """A generator, which several forms may share."""
+        """The manifest's generator with this number, which several forms may share."""
         generator = self.generators.get(number)
         if generator is None:
             state = self.manifest.generators[number]
@@ -201,7 +201,7 @@ class _Loading:
         return generator
 
     def _set(self, settings: Any, values: Mapping[str, Any], place: str) -> Any:
-        """The settings, changed to these values."""
+        """Set the named settings to these values, and return the object of settings."""
         for name, value in values.items():
             if not hasattr(settings, name) or name.startswith("_") or callable(getattr(settings, name)):
                 raise self._refused(MANIFEST, f"{place}: this vmflow has no setting {name!r}")
@@ -224,7 +224,7 @@ class _Loading:
 
 
 def _is_call(tree: Tree) -> bool:
-    """Whether a tree is that of a call: a tuple of positional arguments and a dict of named ones."""
+    """Whether a tree is that of a call's arguments: a tuple of positional arguments and a dict of named arguments."""
     if not isinstance(tree, Branch) or len(tree.children) != 2:
         return False
     args, kwargs = tree.children
@@ -239,7 +239,7 @@ class LoadedGraph:
 
     Attributes:
         name: the graph's name.
-        config: its settings.
+        config: the graph's settings.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class LoadedGraph:
         """Run the graph once.
 
         Raises:
-            ValueError: if it was not saved for such arguments.
+            ValueError: if no saved form takes such arguments.
             SessionClosed: if the session in which it was loaded has been closed.
         """
         mode = MODE.get()

@@ -9,16 +9,16 @@ alive at one step, the lower bound, a local search changes the order for a limit
 
 Guarantees:
 
-- Buffers needed at the same step never overlap, except that one which `shares` another's memory lies exactly upon it.
+- Buffers needed at the same step never overlap, except that a buffer which `shares` another's memory has its offset.
   `check` verifies that for any layout.
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
-  all sizes.  In between nothing is promised; but more strategies never make it larger, and neither do search steps.
+  all sizes.  More strategies never make the total larger, and neither do more search steps.
 - The same buffers give the same layout, in any sequence: no clock, no hash order, and the search is seeded.
 - The work is bounded by the number of buffers; see `plan`.
 
-Before the lifetimes, `execution_order` reorders ops so that fewer bytes are alive at a time, and never more than in the
-given order; `choose_in_place` lets outputs take over the memory of inputs that end there; and `lifetimes` turns both
-into buffers.
+Before `plan`, `execution_order` reorders ops so that fewer bytes are alive at a time, and never more than in the given
+order; `choose_in_place` lets outputs of an op take over the memory of inputs that the op reads last; and `lifetimes`
+makes buffers of the ordered ops.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def plan(
     """Find a place for each buffer, so that those needed at the same step do not overlap.
 
     With the default arguments this takes at most some tens of milliseconds for a hundred buffers, and about a second
-    for thousands.  Sorting very many buffers would take too long: then only the largest are placed in the strategy's
+    for thousands.  Placing very many buffers would take too long: then only the largest are placed in the strategy's
     order, with the others above them in the order of their steps, and the search takes fewer steps.
 
     Args:
@@ -172,7 +172,7 @@ def _check_bounds(block: Block, layout: Layout, alignment: int) -> None:
 
 
 def _check_overlaps(blocks: Iterable[Block], layout: Layout) -> None:
-    """Walk through the steps with the live blocks sorted by offset: an overlap involves neighbours."""
+    """Walk through the steps with the live blocks sorted by offset, and compare neighbours, which overlap if any do."""
     live: list[tuple[int, int, Block]] = []
     ends: list[tuple[int, int, int, Block]] = []
     for number, block in enumerate(sorted((block for block in blocks if block.size), key=lambda block: block.first)):
@@ -224,7 +224,7 @@ def _best(blocks: Sequence[Block], strategies: Sequence[str], search_steps: int,
     best: _Placement | None = None
     for name in strategies:
         placement = _place(name, blocks, parts)
-        # Of layouts of equal size the first is kept.
+        # The first of equally small layouts is kept.
         if best is None or placement.nbytes < best.nbytes:
             best = placement
         if best.nbytes == bound:
@@ -235,12 +235,12 @@ def _best(blocks: Sequence[Block], strategies: Sequence[str], search_steps: int,
 
 @attrs.frozen
 class _Parts:
-    """The blocks that are placed in each strategy's order; and the others, placed once.
+    """The blocks that each strategy places in its order; and the small blocks, which are placed once.
 
     Attributes:
-        large: indices of the blocks to place in order.
-        small: indices of the others.
-        offsets: by index, the offsets of the others in a region of their own.
+        large: indices of the blocks to place in a strategy's order.
+        small: indices of the other blocks.
+        offsets: by index, the offsets of the small blocks in a region of their own, above the large ones.
     """
 
     large: frozenset[int]
@@ -262,7 +262,7 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
     ranking, smallest_gap = _ORDERED[name]
     ranks = ranking(blocks)
     offsets = _insert(blocks, sorted(parts.large, key=lambda index: (ranks[index], index)), smallest_gap)
-    # The others are so small that a region of their own costs little.
+    # The other blocks are so small that a region of their own costs little.
     floor = max(offsets[index] + blocks[index].size for index in parts.large)
     for index in parts.small:
         offsets[index] = floor + parts.offsets[index]
@@ -405,7 +405,7 @@ def _by_area(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
     """Sort keys that put blocks alive at the peak of memory first, the largest of them at the bottom."""
     steps, live = pressure_of(blocks)
-    # Row k has, for each entry, the maximum of 2**k entries from there on; two overlapping ones answer for any range.
+    # Row k has, for each entry of `live`, the maximum of 2**k entries from it on; two such spans cover any range.
     rows = [live]
     while 2 * (width := 1 << (len(rows) - 1)) <= len(live):
         rows.append(list(map(max, rows[-1], rows[-1][width:])))
@@ -439,12 +439,12 @@ _ORDERED: Final[dict[str, tuple[_Ranking, bool]]] = {
     "best fit by peak": (_by_peak, True),
 }
 
-# Fast strategies come first, since the others need not be tried if one of these reaches the bound.
+# Fast strategies come first, since no other strategy is tried after one that reaches the bound.
 STRATEGIES: Final[tuple[str, ...]] = (*_SWEEPS, *_ORDERED)
 
 
 def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, random: Random) -> _Placement:
-    """Change the order in which blocks are placed, as long as memory gets no larger.
+    """Search for a smaller layout by changes to the order in which blocks are placed; none may enlarge the layout.
 
     First fit in the order of their offsets puts all blocks of a layout where they were, or lower.  So the search begins
     no worse than `start`, and some order leads to the smallest layout of all.
@@ -466,7 +466,7 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Another order: a block that reaches the top comes earlier, or blocks that live with it move or swap."""
+    """Another order: a block that ends at `top` is placed earlier, or blocks that live with it move or swap."""
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:
