@@ -1,7 +1,7 @@
 """Checks that an op from a file has the operands and attributes of a call; see `vmflow.ops.table.Form`.
 
-An op's inference relies on checks of the function in front of it: the number of operands, and the types of attributes.
-Files may hold anything, so this is checked before the inference runs.
+An op's inference relies on checks by the public function that calls the op: of the number of operands, and of the types
+of attributes.  Files may hold anything, so this module checks the same before the inference runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vmflow.ops.table import Form
 
 from .job_parts import Drawn
 
-# Numbers are integers of 64 bits.
+# Integers among attributes and scalars have 64 bits.
 _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1
 
@@ -28,7 +28,7 @@ def misfit(form: Form, inputs: Sequence[TensorMeta], attributes: Any, scalars: t
         form: the form of the op.
         inputs: the metas of the input tensors.
         attributes: the attributes of the call.
-        scalars: the numbers, some of them `Drawn`.
+        scalars: numbers; or only `Drawn` for an op that draws random numbers.
     """
     for name, count, expected in (("inputs", len(inputs), form.inputs), ("scalars", len(scalars), form.scalars)):
         least, most = (expected, expected) if isinstance(expected, int) else expected

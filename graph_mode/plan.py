@@ -17,7 +17,7 @@ class Arena:
     """The memory of a task's own buffers, which no other task uses.
 
     Attributes:
-        nbytes: its size.
+        nbytes: the size of the arena.
         offsets: by buffer, its first byte; the key -1 - n stands for the scratch memory of the op at position n of the
             job.
         lower_bound: the most bytes alive at one step; no layout needs less.
@@ -38,16 +38,16 @@ class ChainDescriptor:
 
     Attributes:
         device: the device of the ops.
-        stream: the kind of stream, one of the machine's.
+        stream: the kind of the device's stream, such as "compute".
         ops: positions in the job, in the order in which they run.
-        inputs: buffers to fill from the launch's arguments, before the first op.
+        inputs: buffers of arguments; all but `kept` are copied from the launch before the first op.
         numbers: buffers to fill from the launch's numbers, before the first op.
-        outputs: positions of the job's outputs that are copied to the launch, after the last op.
+        outputs: positions among the job's outputs; all but `straight` are copied to the launch after the last op.
         kept: the inputs that are read in the caller's memory, unless they are strided.
         straight: the outputs that are computed in the caller's memory.
         arena: see `Arena`.
         cost: estimated nanoseconds.
-        micro: whether it runs once for each micro-batch.
+        micro: whether the chain runs once for each micro-batch.
     """
 
     device: Device
@@ -89,7 +89,7 @@ class Plan:
         chains: by task of the kind "compute", its ops.
         gathers: by task of the kinds "acc", "pack" and "unpack", the position of its op.
         contents: by register that holds data, its buffers.
-        device: the device of the first task, on whose stream launches are started.
+        device: the device of the first task, with the stream on which launches are started; else the CPU.
         launches_at_once: the number of launches that may run at the same time.
 
     Raises no errors.
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that a run needs besides inputs, outputs and variables."""
+        """The bytes of all arenas and registers."""
         counts = {register.id: register.count for register in self.registers}
         slots = sum([content.nbytes * counts[register] for register, content in self.contents.items()])
         return slots + sum([chain.arena.nbytes for chain in self.chains.values()])
@@ -136,7 +136,8 @@ class Plan:
         """The plan from JSON that `to_json` has written.
 
         Raises:
-            ValueError: if the text is damaged or was written by a newer version; names the place.
+            ValueError: if the text is damaged, was written by another version, or the plan could not run; names the
+                place.
         """
         return plan_from_json(Plan, text)
 
@@ -145,7 +146,7 @@ class Plan:
         return plan_picture(self).dot()
 
     def to_svg(self) -> str:
-        """Return the plan as an SVG image, whose layout needs no other program."""
+        """Return a drawing of the plan as an SVG image, without the help of Graphviz."""
         return plan_picture(self).svg()
 
     def _repr_html_(self) -> str:

@@ -33,7 +33,8 @@ class PlanMemory:
         tell: see `GraphRuntime`.
 
     Attributes:
-        tensors: arenas and registers as tensors of bytes, by kind, number of the owner, and slot; and constants.
+        tensors: the memory, by ("arena", task, 0) and ("register", id, slot); on a CUDA device also the constants, by
+            ("constant", buffer, 0).
     """
 
     def __init__(self, job: Job, plan: Plan, tell: Callable[[str], None] | None) -> None:
@@ -46,7 +47,7 @@ class PlanMemory:
         self._allocate()
 
     def _allocate(self) -> None:
-        # Surrounding scopes and interpreters must not affect this memory.
+        # The caller's scopes and interpreters must not affect this memory.
         with scope(shield=True), eagerly():
             for task, chain in self.plan.chains.items():
                 self._reserve("arena", task, 1, chain.arena.nbytes, chain.device)
@@ -59,12 +60,12 @@ class PlanMemory:
 
     def _reserve(self, kind: str, number: int, slots: int, nbytes: int, device: Device) -> None:
         if device.type == "cuda":
-            nbytes = max(nbytes, 1)  # there, arrays without elements are views of some memory, too
+            nbytes = max(nbytes, 1)  # on CUDA devices, arrays without elements are views of some memory, too
         for slot in range(slots if nbytes else 0):
             self.tensors[kind, number, slot] = empty(nbytes, dtype=dtypes.uint8, device=device)
 
     def unsettled(self) -> list[Storage]:
-        """The memory that may not be allocated yet; a launch has to wait for it."""
+        """All storages of the memory, for which a launch has to wait; none if all are known to be allocated."""
         if self._settled:
             return []
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
@@ -84,7 +85,7 @@ class PlanMemory:
         self.tensors.clear()
 
     def program(self, task: int, action: Action | None) -> Program:
-        """Return the program of the task's chain for the slots of the action's registers."""
+        """Return the program of a task for the slots of the action's registers; a single task has no action."""
         slots = (*action.inputs, *action.outputs) if action is not None else ()
         key = (task, *[slot.slot for slot in slots])
         program = self._programs.get(key)
@@ -130,7 +131,7 @@ class PlanMemory:
 
 
 def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
-    """Copy or add one of `count` parts between two arrays: the step `index` of "unpack", "acc" or "pack"."""
+    """Copy or add one of `count` slices between two arrays: the step `index` of "unpack", "accumulate" or "pack"."""
     if kind == "unpack":
         size = read.shape[0] // count
         assign(written, rows_of(read, index * size, (index + 1) * size))

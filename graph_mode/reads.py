@@ -22,7 +22,7 @@ _REGISTRIES: Final = ("_parameters", "_buffers", "_modules", "_blocks")
 
 
 def own_value(owner: Any, name: str) -> Any:
-    """The attribute of the object itself; `ABSENT` if its class has it, or nothing.
+    """The value of an attribute in the object itself; `ABSENT` if only its class has the attribute, or neither.
 
     A dict, such as the registry of a module's parameters, is returned as its items, because its content may change.
     """

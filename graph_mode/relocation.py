@@ -30,7 +30,7 @@ def device_of(job: Job) -> Device:
 
 
 def relocated(job: Job, old: Device, new: Device) -> Job:
-    """The job with one device in place of another."""
+    """The job with the device `new` in place of `old`."""
 
     def moved_operand(operand: Operand) -> Operand:
         return attrs.evolve(operand, meta=moved(operand.meta, old, new))
@@ -55,7 +55,7 @@ def relocated(job: Job, old: Device, new: Device) -> Job:
 
 
 def moved(value: Any, old: Device, new: Device) -> Any:
-    """A device, the meta of a tensor or an op's attribute, with one device in place of another."""
+    """A device, the meta of a tensor or an op's attribute, with the device `new` in place of `old`."""
     if isinstance(value, Device):
         return new if value is old else value
     if isinstance(value, TensorMeta):

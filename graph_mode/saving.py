@@ -7,8 +7,8 @@ A saved graph is a folder:
     job_0.json ...      the job of each form, as recorded; loading runs the passes again
     tensors.safetensors variables by their names, and constants
 
-A form is the result of building for arguments of one kind.  A graph has one form, but with `with_dynamic_input_shape`
-all that it has kept, and all of them are saved; they share their variables.
+A form is the result of building for arguments of one kind.  A graph keeps one form, or several with
+`with_dynamic_input_shape`; all kept forms are saved, and share their variables.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class FormDescription:
     Attributes:
         job: the name of the job's file.
         metas: the metas of the tensors among the arguments.
-        variables: by buffer, the names of tensors.
-        constants: by buffer, the names of tensors.
-        generators: indices of random generators of the manifest.
+        variables: by buffer, the name of its tensor.
+        constants: by buffer, the name of its tensor.
+        generators: indices in the manifest's random generators.
     """
 
     job: str
@@ -80,7 +80,7 @@ class GeneratorState:
 
 @attrs.frozen
 class Manifest:
-    """A saved graph without the structures of its forms, which the file holds as `tree_to_json` writes them.
+    """A saved graph without the structures of its forms, which the same file holds as `tree_to_json` writes them.
 
     Attributes:
         name: the graph's name.
@@ -140,11 +140,12 @@ def save_graph(
         name: the graph's name.
         config: the graph's settings.
         blocks: the settings of its blocks, by path.
-        forms: its forms.
+        forms: the graph's built forms.
         folder: the path.
 
     Raises:
-        RuntimeError: if the graph has not been built, or changes its modules, as training does.
+        RuntimeError: if the graph has not been built, changes its modules, as training does, or takes batches of a
+            loader.
         TypeError: if an argument or a setting cannot be written as data; names it.
         FileExistsError: if something else is at that path.
         OSError: if the folder cannot be written; the old content stays.
@@ -186,7 +187,7 @@ def save_graph(
 
 
 def portable(job: Job) -> Job:
-    """The job with source lines that do not name this machine's folders: paths within them, or bare file names."""
+    """The job with source lines relative to the working folder or `sys.path`, or as bare file names."""
     return attrs.evolve(job, ops=tuple([attrs.evolve(op, line=_portable(op.line)) for op in job.ops]))
 
 
@@ -227,7 +228,7 @@ def _describe(
     names: dict[Storage, str],
     generators: list[Generator],
 ) -> FormDescription:
-    """The description of one form, whose tensors and generators are added to the given ones."""
+    """The description of one form; adds its tensors and generators to `tensors`, `names` and `generators`."""
     variables: dict[int, str] = {}
     constants: dict[int, str] = {}
     for buffer in form.job.buffers.values():
@@ -276,7 +277,7 @@ def _settings(config: Any, defaults: Any) -> dict[str, Any]:
 
 
 def _write(path: str, texts: Mapping[str, str], tensors: dict[str, Tensor]) -> None:
-    """Write under another name in the same folder, and rename when all is on the disk."""
+    """Write a temporary folder beside `path`, and rename it to `path` when all files are on the disk."""
     around, name = os.path.split(path)
     temporary = os.path.join(around, f".{name}.{secrets.token_hex(8)}.tmp")
     os.mkdir(temporary)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
-# Raised when older programs would misunderstand the new text.  A plan names ops by their positions in its job: if these
-# change, the version of plans changes, too.
+# Increased when older versions of vmflow would misread the new text.  A plan names ops by their positions in its job:
+# if the positions change, the version of plans changes, too.
 JOB_VERSION: Final = 2
 PLAN_VERSION: Final = 2
 
@@ -42,7 +42,7 @@ _JOB_SKIPS: Final = ("constants", "update")
 
 
 def job_to_json(job: Job, indent: int | None = None) -> str:
-    """The text of a job, without the values of its constants and the kernels of its updates.
+    """The JSON text of a job, without the values of its constants and the kernels of its updates.
 
     Args:
         job: the job.
@@ -71,14 +71,15 @@ def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | N
     """The job from a text of `job_to_json`.
 
     Args:
-        kind: the class of jobs.
+        kind: the class `Job`.
         text: the JSON.
         constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
 
     Raises:
-        ValueError: if the text is damaged, was written by a newer version, or uses unknown ops; names the place.
+        ValueError: if the text is damaged, was written by a newer version, or uses unknown ops, or the constants do not
+            fit; names the place.
     """
-    declare_all_ops()  # attributes may be objects of classes in their modules
+    declare_all_ops()  # attributes may be objects of classes in the ops' modules
     builders = {1: _first_job, JOB_VERSION: _job}
     job: Job = read(text, _JOB, {version: partial(build, kind) for version, build in builders.items()})
     return job if constants is None else attrs.evolve(job, constants=_checked_constants(job, constants))
@@ -98,7 +99,7 @@ def plan_from_json(kind: type[Plan], text: str) -> Plan:
     """The plan from a text of `plan_to_json`.
 
     Args:
-        kind: the class of plans.
+        kind: the class `Plan`.
         text: the JSON.
 
     Raises:
@@ -165,7 +166,7 @@ def _check_buffers(job: Job) -> None:
 
 
 def _check_operand(job: Job, operand: Operand, place: str) -> None:
-    """Check that an operand lies in its buffer."""
+    """Raise ValueError unless an operand lies in its buffer."""
     buffer = job.buffers.get(operand.buffer)
     if buffer is None:
         raise refused(f"{place}.buffer", f"the job has no buffer {operand.buffer}")
@@ -247,7 +248,7 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
 
 
 def _fits(kind: str, read: tuple[TensorMeta, ...], made: tuple[TensorMeta, ...], count: int) -> bool:
-    """Whether an op that moves data turns these operands into these results."""
+    """Whether a transfer or an op of `GATHERING` turns these operands into these results."""
     if len(read) != len(made) or (kind == "transfer" and len(made) != 1):
         return False
     for source, target in zip(read, made, strict=True):
@@ -285,7 +286,7 @@ _declared: list[bool] = []
 
 
 def declare_all_ops() -> None:
-    """Load every module that declares ops; usually the layers that need them do so."""
+    """Import every module that declares ops; without this call, users of the ops import them."""
     if _declared:
         return
     for module in pkgutil.walk_packages(ops.__path__, "vmflow.ops."):

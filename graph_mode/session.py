@@ -1,7 +1,7 @@
 """`Session` owns compiled graphs, from the first that is built to the end of the process.
 
-A default session opens by itself; others serve for blocks.  At exit, the graphs are closed first, then their session,
-then the virtual machines.
+A default session opens by itself; others serve for blocks.  At exit, the sessions are closed with their graphs, the
+newest first, and then the virtual machines.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Session:
         if self.state != "closed":
             return
         if _exiting.is_set() and threading.current_thread().daemon:
-            # The interpreter is about to stop this daemon thread anyway; an exception would only be noise.
+            # The interpreter is about to stop this daemon thread, which waits: an exception would only be noise.
             threading.Event().wait()
         raise SessionClosed(
             f"graph {name!r} belongs to a session that has been closed, and cannot run; after "
@@ -312,7 +312,7 @@ def _after_fork_in_child() -> None:
         _held_for_fork.lock.release()
     else:
         building = threading.RLock()
-        # The block is left as if building had raised in its thread, which does not exist here.
+        # The block is left as if building had raised in its thread, which does not exist in the child.
         for stack in reversed(_changed):
             error = RuntimeError("the process forked while another thread built a graph")
             stack.__exit__(RuntimeError, error, None)

@@ -1,6 +1,6 @@
 """Turns plain data into JSON and back, by the types that attrs classes declare, and reports JSON that does not fit.
 
-An attrs class becomes an object of its fields, without those that have their default.  A field declared as ``Any`` is
+An attrs class becomes a JSON object of its fields, without fields at their defaults.  A field declared as ``Any`` is
 written with its type: null, true, false, integers, finite floats and strings stand for themselves, and other values
 become an object of one key:
 
@@ -104,12 +104,12 @@ def _no_constant(name: str) -> Any:
 
 
 def to_json(value: Any, declared: Any, skip: tuple[str, ...] = ()) -> Any:
-    """The JSON of a value of this type.
+    """The JSON of a value of the type `declared`.
 
     Args:
         value: the value.
         declared: its type.
-        skip: fields of an attrs class that are left out.
+        skip: fields of attrs classes that are left out, also within the value.
 
     Raises:
         TypeError: if a part of it cannot be written as data.
@@ -147,13 +147,13 @@ def _fields_to_json(value: Any, declared: Any, skip: tuple[str, ...]) -> dict[st
 
 
 def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ()) -> Any:
-    """The value of this type from its JSON.
+    """The value of the type `declared` from its JSON.
 
     Args:
         value: the JSON.
         declared: the type.
         place: the place of the JSON, for errors.
-        skip: fields of an attrs class that are left at their defaults.
+        skip: fields of attrs classes that are left at their defaults, also within the value.
 
     Raises:
         ValueError: if the JSON describes no such value.
@@ -234,7 +234,7 @@ def _key(key: str, declared: Any, place: str) -> Any:
 
 
 def listed(value: Any, place: str, count: int | None = None) -> list[Any]:
-    """Check for a list, of `count` elements if that is given.
+    """Return the value if it is a list, of `count` elements if that is given.
 
     Raises:
         ValueError: if the value is no such list.
@@ -259,7 +259,7 @@ def _meta_from_json(value: Any, place: str) -> TensorMeta:
         raise refused(place, f"{len(sizes)} dimensions are more than {_MOST_DIMENSIONS}")
     if not all([type(size) is int and size >= 0 for size in sizes]):
         raise refused(place, f"expected sizes, which are integers from 0 on, found {shown(sizes)}")
-    # An empty array can be too large, too, by its other dimensions.
+    # An array that is empty along one dimension can be too large by its other dimensions.
     known = _dtype_from_json(dtype, f"{place}[0]")
     if math.prod([max(size, 1) for size in sizes]) * known.itemsize > _MOST_BYTES:
         raise refused(place, f"an array of the shape {shown(sizes)} is too large for any memory")
@@ -329,7 +329,7 @@ _TO_JSON: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
 
 
 def decode(value: Any, place: str) -> Any:
-    """The value, which is hashable, from JSON of `encode`.
+    """The value from JSON of `encode`; hashable, but for slices.
 
     Raises:
         ValueError: if the JSON describes no value.
@@ -461,7 +461,7 @@ def _class_name(kind: type) -> str:
 
 
 def _class(name: Any, place: str) -> Any:
-    """A loaded class of vmflow; a file never causes an import."""
+    """The class of vmflow with this name, if its module is loaded: a file never causes an import."""
     module, _, attribute = _present_name(name).rpartition(".") if type(name) is str else ("", "", "")
     kind = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
     if not isinstance(kind, type) or kind.__module__ != module:

@@ -18,7 +18,7 @@ _FIXED: Final = (ModuleType, type, BuiltinFunctionType)
 
 
 class Place(Protocol):
-    """A variable or attribute that has a value."""
+    """A variable or attribute from which a function takes a value."""
 
     @property
     def title(self) -> str:
@@ -65,13 +65,13 @@ class Global:
 
 @attrs.frozen(eq=False)
 class Member:
-    """An attribute of an object; the object is not kept alive, since it may own the compiled method that owns this.
+    """An attribute of an object that is not kept alive, since it may own the compiled method that owns this `Member`.
 
     Attributes:
         owner: the object.
         name: the attribute's name.
         title: its name in messages.
-        is_counted: whether changes of it are counted; see `vmflow.changes`.
+        is_counted: whether changes of the attribute are counted; see `vmflow.changes`.
     """
 
     owner: weakref.ref[Any]
@@ -85,7 +85,7 @@ class Member:
 
 
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
-    """The places of values that these functions use, and functions of the same modules that they call.
+    """The places from which these functions, and functions of their modules that they call, take values.
 
     Args:
         functions: functions and methods; other objects are ignored.
@@ -109,7 +109,7 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether programs never replace the value: modules, classes, and functions of this package."""
+    """Whether programs never replace the value: modules, classes, and functions of vmflow."""
     if isinstance(value, FunctionType):
         return value.__module__.startswith("vmflow.")
     return isinstance(value, _FIXED)

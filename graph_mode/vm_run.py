@@ -29,7 +29,7 @@ def run(
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
 ) -> list[Tensor]:
-    """Issue each computing op of a job as an instruction.
+    """Issue each computing op of a job as an instruction, and return the results.
 
     Args:
         machine: the machine that runs them.
@@ -37,10 +37,10 @@ def run(
         bindings: by buffer, the tensors that share the memory of variables.
         arguments: the tensors for the inputs of the job.
         numbers: the values of its numbers.
-        draws: for each micro-batch, the numbers drawn from generators.
+        draws: for each micro-batch, by draw, the (seed, position) taken from a generator.
 
     Returns:
-        The outputs.
+        The job's outputs.
     """
     walk = _Walk(machine, job, draws)
     walk.tensors.update(bindings)
@@ -58,12 +58,12 @@ def run(
     for op in job.ops:
         if op.phase == "step" and op.kind not in BOUNDARY:
             walk.issue(op, 0)
-    # Results must not change with the variables or the arguments.
+    # Results are clones: later writes of variables or arguments must not change them.
     return [new_tensor(walk.blob(operand), lease_of(walk.tensors[operand.buffer])).clone() for operand in job.outputs]
 
 
 def _whole(argument: Tensor) -> Tensor:
-    """An argument as the ops of a job expect it: alone in its memory, with its elements in order."""
+    """The argument if it fills its memory, with its elements in order, as the ops of a job expect; else a copy."""
     return argument if blob_of(argument).strides is None else argument.detach().clone()
 
 
@@ -114,12 +114,12 @@ class _Walk:
         )
 
     def gather(self, op: JobOp, micro: int) -> None:
-        """Issue one step of unpacking, accumulating or packing, an instruction for each pair."""
+        """Issue one step of unpacking, accumulating or packing: an instruction for each input and its output."""
         for source, result in zip(op.inputs, op.outputs, strict=True):
             if micro == 0 or op.kind == "unpack":
                 self.tensors[result.buffer] = self._new(result.meta)
             target = self.blob(result)
-            # The target is an operand, too, so that a failed part fails the whole.
+            # The target is read, too, so that the failure of one micro-batch fails the whole result.
             read = (self.blob(source),) if micro == 0 or op.kind == "unpack" else (self.blob(source), target)
             self._issue_gathering(op, micro, read, target)
 
