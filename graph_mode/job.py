@@ -163,7 +163,7 @@ class Job:
             self._check_phases()
 
     def _check_feed(self, position: int, op: JobOp, filled: set[int]) -> None:
-        """Check that a feed feeds one whole buffer of its role, and add the buffer to `filled`."""
+        """Check one of the feeds, and add its buffer to the filled ones."""
         if op.inputs or len(op.outputs) != 1 or op.phase != "step":
             raise ValueError(f"op {position} ({op.name}) has to feed one buffer, once for each launch")
         (operand,) = op.outputs

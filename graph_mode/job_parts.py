@@ -200,7 +200,7 @@ class JobOp:
         known = op.known.get(key)
         if known is not None:
             return known
-        # With the default dtype at the time when the job was built, not the present one.
+        # The default dtype from the time of the build, not the present one.
         token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
         try:
             return op.plan(key, self.attributes, metas, kinds)
@@ -222,7 +222,7 @@ def fetch(operand: Operand) -> JobOp:
 def between_feeds_and_fetches(
     ops: Iterable[JobOp], buffers: Mapping[int, Buffer], inputs: Iterable[int] = (), outputs: Iterable[Operand] = ()
 ) -> tuple[JobOp, ...]:
-    """All ops of a job: feeds of arguments and variables, the computing ops, and fetches of results.
+    """All ops of a job: feeds, the computing ops, and fetches.
 
     Args:
         ops: the ops that compute.

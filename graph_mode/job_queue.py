@@ -32,7 +32,7 @@ class JobQueue:
         self._count = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Put a launch into the queue, which starts it as soon as the launches before it allow."""
+        """Start this launch as soon as the launches before it allow."""
         self._waiting.append((runtime, launch))
         self.advance()
 

@@ -25,7 +25,7 @@ class Launch:
 
     Args:
         sources: the tensor arguments.
-        results: the result tensors, which the caller already has, and which the run fills.
+        results: the result tensors, which the run fills.
         numbers: the values of the job's numbers.
         draws: for each micro-batch, by draw, the (seed, position) taken from a generator.
         uses: how often the run copies an argument, or reads one in place.
@@ -36,11 +36,11 @@ class Launch:
         over_to: called once, when the launch has ended; None to call nothing.
         own: memory that the run itself changes; `fetch` copies arguments that lie there.
         opened: whether the arguments are available, or will never be.
-        failure: the first failure; None if nothing has failed.
+        failure: the first failure, or None.
         over: whether the launch has ended.
         started: whether the launch has been started by the queue.
-        section: keeps other instructions from writing the arguments; None if not needed, or after the end.
-        stream: the stream of the section; None if there was no section.
+        section: keeps others from writing the arguments; None if not needed, or after the end.
+        stream: the stream of the section, or None.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Launch:
         ]
 
     def drawn(self, scalar: Drawn, micro: int) -> int:
-        """The seed or the position that replaces a placeholder in this micro-batch of the run."""
+        """The seed or position that replaces a placeholder in this micro-batch."""
         return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
@@ -170,13 +170,13 @@ class Launch:
             ended(self._error())
 
     def finish(self) -> None:
-        """End the launch: its results hold its failure, and all waiters go on.  Later calls change nothing."""
+        """End the launch, and let all waiters go on.  Later calls change nothing."""
         with self._lock:
             if self.over:
                 return
             failure = self.failure
             if failure is not None:
-                # The results hold the failure before any waiter learns of the end.
+                # Poison the results before any waiter learns of the end.
                 for blob in self.results:
                     if blob.storage.failure is None:
                         blob.storage.poison(failure)

@@ -357,7 +357,7 @@ class JobBuilder:
             )
 
     def _capture(self, blob: Blob) -> LazyStorage:
-        """The lazy storage for the blob's storage; a storage from outside becomes a constant or variable of the job."""
+        """The lazy storage for the blob's storage, which may become a constant or variable of the job."""
         storage = blob.storage
         if isinstance(storage, LazyStorage):
             if storage.builder is not self:

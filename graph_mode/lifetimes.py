@@ -88,7 +88,7 @@ def checked_alignment(alignment: int) -> int:
 
 
 def blocks_of(buffers: Iterable[Buffer], alignment: int) -> list[Block]:
-    """The blocks of these buffers, in an order that does not depend on the sequence of the buffers."""
+    """The blocks in an order that does not depend on the sequence of the buffers."""
     checked_alignment(alignment)
     by_id = _by_id(buffers)
     heirs = _heirs(by_id)

@@ -159,7 +159,7 @@ class _Loading:
         return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], metas, trees[1]
 
     def _moved(self, job: Job) -> tuple[Device, Device]:
-        """The device to replace in a job, and its replacement; twice the CPU to replace none."""
+        """The device to replace, and its replacement; twice the CPU for none."""
         if self.device is None:
             return HOST, HOST
         try:
@@ -201,7 +201,7 @@ class _Loading:
         return generator
 
     def _set(self, settings: Any, values: Mapping[str, Any], place: str) -> Any:
-        """Set the named settings to these values, and return the object of settings."""
+        """Set the named settings to these values, and return `settings`."""
         for name, value in values.items():
             if not hasattr(settings, name) or name.startswith("_") or callable(getattr(settings, name)):
                 raise self._refused(MANIFEST, f"{place}: this vmflow has no setting {name!r}")

@@ -172,7 +172,7 @@ def _check_bounds(block: Block, layout: Layout, alignment: int) -> None:
 
 
 def _check_overlaps(blocks: Iterable[Block], layout: Layout) -> None:
-    """Walk through the steps with the live blocks sorted by offset, and compare neighbours, which overlap if any do."""
+    """Walk through the steps with the live blocks sorted by offset: an overlap involves neighbours."""
     live: list[tuple[int, int, Block]] = []
     ends: list[tuple[int, int, int, Block]] = []
     for number, block in enumerate(sorted((block for block in blocks if block.size), key=lambda block: block.first)):
@@ -235,12 +235,12 @@ def _best(blocks: Sequence[Block], strategies: Sequence[str], search_steps: int,
 
 @attrs.frozen
 class _Parts:
-    """The blocks that each strategy places in its order; and the small blocks, which are placed once.
+    """The blocks that are placed in each strategy's order; and the small blocks, placed once.
 
     Attributes:
-        large: indices of the blocks to place in a strategy's order.
+        large: indices of the blocks to place in order.
         small: indices of the other blocks.
-        offsets: by index, the offsets of the small blocks in a region of their own, above the large ones.
+        offsets: by index, the offsets of the small blocks in a region of their own.
     """
 
     large: frozenset[int]

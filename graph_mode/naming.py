@@ -44,7 +44,7 @@ def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
 def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> None:
     """Name the module whose forward is running, and its tensors, unless they have names.
 
-    A module that no known module contains is named by its class, as a child of the module that calls it.
+    A module that no known module contains is named by its class, as a child of its caller.
     """
     if path is None:
         return
@@ -64,10 +64,10 @@ def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> 
 
 
 def surroundings(function: Callable[..., Any]) -> Iterator[tuple[str, Module | Tensor]]:
-    """The modules and tensors that a function uses from its surroundings, with the function's names for them.
+    """The modules and tensors that a function uses from its surroundings, with the names that it uses.
 
-    They are looked up in its closure, in the globals that it names, and in the object whose method it is, also within
-    dicts, lists and tuples there.
+    They are looked up in its closure, in the globals that it names, in the object whose method it is, and in dicts,
+    lists and tuples there.
     """
     owner = getattr(function, "__self__", None)
     if isinstance(owner, Module):

@@ -17,7 +17,7 @@ class Arena:
     """The memory of a task's own buffers, which no other task uses.
 
     Attributes:
-        nbytes: the size of the arena.
+        nbytes: its size.
         offsets: by buffer, its first byte; the key -1 - n stands for the scratch memory of the op at position n of the
             job.
         lower_bound: the most bytes alive at one step; no layout needs less.

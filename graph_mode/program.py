@@ -1,4 +1,4 @@
-"""`Program` runs a chain of ops (see `tasks`) as one prepared list of kernel calls, without decisions in between.
+"""`Program` runs a chain of ops as one prepared list of kernel calls, without decisions in between.
 
 The arrays of all operands are known beforehand, except for variables, whose tensors may get other memory between two
 runs, and for each launch's arguments and results.  So a run is a loop over ``kernel(*arrays, out)``.
@@ -51,10 +51,10 @@ class ProgramError(Exception):
 
 
 class ReplayFailed(Exception):
-    """A replay, which runs the ops of a chain together, has failed; some of the ops may have run.
+    """A replay, which runs ops together, has failed; some ops may have run.
 
     Attributes:
-        error: the exception of the replay.
+        error: the replay's exception.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -66,7 +66,7 @@ class Torn(Exception):
     """A variable of the chain holds no value, since an earlier writer has failed.
 
     Attributes:
-        failure: the failure of that writer.
+        failure: the writer's failure.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -94,7 +94,7 @@ class Environment:
         self._workspaces: dict[int, Array] = {}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
-        """Make `memory` the arena, with the buffers and the scratch memory of ops at `offsets` in it; see `Arena`."""
+        """Make `memory` the arena, with buffers and ops' scratch memory at `offsets` in it; see `Arena`."""
         self.arena = memory
         made: dict[tuple[int, TensorMeta], Array] = {}
         for number, offset in offsets.items():
@@ -108,7 +108,7 @@ class Environment:
             self.put(number, made[key])
 
     def workspace(self, op: int, nbytes: int) -> Array:
-        """The scratch memory of the op at position `op` of the job; new memory if the arena has none for it."""
+        """Scratch memory for the op at this position of the job; new memory if the arena has none."""
         memory = self._workspaces.get(op)
         return np.empty(nbytes, np.uint8) if memory is None else memory
 
@@ -134,7 +134,7 @@ class Environment:
 
 
 def place_one_after_other(metas: list[TensorMeta]) -> list[int]:
-    """The first byte of each array in memory in which the arrays lie one after the other, each aligned."""
+    """The first byte of each array, with the arrays next to each other, but aligned."""
     offsets, end = [], 0
     for meta in metas:
         offsets.append(end)
@@ -172,10 +172,10 @@ class Program:
         self.variables = sorted([buffer for buffer in used if job.buffers[buffer].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
-        # The generation of kernels for which the steps were made: newer kernels may allow faster steps.
+        # The kernels' generation: new kernels may allow faster steps.
         self._generation = 0
         self._bound: list[tuple[int, Storage, Array]] = []
-        # The steps of each op, by its index in the chain; None for ops whose steps are made for each launch.
+        # The steps by index of the op; None for ops whose steps are made for each launch.
         self._parts: list[list[Step] | None] = []
         # All steps in one list, if no op's steps are made for each launch.
         self._steps: list[Step] = []
@@ -189,7 +189,7 @@ class Program:
         self._numbers: list[tuple[int, Array]] = []
         # The outputs to copy to the launch, each with its array; None if its buffer lies in the caller's memory.
         self._outputs: list[tuple[int, Operand, Array]] = []
-        # The placeholders among the ops' scalars; and their values during a replay, None if `launch` gives the values.
+        # The placeholders among the ops' scalars; and their values in a replay, None if `launch` gives them.
         self._drawn = list(
             dict.fromkeys([scalar for op in self._ops for scalar in op.scalars if isinstance(scalar, Drawn)])
         )
@@ -232,13 +232,13 @@ class Program:
             self.environment.take_out(self._callers)
 
     def _call(self, prepared: list[Step], owner: Callable[[int], JobOp]) -> None:
-        """Call the kernels of the prepared steps; `owner` gives the op of a failed step, by the step's index."""
+        """Call the kernels of the prepared steps; `owner` gives the op of a failed step."""
         steps = iter(prepared)
         try:
             for kernel, arguments, out in steps:
                 store(kernel(*arguments), out)
         except Exception as error:
-            # Counting the steps in the loop would cost as much as a tiny op's bookkeeping.
+            # Counting steps would cost as much as a tiny op's bookkeeping.
             failed = len(prepared) - length_hint(steps) - 1
             raise caused_by(ProgramError(owner(failed), error), error)  # noqa: B904
 
@@ -326,7 +326,7 @@ class Program:
         return max([place for place, op in enumerate(self._ops) if not buffers.isdisjoint(op.reads())], default=-1)
 
     def _owner(self, step: int) -> JobOp:
-        """The op of the step that has failed, by the step's index among all steps of the run."""
+        """The op of the step that has failed, by its index among the run's steps."""
         for place, part in enumerate(self._parts):
             step -= len(self._steps_of(place) if part is None else part)
             if step < 0:
@@ -411,7 +411,7 @@ def _report(tell: Callable[[str], None] | None, ops: str, refusal: str | None) -
 
 
 def note_op(op: JobOp, graph: str, error: Exception) -> None:
-    """Add notes to an error: the op of the graph, the line that recorded the op, and the op's module."""
+    """Add notes to an error: the op of a graph, and where it was recorded."""
     inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
     error.add_note(f"while running {op.op}({inputs}) of graph {graph!r}")
     error.add_note(f"which was built at {op.line}")

@@ -5,7 +5,7 @@ actors' messages decide when it may run.  When it has run, the actor's messages 
 actors (see `graph_mode.actors`) have no thread of their own: threads that report events run the actors' decisions, one
 thread at a time.
 
-No thread waits for another one's turn.  A thread leaves its event in a queue and handles all events, unless another
+No thread waits for a runtime's lock.  A thread leaves its event in a queue and handles all events, unless another
 thread is doing so; that thread looks at the queue again before it stops.  So events may come from anywhere: from a
 worker, a device's thread, a destructor.
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from vmflow.vm.virtual_machine import VirtualMachine
 
 
-# Runs shorter than this, in nanoseconds, lock their arguments until they end: another instruction, which would unlock
-# the arguments earlier, would cost as much as the run.
+# Runs shorter than this, in nanoseconds, lock their arguments until they end: an instruction that unlocks the arguments
+# earlier would cost as much.
 _SHORT: Final = 20_000
 
 
@@ -181,7 +181,7 @@ class GraphRuntime:
         return not self._closing and self.memory.usable()
 
     def section_stream(self) -> Stream:
-        """A stream for the critical section that keeps a launch's arguments from being written while it reads them.
+        """A stream for the critical section that keeps others from writing a launch's arguments during its reads.
 
         Instructions of one stream end in order: on a shared stream, a launch's section could not end before those of
         earlier launches, which may have to wait for it in turn.
@@ -272,7 +272,7 @@ class GraphRuntime:
                 raise
             finally:
                 self._turn.release()
-                # Before `_fail_all`: these launches ended before the error.
+                # Before `_fail_all`: these launches have ended.
                 for launch in ended:
                     launch.finish()
                 if self._dead is not None:
@@ -299,7 +299,7 @@ class GraphRuntime:
     def _handle_events(self, ended: list[Launch]) -> None:
         system, events = self.system, self._events
         if system is None:
-            # Without actors, events are dropped: a single task has no actors, and an error or a fork has dropped them.
+            # Only actors handle events: a single task has none, and an error or a fork has dropped them.
             events.clear()
             self._running.clear()
             if self._closing and not self._open:
@@ -383,7 +383,7 @@ class GraphRuntime:
         """Run an action; called by the instruction, which calls `ended` afterwards.
 
         Returns:
-            The launch to which the action belongs; None if an error or the machine's end has dropped all launches.
+            The launch to which the action belongs; None if all launches have been dropped.
         """
         task = action.actor.id  # type: ignore[union-attr]
         launch, micro = self._launch_of(task)

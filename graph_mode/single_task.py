@@ -21,7 +21,7 @@ class SingleTask:
     Args:
         graph: the graph's name.
         name: the task's name.
-        program: makes the program; the first act calls it, when the plan's memory is allocated.
+        program: makes the program; called by the first act.
         stream: the stream on which the task acts.
         cost: estimated nanoseconds of an act.
         running: the runtime's launches that were called and have not ended.

@@ -198,7 +198,7 @@ def _wait(task: Task, other: Task, maker: Task | None) -> None:
     """Let `task` act only after `other` has acted in the same launch.
 
     Nothing is to be done if `other` is `maker`, the task that makes the buffer in question: a register hands the buffer
-    to `task`.  The compiler orders tasks of different phases, and tasks of ops of `GATHERING`.
+    to `task`.  The compiler orders tasks of different phases and of `GATHERING`.
     """
     if other is task or other is maker or other.phase != task.phase or task.op is not None or other.op is not None:
         return

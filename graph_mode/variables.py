@@ -22,7 +22,7 @@ class Variables:
         changed: the buffers that the job writes.
 
     Attributes:
-        storages: by buffer, the variable's storage.
+        storages: by buffer.
         written: the storages that the job changes; their blobs are `written_blobs`.
         read: the storages that the job only reads; their blobs are `read_blobs`.
         changed: `written`, as a set.

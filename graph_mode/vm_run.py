@@ -29,7 +29,7 @@ def run(
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
 ) -> list[Tensor]:
-    """Issue each computing op of a job as an instruction, and return the results.
+    """Issue each computing op of a job as an instruction.
 
     Args:
         machine: the machine that runs them.

@@ -43,12 +43,12 @@ Apply: TypeAlias = Callable[[Job, Settings], Job]
 
 @attrs.frozen
 class Pass:
-    """A pass, as `PASSES` lists it.
+    """A pass of `PASSES`.
 
     Attributes:
         name: the pass's name in `GraphConfig.disabled`.
-        why: the gain from the pass, and the reason for its place in the order of passes.
-        apply: takes a job and settings, and returns an improved job, or the same job if nothing is to be improved.
+        why: the gain, and the reason for the pass's place in the order of passes.
+        apply: takes a job and settings, and returns an improved job, or the same job.
     """
 
     name: str

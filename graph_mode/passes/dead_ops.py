@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def drop_dead_ops(job: Job, settings: Settings) -> Job:
     """Leave out ops none of whose results reach a fetch or a variable, and feeds of unused variables.
 
-    Feeds of unused arguments stay, since calls pass the arguments all the same.  A launch draws from random generators
-    for dropped ops, too, so that the remaining ops get the same numbers.
+    Feeds of unused arguments stay, since calls still pass the arguments.  A launch draws from random generators for
+    dropped ops, too, so that the remaining ops get the same numbers.
     """
     wanted: set[int] = set()
     while True:
         kept, before = _walk_back(job, wanted)
-        # The ops of the next micro-batch may read buffers that the last ops of this micro-batch have written.
+        # The next micro-batch may read buffers that this one has written.
         if job.micro_batches == 1 or before <= wanted:
             break
         wanted |= before

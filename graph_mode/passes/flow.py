@@ -21,13 +21,13 @@ from vmflow.graph_mode.job import Drawn, Job, JobOp, Operand
 # views, constants or variables.
 GATHERING: Final = frozenset({"unpack", "accumulate", "pack"})
 
-# The id of a buffer, and the number of the version of its content.
+# The id of a buffer, and the number of the version.
 Version: TypeAlias = tuple[int, int]
 
 
 @attrs.frozen
 class Flow:
-    """The writers and readers of a job's buffers, by which versions are numbered.
+    """The writers and readers of a job's buffers, which define versions.
 
     Attributes:
         job: the job.
@@ -115,7 +115,7 @@ def check_same_flow(before: Job, after: Job) -> None:
 
 
 def is_random(op: JobOp) -> bool:
-    """Whether the op gives different results at each launch, since it draws random numbers."""
+    """Whether the op gives other results at each launch."""
     return any([isinstance(scalar, Drawn) for scalar in op.scalars])
 
 

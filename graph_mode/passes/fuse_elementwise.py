@@ -16,7 +16,7 @@ from vmflow.graph_mode.job import Job, JobOp, Operand
 from vmflow.ops.fused import Step, can_fuse
 from vmflow.ops.table import encoded
 
-# The most ops of a group, and the most arrays: the tiles of more arrays would not fit into the cache together.
+# The most ops and arrays of a group: the tiles of more would not fit into the cache together.
 _STEPS: Final = 64
 _ARRAYS: Final = 24
 
@@ -28,7 +28,7 @@ class _Group:
     Attributes:
         members: the positions of the ops, ascending.
         makes: the buffers that the ops make.
-        reads: the buffers that the ops read and no op of the group makes.
+        reads: the buffers that the ops read and none of them makes.
     """
 
     members: list[int]

@@ -30,7 +30,7 @@ _HELD: Final[dict[DType, tuple[DType, ...]]] = {
     dtypes.float32: (dtypes.float64,),
 }
 
-# Ops that pass on the bits of their operand or of the fed value.
+# Ops that pass on the bits of an operand or argument.
 _PASSING_ON: Final = frozenset({"FeedInput", "FeedVariable", "copy_", "to_device", "unpack", "pack"})
 
 
@@ -102,7 +102,7 @@ class _Walk:
         return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
-        """Return the op; if it is a cast of a lossless cast, changed to read the operand of the first cast."""
+        """Return the op; a cast of a lossless cast is changed to read the first cast's operand."""
         (operand,) = op.inputs
         origin = self.cast.get(self.flow.version(operand.buffer, position))
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):
@@ -115,7 +115,7 @@ class _Walk:
         return attrs.evolve(op, inputs=(origin.operand,))
 
     def _note(self, position: int, op: JobOp) -> None:
-        """Remember the source of the op's result, if it is a copy, a cast or a negative."""
+        """Remember the source of the op's result, if it has one."""
         (operand,), (result,) = op.inputs, op.outputs
         if not is_whole(result, self.flow.job) or operand.buffer == result.buffer:
             return
@@ -152,7 +152,7 @@ def _neutral(op: JobOp) -> bool:
     """Whether an op, whose result has its operand's dtype, returns the operand bit for bit."""
     dtype: DType = op.inputs[0].meta.dtype
     if len(op.scalars) != 1 or type(op.scalars[0]) not in (int, float) or dtype.is_complex:
-        # Multiplying a complex number by 1 + 0j computes 0 * inf, which is not 0.
+        # Multiplying by 1 + 0j computes 0 * inf, which is not 0.
         return False
     value, reversed_ = op.scalars[0], op.attributes == REVERSED
     if op.op == "mul_scalar":

@@ -1,9 +1,9 @@
 """Compute values a second time, right before the backward pass reads them, if keeping them raises the peak of memory.
 
-A value is released for the longest time without a read from its last use in the forward pass on, and computed again
-before the backward read at the end of that time.  Each operand of the repeated op is still there, is computed again,
-too, by a short chain of ops, or is kept longer; operands kept longer have to be smaller than the value.  Ops that
-change variables, such as those of running statistics, are not repeated.
+From its last use in the forward pass on, a value is released for its longest time without a read, and computed again
+before the backward read that follows.  Each operand of the repeated op is still there, is computed again by a short
+chain of ops, or is kept longer if it is smaller than the value.  Ops that change variables, such as those of running
+statistics, are not repeated.
 
 Values are chosen greedily: among those that are kept unused at the peak, the value that saves most bytes per
 nanosecond, until none lowers the peak.  Then choices that do not lower the peak after all are dropped.  The repeated
@@ -53,11 +53,11 @@ class _Choice:
     Attributes:
         buffer: the value's buffer.
         again: the positions of the ops to repeat, ascending; the last computes the value.
-        place: the position of the op before which the ops are repeated.
+        place: the position before which the ops are repeated.
         reads: the buffers that the repeated ops read, without those that they make.
         gone: the first step at which the value is absent, and the step at which it is there again.
         size: the value's bytes.
-        longer: for each buffer that has to live on until `place`, the first additional step, and the buffer's bytes.
+        longer: for each buffer that has to live until `place`, the first additional step, and its bytes.
         making: bytes that the repeated ops need besides the value's own.
         cost: estimated nanoseconds of the repeated ops.
     """
@@ -105,8 +105,8 @@ class _Memory:
 
     Attributes:
         task: the chain.
-        filled: the number of steps before the chain's first op, which fill arguments and numbers.
-        lifetimes: the buffers in this memory; see `lifetimes_of`.
+        filled: the number of steps that fill arguments and numbers before the first op.
+        lifetimes: see `lifetimes_of`.
     """
 
     task: Task
@@ -123,7 +123,7 @@ def _memory_of(job: Job) -> list[_Memory]:
 
 
 def _least(memory: list[_Memory]) -> int:
-    """A lower bound for the bytes of all chains' own memory."""
+    """A lower bound for the chains' bytes."""
     return sum([lower_bound(chain.lifetimes) for chain in memory])
 
 
@@ -146,7 +146,7 @@ class _Span:
 
 
 class _Chain:
-    """Chooses the values of one chain that are to be computed again.
+    """Chooses values of one chain to compute again.
 
     Args:
         flow: the job's versions.
