@@ -61,11 +61,17 @@ def _same(one: Any, other: Any) -> bool:
         return True
     if type(one) is not type(other):
         return False
-    if isinstance(one, float):
-        return bool(one.hex() == other.hex())  # the text tells 0.0 from -0.0, and makes all nans equal
     if isinstance(one, np.ndarray):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    return bool(one == other)
+    return bool(exact(one) == exact(other))
+
+
+def exact(value: Any) -> Any:
+    """Return a stand-in for a value, by which ``==`` tells 0.0 from -0.0 and takes all nans for equal.
+
+    Of floating-point and complex numbers it is their text, of other values the value itself.
+    """
+    return repr(value) if isinstance(value, (float, complex, np.inexact)) else value
 
 
 def flatten(value: Any) -> tuple[Tree, list[Tensor]]:

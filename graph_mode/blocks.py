@@ -45,14 +45,16 @@ class BlockConfig:
         self.stage_id = stage_id
 
     def __repr__(self) -> str:
-        settings = [f"{name}={getattr(self, name)!r}" for name in self.__slots__ if getattr(self, name)]
+        values = [(name, getattr(self, name)) for name in self.__slots__]
+        settings = [f"{name}={value!r}" for name, value in values if value is not None and value is not False]
         return f"BlockConfig({', '.join(settings)})"
 
 
 class Block:
     """A module as an attribute of a graph, with the graph's settings for the module.
 
-    A block is called like its module, and has the module's attributes; submodules are wrapped in blocks.
+    A block is called like its module, and has the module's attributes, which are set in the module; submodules are
+    wrapped in blocks.
 
     Args:
         module: the module, whose state the block shares.
@@ -65,7 +67,7 @@ class Block:
         path: the module's name in the graph.
 
     Raises:
-        AttributeError: when an attribute is read that the module does not have.
+        AttributeError: when an attribute is read that the module does not have, or one listed above is set.
 
     Example:
         >>> graph = flow.nn.Graph()
@@ -75,10 +77,8 @@ class Block:
     """
 
     def __init__(self, module: Module, path: str, configs: dict[str, BlockConfig]) -> None:
-        self.origin = module
-        self.path = path
-        self._configs = configs
-        self.config = configs.setdefault(path, BlockConfig())
+        config = configs.setdefault(path, BlockConfig())
+        self.__dict__.update(origin=module, path=path, config=config, _configs=configs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.origin(*args, **kwargs)
@@ -97,6 +97,14 @@ class Block:
         # Python calls this only for names that the block itself does not have.
         value = getattr(self.__dict__["origin"], name)
         return Block(value, f"{self.path}.{name}", self._configs) if isinstance(value, Module) else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__:
+            raise AttributeError(f"{self.path}: {name!r} is an attribute of the block, and cannot be set")
+        setattr(self.origin, name, value.origin if isinstance(value, Block) else value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.origin, name)
 
     def __iter__(self) -> Iterator[Any]:
         # Only some types of modules, such as ModuleList, can be iterated over, which mypy cannot know.

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CellType
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from vmflow import dtypes
 from vmflow.changes import COUNT
@@ -26,12 +26,19 @@ from vmflow.nn.hooks import OF_ALL
 from vmflow.nn.module import WATCHED, Module
 from vmflow.tensors import Tensor, watch_requires_grad
 
-from .reads import ABSENT, Reads, recorded
+from .args_tree import exact
+from .reads import ABSENT, Members, Reads, recorded
 from .surroundings import Cell, Global, Member, Place, around
 
 # Types whose values are compared by equality; others are compared by identity.
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
 
+# Containers are compared by their items, as long as these are few: a call compares those that can change in place.
+# Larger ones are compared by identity and number of items.
+_MUTABLE: Final = (list, dict, set)
+_CONTAINERS: Final = (*_MUTABLE, tuple, frozenset)
+_MOST_ITEMS: Final = 64
+_DEEPEST: Final = 4
 
 # The device of new tensors where the mode names none.
 _HOST: Final = Device("cpu")
@@ -73,8 +80,13 @@ class Identity:
         return "an object that no longer exists" if value is None else f"a {type(value).__name__}"
 
 
-def frozen(value: Any) -> Any:
-    """Return a stand-in for a value that a form has read; the form is valid for values with an equal stand-in."""
+def frozen(value: Any, depth: int = 0) -> Any:
+    """Return a stand-in for a value that a form has read; the form is valid for values with an equal stand-in.
+
+    Args:
+        value: the value.
+        depth: the number of containers around the value that are compared by their items.
+    """
     if value is ABSENT:
         return "absent"
     if isinstance(value, Tensor):
@@ -83,10 +95,22 @@ def frozen(value: Any) -> Any:
         watch_requires_grad(value)
         return Identity(value), value.requires_grad
     if type(value) in _PLAIN:
-        return type(value), value
-    if type(value) is tuple and len(value) <= 64:
+        return type(value), exact(value)
+    if isinstance(value, Members):
         return tuple([frozen(item) for item in value])
+    if type(value) in _CONTAINERS and depth < _DEEPEST and len(value) <= _MOST_ITEMS:
+        items = [*value.items()] if isinstance(value, dict) else value
+        return Contents(type(value), tuple([frozen(item, depth + 1) for item in items]))
+    if type(value) in _MUTABLE:
+        return Identity(value), len(value)
     return Identity(value)
+
+
+class Contents(NamedTuple):
+    """Stands for a container: equal to that of a container of this type with equal items in the same order."""
+
+    kind: type
+    items: tuple[Any, ...]
 
 
 @final
@@ -110,9 +134,12 @@ class Guard:
         self._hooks = tuple(OF_ALL.items())
         self._cells: list[tuple[CellType, Any]] = []
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
-        # Changes of modules' attributes increase `COUNT`; attributes of other objects have to be compared at each call.
-        self._members = [
-            (place, value) for place, value in self._places if isinstance(place, Member) and not place.is_counted
+        # A change of a module's attribute increases `COUNT`, and a variable of another value has another identity.
+        # Attributes of other objects, and containers that can change in place, have to be compared at each call.
+        self._uncounted = [
+            (place, value)
+            for place, value in self._places
+            if (isinstance(place, Member) and not place.is_counted) or type(place.now()) in _MUTABLE
         ]
         self._see_identities()
 
@@ -131,8 +158,8 @@ class Guard:
         for space, name, value in self._globals:
             if space.get(name, ABSENT) is not value:
                 return self._compared()
-        for member, value in self._members:  # noqa: SIM110 (no generator, since this runs at every call)
-            if frozen(member.now()) != value:
+        for place, value in self._uncounted:  # noqa: SIM110 (no generator, since this runs at every call)
+            if frozen(place.now()) != value:
                 return False
         return True
 
@@ -180,7 +207,10 @@ class Guard:
         for place, value in self._places:
             now = frozen(place.now())
             if now != value:
-                return f"{place.title} was {_shown(value)}, and is {_shown(now)}"
+                before_and_now = _shown(value), _shown(now)
+                if before_and_now[0] == before_and_now[1]:
+                    return f"the items of {place.title} have changed"
+                return f"{place.title} was {before_and_now[0]}, and is {before_and_now[1]}"
         return None
 
 
@@ -190,8 +220,10 @@ def _casts(mode: Mode) -> dict[str, DType] | None:
 
 def _shown(value: Any) -> str:
     """Describe a stand-in that `frozen` made, for error messages."""
+    if isinstance(value, Contents):
+        return f"a {value.kind.__name__} of {len(value.items)} items"
     if isinstance(value, tuple) and len(value) == 2 and value[0] in _PLAIN:
-        return repr(value[1])
+        return value[1] if value[0] in (float, complex) else repr(value[1])
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Identity):
         return f"{value[0]!r} that {'requires' if value[1] else 'does not require'} a gradient"
     if isinstance(value, tuple):
@@ -245,6 +277,11 @@ class Watch:
 
 
 def forwards(modules: list[Module]) -> list[Callable[..., Any]]:
-    """Return the `forward` functions of these modules' classes, except classes of vmflow itself."""
-    kinds = dict.fromkeys([type(module) for module in modules])
-    return [kind.forward for kind in kinds if not kind.__module__.startswith("vmflow.")]
+    """Return the functions that calls of these modules run: `forward` and forward hooks, except vmflow's own."""
+    functions: list[Any] = [kind.forward for kind in dict.fromkeys([type(module) for module in modules])]
+    for module in modules:
+        own = module.__dict__
+        functions += [*own["_forward_pre_hooks"].values(), *own["_forward_hooks"].values()]
+        if "forward" in own:
+            functions.append(own["forward"])
+    return [function for function in functions if not getattr(function, "__module__", "").startswith("vmflow.")]

@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, final
 
+from vmflow.changes import Registry
 from vmflow.nn.module import Module
+
+
+class Members(tuple[tuple[str, Any], ...]):
+    """The items of a module's registry, such as its parameters by name, at one moment."""
+
+    __slots__ = ()
+
 
 # Stands for the value of an attribute that the object itself does not have; its class may.
 ABSENT: Final = object()
@@ -24,12 +32,12 @@ _REGISTRIES: Final = ("_parameters", "_buffers", "_modules", "_blocks")
 def own_value(owner: Any, name: str) -> Any:
     """The value of an attribute in the object itself; `ABSENT` if only its class has the attribute, or neither.
 
-    A dict, such as the registry of a module's parameters, is returned as its items, because its content may change.
+    A registry, such as that of a module's parameters, is returned as `Members`, because its content may change.
     """
     own: dict[str, Any] = object.__getattribute__(owner, "__dict__")
     if name in own:
         value = own[name]
-        return tuple(value.items()) if isinstance(value, dict) else value
+        return Members(value.items()) if isinstance(value, Registry) else value
     for registry in _REGISTRIES:
         members = own.get(registry)
         if members is not None and name in members:

@@ -92,14 +92,16 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
     """
     places: dict[tuple[int, str], Place] = {}
     waiting: list[Any] = list(functions)
-    seen: set[CodeType] = set()
+    # Closures of one function share its code, and methods of two objects share their function.
+    seen: set[tuple[FunctionType, int]] = set()
     while waiting:
         called = inspect.unwrap(waiting.pop())
         function = getattr(called, "__func__", called)
-        if not isinstance(function, FunctionType) or function.__code__ in seen:
+        owner = getattr(called, "__self__", None)
+        if not isinstance(function, FunctionType) or (function, id(owner)) in seen:
             continue
-        seen.add(function.__code__)
-        for place in _places(function, getattr(called, "__self__", None)):
+        seen.add((function, id(owner)))
+        for place in _places(function, owner):
             value = place.now()
             if not _is_fixed(value):
                 places[_key(place)] = place
@@ -115,13 +117,15 @@ def _is_fixed(value: Any) -> bool:
     return isinstance(value, _FIXED)
 
 
-def _key(place: Place) -> tuple[int, str]:
+def _key(place: Cell | Global | Member) -> tuple[int, str]:
     if isinstance(place, Cell):
         return id(place.cell), ""
-    return (id(place.space), place.name) if isinstance(place, Global) else (0, place.title)
+    if isinstance(place, Global):
+        return id(place.space), place.name
+    return id(place.owner()), place.name
 
 
-def _places(function: FunctionType, owner: Any) -> Iterator[Place]:
+def _places(function: FunctionType, owner: Any) -> Iterator[Cell | Global | Member]:
     code, space = function.__code__, function.__globals__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield Cell(cell, name)

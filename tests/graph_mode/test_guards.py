@@ -443,3 +443,191 @@ def test_what_is_recorded_while_building_is_recorded_by_nobody_else() -> None:
     Of(net)(flow.ones(2, 3)).numpy()
     assert "__getattribute__" not in nn.Module.__dict__
     assert "__getattribute__" not in nn.Graph.__dict__
+
+
+def _multiplied(factor: float) -> tuple[Callable[[flow.Tensor], flow.Tensor], Callable[[float], None]]:
+    """A function that multiplies, and one that sets its factor."""
+
+    def function(x: flow.Tensor) -> flow.Tensor:
+        return x * factor
+
+    def change(number: float) -> None:
+        nonlocal factor
+        factor = number
+
+    return function, change
+
+
+def test_closures_of_one_function_have_variables_of_their_own() -> None:
+    first, change_first = _multiplied(2)
+    second, change_second = _multiplied(3)
+    both = nn.Graph.trace(lambda x: second(first(x)))
+    assert both(flow.ones(1)).item() == 6
+    change_second(7)
+    assert both(flow.ones(1)).item() == 14
+    change_first(5)
+    assert both(flow.ones(1)).item() == 35
+
+
+class _Scaled(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        return x * self.factor
+
+
+class _Plain:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, module: nn.Module, args: Any, result: flow.Tensor) -> flow.Tensor:
+        return self.scaled(module, args, result)
+
+    def scaled(self, module: nn.Module, args: Any, result: flow.Tensor) -> flow.Tensor:
+        return result * self.factor
+
+
+def test_hooks_that_are_methods_of_two_objects() -> None:
+    model, hooks = _Scaled(1.0), [_Plain(2.0), _Plain(3.0)]
+    for hook in hooks:
+        model.register_forward_hook(hook.scaled)
+    graph, x = Of(model), flow.ones(1)
+    assert graph(x).item() == 6
+    hooks[1].factor = 5.0
+    assert graph(x).item() == 10
+    hooks[0].factor = 7.0
+    assert graph(x).item() == 35
+
+
+def test_the_variables_of_a_forward_and_of_hooks_that_were_assigned() -> None:
+    model = nn.Sequential(nn.Identity(), nn.Identity())
+    function, change_function = _multiplied(2)
+    before, change_before = _multiplied(3)
+    after, change_after = _multiplied(5)
+    setattr(model[0], "forward", function)  # noqa: B010 (mypy allows no assignment to a method)
+    model[1].register_forward_pre_hook(lambda module, args: before(args[0]))
+    model[1].register_forward_hook(lambda module, args, result: after(result))
+    graph, x = Of(model), flow.ones(1)
+    assert graph(x).item() == 30
+    change_function(7)
+    assert graph(x).item() == 105
+    change_before(11)
+    assert graph(x).item() == 385
+    change_after(13)
+    assert graph(x).item() == 1001
+
+
+@pytest.mark.parametrize("numbers", [(0.0, -0.0), (0j, complex(-0.0, -0.0)), (complex(0.0, 0.0), complex(0.0, -0.0))])
+def test_zeros_of_two_signs_make_two_forms(numbers: tuple[complex, complex]) -> None:
+    attribute = _Scaled(1.0)
+    graph = Of(attribute)
+    argument = nn.Graph.trace(lambda x, number: x * number)
+    x = flow.ones(1, dtype=flow.complex64)
+    for number in numbers:
+        attribute.factor = number  # type: ignore[assignment]
+        eager = (x * number).numpy()
+        assert graph(x).numpy().tobytes() == eager.tobytes()
+        assert argument(x, number).numpy().tobytes() == eager.tobytes()
+    assert forms(graph) == 2
+
+
+def test_nan_makes_one_form() -> None:
+    scaled = nn.Graph.trace(lambda x, number: x * number)
+    model = _Scaled(float("nan"))
+    graph, x = Of(model), flow.ones(1, dtype=flow.complex64)
+    for _ in range(3):
+        scaled(x, complex(float("nan"), 1.0)).numpy()
+        model.factor = float("nan")
+        graph(x).numpy()
+    assert forms(scaled.graph) == forms(graph) == 1
+
+
+class _Listed(nn.Module):
+    """Reads containers of numbers, parameters and layers, of any size."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([_Scaled(1.0) for _ in range(count)])
+        self.weights = nn.ParameterList([nn.Parameter(flow.ones(1)) for _ in range(count)])
+        self.numbers = {str(number): 1.0 for number in range(count)}
+        self.sizes: list[Any] = [1.0] * count
+
+    def forward(self, x: flow.Tensor) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        for factor in [*self.weights, *self.numbers.values(), *self.sizes]:
+            x = x * (factor[0] if isinstance(factor, list) else factor)
+        return x
+
+
+@pytest.mark.parametrize("count", [3, 70])
+def test_changes_within_containers(count: int) -> None:
+    model = _Listed(count)
+    graph, x = Of(model), flow.ones(1)
+    assert graph(x).item() == 1
+    model.layers[2] = _Scaled(2.0)
+    assert graph(x).item() == 2
+    model.weights[2] = nn.Parameter(flow.full((1,), 3.0))
+    assert graph(x).item() == 6
+    model.numbers = {**model.numbers, "2": 5.0}
+    assert graph(x).item() == 30
+    model.sizes = [7.0, *model.sizes[1:]]
+    assert graph(x).item() == 210
+    model.sizes.append(11.0)
+    assert graph(x).item() == 2310
+    assert forms(graph) == 6
+
+
+FACTORS = [1.0]
+
+
+def test_small_containers_that_change_in_place(tmp_path: pathlib.Path) -> None:
+    model = _Listed(2)
+    model.sizes[0] = [2.0]
+    table = {"closure": 3.0}
+
+    class Around(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.model(x) * table["closure"] * FACTORS[0]
+
+    graph, x = Around(), flow.ones(1)
+    assert graph(x).item() == 6
+    model.numbers["1"] = 5.0
+    assert graph(x).item() == 30
+    model.sizes[0][0] = 4.0
+    assert graph(x).item() == 60
+    table["closure"] = 6.0
+    assert graph(x).item() == 120
+    FACTORS[0] = 7.0
+    with pytest.raises(RuntimeError, match="the items of the global 'FACTORS' have changed"):
+        flow.save(graph, tmp_path / "graph")
+    assert graph(x).item() == 840
+    FACTORS[0] = 1.0
+    assert graph(x).item() == 120
+    assert forms(graph) == 5
+
+
+def test_attributes_that_are_set_on_a_block_are_those_of_the_module() -> None:
+    inner = _Scaled(2.0)
+    graph, x = Of(nn.Sequential(inner, nn.Identity())), flow.ones(1)
+    block: Any = graph.model
+    assert graph(x).item() == 2
+    block[0].factor = 3.0
+    assert inner.factor == 3.0
+    assert graph(x).item() == 3
+    setattr(block, "1", block[0])
+    assert graph(x).item() == 9
+    assert block.origin[1] is inner
+    del block[0].factor
+    with pytest.raises(AttributeError, match="factor"):
+        graph(x)
+    with pytest.raises(AttributeError, match="'path' is an attribute of the block"):
+        block.path = "elsewhere"
+    block.config.set_stage(0)
+    assert repr(block.config) == "BlockConfig(stage_id=0)"

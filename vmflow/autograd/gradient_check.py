@@ -271,7 +271,8 @@ def gradgradcheck(
     """As `gradcheck`, of the gradients of `func`, by its inputs and by the weights of its results.
 
     Args:
-        grad_outputs: the weights of the results that require a gradient; by default normally distributed numbers, always the same.
+        grad_outputs: the weights of the results that require a gradient; by default normally distributed numbers,
+            always the same.
         gen_non_contig_grad_outputs: let the default weights lie strided in memory.
         check_rev_over_rev: must be True: there is nothing else to check.
         check_fwd_over_rev: must be False, since there is no forward-mode differentiation.

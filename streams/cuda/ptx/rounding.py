@@ -163,7 +163,7 @@ def add(a: Array, b: Array, mode: Mode) -> Array:
 
 
 def _sum(a: Array, b: Array, mode: Mode) -> Array:
-    """``a + b`` of doubles, rounded to nearest; 0 from operands of opposite signs is -0.0 in mode "rm" (IEEE 754, 6.3)."""
+    """``a + b`` of doubles, rounded to nearest; in mode "rm", opposite numbers give -0.0 (IEEE 754, 6.3)."""
     total = a + b
     if mode == "rm":
         total = np.where((total == 0) & (np.signbit(a) != np.signbit(b)), -0.0, total)
