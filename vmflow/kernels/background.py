@@ -46,7 +46,7 @@ class Background:
                     self._threads.append(thread)
 
     def pending(self) -> int:
-        """The number of tasks that are queued or running."""
+        """The number of queued tasks plus the number of threads; 0 if no task is queued or running."""
         with self._lock:
             return len(self._waiting) + len(self._threads)
 

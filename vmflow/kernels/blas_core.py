@@ -2,8 +2,8 @@
 
 OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  On a model that it does not know, as new
 models are for a while, it uses kernels for an older one.  Only an environment variable set before numpy is imported can
-change that; so this module only gives advice, and C computes more matrix products itself: see
-`vmflow.kernels.numpy.products`.
+change that; so this module only gives advice.  Where it does, C kernels compute more of the matrix
+products in place of BLAS: see `vmflow.kernels.numpy.products`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def libraries() -> list[str]:
 
 
 def loaded_core() -> str | None:
-    """Return the processor whose kernels OpenBLAS uses, such as "Haswell"; None if OpenBLAS does not report it."""
+    """Return the processor whose kernels OpenBLAS uses, such as "Haswell"; None if no OpenBLAS of numpy reports it."""
     for path in libraries():
         try:
             # numpy has loaded OpenBLAS from this path already, so CDLL returns the same library.
@@ -66,7 +66,7 @@ def loaded_core() -> str | None:
 
 
 def hint(core: str | None, flags: Iterable[str]) -> str | None:
-    """Return advice for users if the processor has AVX-512 and BLAS does not use it; None if there is nothing to gain.
+    """Return advice for users if the processor has AVX-512 and BLAS does not use it; None if not, or if `core` is None.
 
     Args:
         core: the processor for which BLAS has chosen its kernels, as from `loaded_core`.

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 # The function of a kernel: function(*input arrays, *scalars, out) -> result; see `vmflow.instructions.op_call.Kernel`.
 Function: TypeAlias = Callable[..., Any]
 
-# A prepared call: a function, its arguments, and the array to copy its result into; None if the function itself writes
-# the result.
+# A prepared call: a function, its arguments, and the array to copy its result into, or None if the function itself
+# writes its result.
 Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...], Array | None]"
 
 # Prepares a kernel for given scalars: bound(*scalars) -> (function, before, after), such that
 # kernel(*arrays, *scalars, out) is function(*before, *arrays, *after, out).
 Bound: TypeAlias = Callable[..., tuple[Function, tuple[Any, ...], tuple[Any, ...]]]
 
-# Prepares a kernel for fixed arrays: placed(inputs, outputs, scratch) -> calls that together do kernel(*inputs, out).
-# They are valid while the memory of these arrays lives, and until `generation` changes; None if no such calls exist.
+# Prepares a kernel for fixed arrays: placed(inputs, outputs, scratch) -> calls that together do kernel(*inputs, out);
+# None if it has no such calls for these arrays.  The calls are valid as long as the arrays' memory lives.
 Placed: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], Array | None], list[Call] | None]"
 
 
@@ -46,8 +46,8 @@ class Kernel:
         bound: prepares the function for given scalars, for callers that call it often; see `Bound`.
         placed: prepares calls for arrays at fixed addresses; see `Placed`.
         scratch: the bytes of scratch memory that `placed` needs.
-        sharing: pairs (input, output): the output may take the input's memory, if dtype and layout are the same.
-        keeps: whether another op should run in place of this one where a gradient will be wanted, since it also
+        sharing: pairs of positions (input, output): the output may take the input's memory, if dtype and layout agree.
+        keeps: whether, where a gradient will be wanted, another op should run in place of this one: one that also
             returns intermediate results for the gradient.
         casts: whether the function casts its result to the dtype of `out`; otherwise the caller does.
 
@@ -93,7 +93,8 @@ class Problem(NamedTuple):
         inputs: the metas of the operands.
         scalars: the types of the Python numbers that follow the operands.
         outputs: the metas of the results.
-        details: further facts that inference has found out for the family's kernels; see the family's builder.
+        details: further facts that inference has found out for the family's kernels, see the family's builder; or the
+            op's own `Kernel`.
     """
 
     op: str
@@ -166,18 +167,18 @@ def kernel_of(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[F
 
 
 def declare_family(module: str) -> None:
-    """Import a module whose functions are declared as builders of kernels."""
+    """Import a module that declares builders of kernels or rules of updates, while no thread can fork."""
     with _importing:
         import_module(module)
 
 
 def origin_of(builder: Any) -> tuple[str, str]:
-    """Return the module and name of a builder, which identify it even if an interrupted import was repeated."""
+    """Return the module and name of a builder, or of an update's function: the same after a repeated import."""
     return builder.__module__, builder.__qualname__
 
 
 def leave(*arguments: Any) -> Any:
-    """Compute nothing and return `out`: the function of all kernels of the meta device, whose arrays have no memory."""
+    """Return the last argument, `out`, and compute nothing: for all kernels of the meta device, which has no memory."""
     return arguments[-1]
 
 

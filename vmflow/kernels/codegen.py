@@ -1,4 +1,4 @@
-"""Reports on the C kernels: whether they are in use, the compiler, the problem if there is one, and pending work."""
+"""Reports on the C kernels (compiler, cache, the reason if they are not in use), and waits for queued compilations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def describe() -> dict[str, Any]:
 
 
 def pending() -> int:
-    """Return the number of C libraries and CUDA kernels that are being compiled, or queued to be."""
+    """Return about how many C libraries and CUDA kernels are being compiled or queued; 0 if there are none."""
     return LOADER.pending() + BACKGROUND.pending()
 
 
@@ -47,7 +47,7 @@ def settle(timeout: float | None = None) -> bool:
 
 
 def one_line(found: dict[str, Any]) -> str:
-    """Return the dict that `describe` has returned as a line of text."""
+    """Turn the dict that `describe` has returned into a line of text."""
     if found["problem"] is not None:
         return f"not in use: {found['problem']}"
     loaded = f"{found['libraries']} libraries loaded" if found["libraries"] else "none needed so far"
@@ -55,7 +55,7 @@ def one_line(found: dict[str, Any]) -> str:
 
 
 def being_compiled() -> str | None:
-    """Return a sentence about the C libraries being compiled: number, compiler and folder; None if there are none."""
+    """Return a sentence about the C libraries being compiled; None if there are none, or they cannot be compiled."""
     count = LOADER.pending()
     if not count or LOADER.problem is not None:
         return None

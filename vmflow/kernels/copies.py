@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def copier(accelerator: Device) -> Function:
-    """Return the kernel ``kernel(array, ..., out)`` that copies an array from or to a device; `out` None: a new array.
+    """Return the kernel ``kernel(array, *ignored, out)`` that copies an array from or to a device, and returns it.
+
+    For a copy to the host, `out` may be None: the result is a new array then.
 
     Args:
         accelerator: the device that is not the host; for a copy between two such devices, the target.
@@ -31,7 +33,7 @@ def copier(accelerator: Device) -> Function:
 
 
 def copy_into_pinned(array: Array, out: Array | None) -> Array:
-    """Copy an array of the host into page-locked memory: into `out`, or into a new array if that is None."""
+    """Return a copy of an array of the host in new page-locked memory; `out` is ignored."""
     from .cuda.transfers import copy_into_pinned as copy
 
     return copy(array, out)
@@ -50,7 +52,7 @@ def _copy(array: Array, *more: Array | None) -> Array:
 
 
 def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:
-    """Return the contiguous array of the shape and dtype of `of` that begins at byte `offset` of an array of bytes."""
+    """Return the contiguous array, with the shape and dtype of `of`, at byte `offset` of `memory`, an array of bytes."""
     shape, dtype = of.sizes, of.dtype.numpy
     if isinstance(memory, np.ndarray):
         return np.ndarray(shape, dtype, memory, offset)
@@ -82,7 +84,7 @@ def add_to(out: Array, array: Array) -> None:
 
 
 def rows_of(array: Array, begin: int, end: int) -> Array:
-    """Return rows `begin` to `end` of a contiguous array, as a view."""
+    """Return rows `begin` to `end` - 1 of a contiguous array, as a view."""
     if isinstance(array, np.ndarray):
         return array[begin:end]
     shape: Sequence[int] = array.shape

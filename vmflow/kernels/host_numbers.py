@@ -15,7 +15,7 @@ from .numpy.random import Numbers, exponentials, permuted
 class HostNumbers:
     """Random numbers on the host, computed on request from consecutive blocks of a counter-based generator.
 
-    Each call begins at the block where the last call ended; it uses half as many blocks as it returns numbers.
+    Each call begins behind the last block of the call before, and uses a block for every two numbers that it returns.
 
     Args:
         seed, offset: the generator's seed, and the first block; see `vmflow.random.Generator.take`.

@@ -2,7 +2,7 @@
 
 numpy's loops and C release the interpreter's lock while they compute, so Python's threads suffice.  The thread that
 calls a kernel computes from the first piece on, and helper threads from the last.  The caller waits only for pieces
-that a helper has begun: next to other threads, an idle helper may have to wait for the interpreter for milliseconds.
+that a helper has begun: next to other threads, an idle helper may have to wait for that lock for milliseconds.
 
 The result is the same to the bit for any number of pieces.
 
@@ -54,7 +54,7 @@ class _Job:
         pieces: the arguments of each piece; see `run`.
         owners: by the number of a piece, the thread that computes it: `_CALLER`, or an object that a helper has made.
         ended: the numbers of the pieces that helpers have computed.
-        errors: by the number of a piece, the exception that it has raised.
+        errors: by the number of a piece, the exception that its computation has raised.
         bell: receives one item from a helper for each piece that it has computed.
     """
 
@@ -117,8 +117,8 @@ class _Pool:
 
     Attributes:
         threads: the most threads of a kernel, including the calling one; 0 until the number is first needed.
-        owner: the thread whose kernel the helpers work for.  Like a `TurnLock`, it is set by one assignment before a
-            `try`.
+        owner: the ident of the thread whose kernel the helpers work for; None while they are idle.  Like a `TurnLock`,
+            it is set by one assignment before a `try`.
         helpers: the number of helper threads.
         inbox: the queue of jobs from which all helpers take.
     """
@@ -199,7 +199,7 @@ def set_num_threads(threads: int) -> None:
 def get_num_threads() -> int:
     """Return the number of threads that kernels of large arrays use.
 
-    It is OMP_NUM_THREADS, or else the number of cores that this process may use, unless `set_num_threads` was called.
+    Unless `set_num_threads` was called, this is OMP_NUM_THREADS, or else the number of cores that this process may use.
 
     Example:
         >>> flow.get_num_threads() >= 1
@@ -225,14 +225,14 @@ def pieces(work: float) -> int:
 
 
 def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Call `function` with the arguments of each piece, on several threads unless they work for another kernel.
+    """Call `function` with the arguments of each piece, also on helper threads unless these work for another kernel.
 
     Args:
         function: computes one piece; other threads may call it, with numpy's errors silent.
         pieces: the arguments of each call.
 
     Raises:
-        Exception: the exception of the first piece that has failed, once all have ended.
+        Exception: the exception of the first piece that has failed, once all have ended; without helpers, at once.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:
@@ -274,7 +274,7 @@ def over(count: int, work: float, function: Callable[[int, int], object], multip
 
 
 def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Array, work: float) -> bool:
-    """Compute an elementwise op in pieces on several threads; return False if it cannot or should not be cut.
+    """Compute an elementwise op in pieces on several threads; return False, without a result, if it is not to be cut.
 
     Args:
         kernel: ``kernel(*operands, out)`` computes the op for parts of the operands, and returns the result.

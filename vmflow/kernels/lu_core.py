@@ -17,11 +17,12 @@ def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
     Args:
         xp: numpy or CuPy.
         matrices: (..., m, n), floating-point.
-        pivoting: whether the largest element of a column becomes the divisor of those below it.
+        pivoting: whether rows are exchanged, so that the largest element of a column divides those below it.
 
     Returns:
         The strictly lower triangle of L and the upper triangle of U in one matrix; the row that each row was exchanged
-        with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or 0.
+        with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or 0
+        if there is none.
     """
     *batch, rows, columns = matrices.shape
     count, steps = 1, min(rows, columns)

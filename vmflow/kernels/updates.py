@@ -4,8 +4,8 @@ Most updates are steps of optimizers.  They are not ops: a rule is chosen by its
 and dtypes, and its kernel sees the arrays when it runs.  Apart from the arrays, a kernel needs only the rule's
 settings; see `vmflow.kernels.problems.updates`.
 
-A device's package, see `vmflow.kernels.choosing`, has a package `updates` of modules, which declare the rules.  It is
-imported when the first update is chosen.
+A device's package, see `vmflow.kernels.choosing`, has a package `updates` of modules, which declare the rules.
+The package `updates` is imported when the first update is chosen.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Rule(NamedTuple):
 
     Attributes:
         change: the function that changes the arrays; see `Change`.
-        memory: a tuple of the object in which `change` remembers facts, its first argument; empty if it has none.
+        memory: a tuple of the object in which `change` remembers facts, its first argument; empty if `change` has none.
     """
 
     change: Callable[..., object]
     memory: tuple[Any, ...] = ()
 
     def kernel(self, *settings: Any) -> UpdateKernel:
-        """Return the kernel of an update with `settings`, of the rule's type in `vmflow.kernels.problems.updates`."""
+        """Return the update's kernel for `settings`: an object of a type in `problems.updates`; none for updates like "zero"."""
         return partial(self.change, *self.memory, *settings)
 
 
@@ -87,7 +87,7 @@ _NOTHING: Final = Rule(leave)
 
 
 def choose_update(rule: str, device: Device) -> Rule:
-    """Return the `Rule` of the update named `rule`, for arrays on `device`.
+    """Return the `Rule` of the update named `rule`, for arrays on `device`; a new one at each call if it has a memory.
 
     Raises:
         DeviceUnavailable: if the device cannot compute.

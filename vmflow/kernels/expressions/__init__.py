@@ -1,1 +1,1 @@
-"""Writes elementwise ops as source text, from one set of rules for both C and CUDA C++."""
+"""Writes elementwise ops as source text, by rules that C and CUDA C++ share."""

@@ -23,8 +23,8 @@ class Operation(NamedTuple):
 
     Attributes:
         name: the op's name in the op table.
-        operands: the operands' numbers: first the chain's input arrays are numbered, then the operations, in order.
-        scalars: Python numbers among the operands.
+        operands: the numbers of the operands that are arrays: the chain's inputs are numbered first, then its ops.
+        scalars: the operands that are Python numbers.
         reversed: whether the scalar is the first operand.
         compute: the name of the dtype that the op is computed in.
         result: the name of the dtype of its result.
@@ -64,7 +64,7 @@ class Body(NamedTuple):
             declare t0, t1, ...: the result of each operation.
         numbers: the Python numbers s0, s1, ....
         inexact: the names of the chain's ops whose results can differ from numpy's.
-        wrong: a condition, in C, that an element's operands are an error; "" if there is none.
+        wrong: a condition, in C, under which an element's operands are an error; "" if there is none.
     """
 
     lines: tuple[str, ...]
@@ -76,7 +76,7 @@ class Body(NamedTuple):
 def write_body(
     inputs: Sequence[str], operations: Sequence[Operation], types: Mapping[str, str], rules: Mapping[str, Rule] = RULES
 ) -> Body | None:
-    """Write the statements of a chain of elementwise ops; None if one of its ops or dtypes cannot be written.
+    """Return the statements of a chain of elementwise ops; None if one of its ops, dtypes or numbers cannot be written.
 
     Args:
         inputs: the names of the input arrays' dtypes.
@@ -115,7 +115,7 @@ class _Writer:
         self.wrong: list[str] = []
 
     def add(self, operation: Operation) -> bool:
-        """Append the statement of an operation to `lines`; return False if the language cannot express it."""
+        """Append the statement of an operation to `lines`; return False if the rules or types lack the operation."""
         result = operation.result
         written = self._written(operation)
         if written is None or result not in self._types:
@@ -154,7 +154,7 @@ class _Writer:
         return rule.write(compute, *values_)
 
     def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
-        """Return expressions of an operation's operands, converted to the dtype it computes in; None if C cannot."""
+        """Return expressions of an operation's operands in its dtype `compute`; None if one cannot be converted."""
         arrays = [converted(*self._known[operand], operation.compute) for operand in operands]
         numbers = [self._number(scalar, operation.compute) for scalar in operation.scalars]
         values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]

@@ -1,4 +1,4 @@
-"""`RULES`: how each elementwise op is written as an expression of one element, valid in both C and CUDA C++."""
+"""`RULES`: how elementwise ops are written as expressions of one element that are valid in both C and CUDA C++."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ _LIMITS: Final = {"clamp_min": _larger, "clamp_max": _smaller}
 _COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
-# The rules of all elementwise ops but `where`, `cast` and `clamp` (see `bodies`), by the op's name without `_scalar`.
+# By an op's name without `_scalar`, its rule.  `bodies` writes `where`, `cast` and `clamp`; ops that only CUDA devices
+# generate have rules in `vmflow.kernels.cuda.rules`.
 RULES: Final[dict[str, Rule]] = {
     "add": Rule(_NUMBERS, _wrapping("{0} + {1}")),
     "sub": Rule(_NUMBERS, _wrapping("{0} - {1}")),
@@ -141,7 +142,7 @@ RULES: Final[dict[str, Rule]] = {
 
 
 def clamped(dtype: str, x: str, low: str, high: str) -> str:
-    """Write the C expression of min(max(x, low), high); `x` may be evaluated repeatedly."""
+    """Write the C expression of min(max(x, low), high), which contains `x` and `low` several times."""
     return _smaller(dtype, _larger(dtype, x, low), high)
 
 

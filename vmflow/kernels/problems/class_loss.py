@@ -12,7 +12,7 @@ class Cases(NamedTuple):
     """A loss of class indices: scores or log-probabilities as a matrix, one row for each target.
 
     Attributes:
-        name: the name of the loss.
+        name: the name of the loss, for error messages.
         shape: the shape of the scores.
         axis: the dimension of the scores that counts the classes.
         classes: the number of classes, the matrix's columns.

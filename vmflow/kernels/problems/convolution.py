@@ -43,10 +43,10 @@ class Geometry(NamedTuple):
         return len(self.size)
 
     def pointwise(self) -> bool:
-        """Whether each output pixel depends on the input pixel at its position alone: a 1x1 kernel of stride 1."""
+        """Whether each output pixel depends only on the input pixel at its position: kernel 1x1, stride 1, no padding."""
         return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
 
     def columns_shape(self) -> tuple[int, int, int]:
-        """Return the shape of the im2col matrices: groups, kernel elements of a group, output pixels of all samples."""
+        """Return the shape of the im2col matrices: groups, taps of a group's channels, output pixels of all samples."""
         taps = self.channels // self.groups * prod(self.kernel)
         return self.groups, taps, self.samples * prod(self.output)

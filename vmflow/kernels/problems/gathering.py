@@ -10,8 +10,8 @@ class Slices(NamedTuple):
 
     Attributes:
         filled: (start, stop, step) of each slice.
-        gaps: (start, stop) of each range that is set to zero first: between slices, and the whole extent of a slice
-            whose step is not 1.
+        gaps: (start, stop) of each range that is set to zero first: outside of all slices, and the whole extent of a
+            slice whose step is not 1.
     """
 
     filled: tuple[tuple[int, int, int], ...]

@@ -2,9 +2,9 @@
 
 An update's kernel takes the arrays that it reads, and the arrays that it writes and may read.
 
-Updates of optimizers read the gradients, followed by the learning rate if that is an array: `lr` is None then.  They
-write the parameters, followed by the state arrays of each parameter in its shape, one kind after the other, and the
-counts of each parameter.  Each class lists the kinds of state that its optimizer keeps, in order.
+Updates of optimizers read the gradients, followed by the learning rate if that is an array: the setting `lr` is None
+then.  They write the parameters, followed by the state arrays of each parameter in its shape, one kind after the other,
+and the counts of each parameter.  Each class lists the kinds of state that its optimizer keeps, in order.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class SGD(NamedTuple):
 
     Attributes:
         lr, momentum, dampening, weight_decay, nesterov, maximize: those of `vmflow.optim.SGD`.
-        filled: for each momentum buffer, whether a step has been added to it.  The kernel reads and sets this, which
-            may be known only when it runs, since earlier steps may have been dropped.
+        filled: for each momentum buffer, a list of one bool: whether a step has been added to the buffer.  The kernel
+            reads and sets it, since it may be known only when the kernel runs: earlier steps may have been dropped.
     """
 
     lr: float | None
@@ -220,10 +220,10 @@ class Rprop(NamedTuple):
 
 
 class Along(NamedTuple):
-    """Settings of the update "move_along": parameters = start + distance * direction, with one vector for all.
+    """Settings of the update "move_along": parameters = start + distance * direction.
 
     Attributes:
-        distance: the factor of the direction, the first array that is read.
+        distance: the factor of the direction: the first array that is read, one vector for all parameters.
         from_origin: whether the start is the second vector that is read; otherwise, the parameters' values.
     """
 
@@ -282,7 +282,7 @@ class ScaleToNorm(NamedTuple):
 class AdaptScale(NamedTuple):
     """Settings of the update "adapt_scale", which writes a loss scale and the number of good steps in a row.
 
-    It reads numbers that are not 0 if gradients have overflowed: a step is good if all of them are 0.
+    The update reads numbers that are not 0 if gradients have overflowed: a step is good if all of them are 0.
 
     Attributes:
         growth, backoff: the factors by which the scale grows, and by which it shrinks.
@@ -311,12 +311,12 @@ class RunningStatistics(NamedTuple):
 class Averages(NamedTuple):
     """Settings of the update "average", which averages models: moves averages towards the arrays that it reads.
 
-    It writes the averages, copies of the further arrays that it reads, and the number of averaged models.
+    The update writes the averages, copies of the further arrays that it reads, and the number of averaged models.
 
     Attributes:
         averaged: the number of arrays that are averaged; the rest are copied.
-        weight: the weight of the new arrays; None for that of the equal average of all models.  The first model's
-            arrays are copied.
+        weight: the weight of the new arrays; None for 1 / the number of models, this one included.  The first
+            model's arrays are copied.
 
     Raises no errors: settings are not checked.
     Example:
@@ -331,8 +331,8 @@ class Averages(NamedTuple):
 class Unless(NamedTuple):
     """Settings of the update "unless", which makes another update only if a number is zero.
 
-    It reads the number, and behind it the other update's inputs.  A CUDA device, where the host does not know the
-    number, passes it to the other kernel as `skip`, which must then change nothing if the number is not zero.
+    This update reads the number, and behind it the other update's inputs.  A CUDA device, where the host does not know
+    the number, passes it to the other kernel as `skip`, which must then change nothing if the number is not zero.
 
     Attributes:
         kernel: the other update's kernel, for the same device.
