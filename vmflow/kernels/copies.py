@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def copier(accelerator: Device) -> Function:
-    """Return the kernel ``kernel(array, *ignored, out)`` that copies an array from or to a device, and returns it.
+    """Return the kernel ``kernel(array, *ignored, out)``, which copies an array from or to a device into `out`.
 
-    For a copy to the host, `out` may be None: the result is a new array then.
+    The kernel returns `out`; for a copy to the host, `out` may be None: then the kernel returns a new array.
 
     Args:
         accelerator: the device that is not the host; for a copy between two such devices, the target.
@@ -52,7 +52,7 @@ def _copy(array: Array, *more: Array | None) -> Array:
 
 
 def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:
-    """Return the contiguous array, with the shape and dtype of `of`, at byte `offset` of `memory`, an array of bytes."""
+    """Return the contiguous array, shaped and typed like `of`, at byte `offset` of `memory`, an array of bytes."""
     shape, dtype = of.sizes, of.dtype.numpy
     if isinstance(memory, np.ndarray):
         return np.ndarray(shape, dtype, memory, offset)

@@ -10,7 +10,7 @@ def with_merged_dimensions(
 ) -> tuple[tuple[int, ...], list[list[int]]]:
     """Describe several arrays of one shape with as few dimensions as possible, keeping the order of their elements.
 
-    Dimensions of size 1 are left out, and neighbouring dimensions are merged if one stride can replace theirs in each array.
+    Dimensions of size 1 are left out, and neighbouring dimensions are merged where one stride suffices in each array.
 
     Args:
         shape: the shape that all arrays have, or broadcast to.

@@ -44,7 +44,7 @@ class Rule(NamedTuple):
     memory: tuple[Any, ...] = ()
 
     def kernel(self, *settings: Any) -> UpdateKernel:
-        """Return the update's kernel for `settings`: an object of a type in `problems.updates`; none for updates like "zero"."""
+        """Return the kernel for an update's `settings`: one object from `problems.updates`, or no argument."""
         return partial(self.change, *self.memory, *settings)
 
 

@@ -1,6 +1,7 @@
 """Adaptive pooling: the windows divide each dimension as evenly as possible.
 
-If the number of windows does not divide the size, neighbours may share an element, and lengths may differ by one.
+If the number of windows does not divide the size, neighbouring windows may share an element, and their lengths may
+differ by one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _build_max(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out, _) = operands, outs
-        # The first nan counts.
+        # The first nan of a window is its largest element.
         better = "best == best && (v != v || v > best)"
         launch_largest(launcher, loops, EVEN_NUMBERS, better, array, outs, _numbers(array, out))
 

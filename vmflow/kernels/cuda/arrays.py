@@ -68,7 +68,8 @@ def into_outs(launch: Launch, problem: Problem) -> Function:
     """Make the function of a `Kernel`, see `choosing.Function`, from `launch`; a background thread compiles the CUDA
     kernels that `launch` needs.
 
-    A result whose wanted array has another dtype is computed apart and cast.
+    If the `out` that the function is given has another dtype than the inferred result, the result is computed in
+    scratch memory and cast into `out`.
     """
     metas = problem.outputs
     rehearse_soon(launch, problem)

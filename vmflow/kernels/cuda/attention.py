@@ -37,7 +37,7 @@ class _Scores(NamedTuple):
         factor: the number by which the scores are scaled.
         causal: whether query l attends to keys up to l only.
         p: the probability of dropping a weight.
-        keeps: whether the weights are kept for the gradient, or the logarithm of each row's softmax divisor.
+        keeps: whether the weights are kept for the gradient; otherwise, the logarithm of each row's softmax divisor.
         wide: the dtype to compute in.
     """
 
@@ -155,11 +155,11 @@ def _attention(problem: Problem) -> Kernel:
 
 @builds("scaled_dot_product_attention_gradient", package=PACKAGE)
 def _attention_gradient(problem: Problem) -> Kernel:
-    """Build the kernel of attention's gradients.  Attributes: the forward op's; whether each of its results has a
-    gradient; whether each operand needs one.
+    """Build the kernel of attention's gradients.  Attributes: the forward op's attributes; for each of its results,
+    whether it has a gradient; for each of its operands, whether the operand's gradient is wanted.
 
-    Operands: the existing gradients, the array kept by the forward op, query, key, value; a mask if weights were not
-    kept.
+    Operands: the existing gradients, the array kept by the forward op, query, key, value; a mask, if there was one and
+    weights were not kept; with dropout, seed and offset.
     """
     options, present, wanted = problem.attributes
     gradients, inputs = sum(present), len(problem.inputs)
@@ -216,7 +216,7 @@ def _put_by_value(
     launcher: Launcher, scores: _Scores, used: DeviceArray | None, outer: DeviceArray | None, out: DeviceArray
 ) -> None:
     """Compute the gradient by the values, ``used.T @ outer``, from the weights after dropout and the gradient by the
-    result; zeros without that.
+    result; zeros if one of both is None.
     """
     if used is None or outer is None:
         function = Pointwise("nothing", (), (), (), (("0", out.dtype.name),))
@@ -226,7 +226,7 @@ def _put_by_value(
 
 
 # Tells whether dropout keeps an element, as on the CPU.  Sixteen random bits nearly always decide; if they equal the
-# probability's first sixteen, a further random word is compared with its rest.
+# probability's first sixteen, a further random word is compared with the rest of the probability.
 _KEPT: Final = """
 struct Kept {
     int64 block;
@@ -263,7 +263,7 @@ _BY_ONE: Final = """
 
 
 def _factor(drops: bool) -> str:
-    """Return the C++ statement of a weight's factor: 0 or `scale` with dropout, else 1."""
+    """Return the C++ statement that declares a weight's `factor`: with dropout 0 or `scale`, else 1."""
     kept = "kept_elements.at(seed, offset, place, limit, rest)"
     return f"const value factor = {kept} ? (value)scale : 0;" if drops else "const value factor = 1;"
 

@@ -13,8 +13,8 @@ from .sources import STORED, CudaKernel
 
 
 def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, explain: Explain) -> None:
-    """Report an error if an integer of the array is outside ``low <= value < high``: for the first one that a thread
-    finds.
+    """Launch a kernel that reports an error if an integer of the array is outside ``low <= value < high``: the one that
+    a thread finds first.
 
     Args:
         explain: makes the exception from the element's position in C order and its value.
@@ -32,10 +32,10 @@ def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, exp
 def check_indices(
     launcher: Launcher, name: str, indices: DeviceArray, shape: tuple[int, ...], dim: int, from_the_end: bool = False
 ) -> None:
-    """Report an error if an index is out of range for dimension `dim` of an array of `shape`.
+    """Launch a kernel that reports an error if an index is out of range for dimension `dim` of an array of `shape`.
 
     Args:
-        name: of the op, for the error's message.
+        name: of the op, for the error's message unless `from_the_end`.
         shape: of the indexed array.
         from_the_end: whether indices below 0 count from the end.
     """

@@ -1,7 +1,7 @@
 """Losses whose targets are class indices: the negative log-likelihood, and the cross-entropy of scores.
 
-One kernel computes each row's loss and weight, and another adds the rows up: in parts if there are many rows, and
-always in the same order, so that results are reproducible.
+A row is one target.  One kernel computes each row's loss and weight, and another adds the rows up: in parts if there
+are many rows, and always in the same order, so that results are reproducible.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _or_null(weight: Sequence[DeviceArray]) -> Argument:
 
 
 def _losses_and_weights(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Return memory for each row's loss and each row's weight; losses that are not reduced go directly into `loss`."""
+    """Return memory for the rows' losses (`loss`, if contiguous and not to be reduced) and for the rows' weights."""
     compute = cases.compute.numpy
     direct = cases.reduction == "none" and loss.contiguous
     return loss if direct else launcher.scratch((cases.rows,), compute), launcher.scratch((cases.rows,), compute)
@@ -150,7 +150,7 @@ def _losses_and_weights(launcher: Launcher, cases: Cases, loss: DeviceArray) -> 
 def _add_up(
     launcher: Launcher, cases: Cases, losses: DeviceArray, weights: DeviceArray, outs: Sequence[DeviceArray]
 ) -> None:
-    """Reduce the rows' losses to the loss, ``outs[0]``, and their weights to the divisor of the mean, ``outs[1]``."""
+    """Write the rows' losses, reduced if they are to be, to ``outs[0]``, and the sum of the weights to ``outs[1]``."""
     loss, total = outs
     if cases.reduction == "none":
         reduce_rows(launcher, sum_of(COMPUTED[cases.compute.name]), weights, (0,), total)
@@ -298,7 +298,7 @@ extern "C" __global__ void {name}({STORED[out]}* out, const {STORED[gradient]}* 
                                   double smoothing, double share) {{
     typedef {STORED[compute]} value;
     const int64 row = blockIdx.x, found = target[row];
-    // The nearest class stands in for one that does not exist, which the loss has reported.
+    // A class that does not exist was reported by the loss; the nearest class stands in for it.
     const int64 place = found < 0 ? 0 : found < classes ? found : classes - 1;
     const value factor = found == ignored ? 0 : {factor};
     {before}

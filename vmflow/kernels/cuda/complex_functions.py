@@ -10,7 +10,7 @@ from typing import Final
 
 from vmflow.kernels.expressions.rules import COMPLEX, Rule
 
-# Beside `functions.FUNCTIONS`.
+# C++ functions of complex elements; those of real elements are `functions.FUNCTIONS`.
 COMPLEX_FUNCTIONS: Final = """
 template <bool B, typename T> struct enabled {};
 template <typename T> struct enabled<true, T> { typedef T type; };
@@ -18,7 +18,7 @@ template <typename C> struct part_of {};
 template <> struct part_of<complex64> { typedef float type; };
 template <> struct part_of<complex128> { typedef double type; };
 
-/* The part of complex numbers, and C itself, where these are complex. */
+/* The type of C's real part; beginnings of functions of a complex type C, which return a C or a bool. */
 #define PART typename part_of<C>::type
 #define OF_COMPLEX template <typename C> INLINED typename enabled<is_complex<C>, C>::type
 #define TEST_OF_COMPLEX template <typename C> INLINED typename enabled<is_complex<C>, bool>::type
@@ -34,7 +34,7 @@ TEST_OF_COMPLEX operator==(C x, C y) { return x.real == y.real && x.imag == y.im
 TEST_OF_COMPLEX operator!=(C x, C y) { return x.real != y.real || x.imag != y.imag; }
 TEST_OF_COMPLEX is_zero(C x) { return x.real == 0 && x.imag == 0; }
 
-/* Neither overflows where the result does not: R. L. Smith, Algorithm 116, 1962. */
+/* Division and reciprocal overflow only if the result does: R. L. Smith, Algorithm 116, 1962. */
 OF_COMPLEX operator/(C x, C y) {
     if (fabs(y.real) >= fabs(y.imag)) {
         if (y.real == 0 && y.imag == 0) return {x.real / fabs(y.real), x.imag / fabs(y.real)};
@@ -54,7 +54,7 @@ OF_COMPLEX reciprocal_of(C x) {
 }
 
 OF_COMPLEX conjugate(C x) { return {x.real, -x.imag}; }
-/* By i, and by -i. */
+/* The products with i and with -i. */
 OF_COMPLEX turned(C x) { return {-x.imag, x.real}; }
 OF_COMPLEX turned_back(C x) { return {x.imag, -x.real}; }
 template <typename C> INLINED PART size_of(C x) { return hypot(x.real, x.imag); }
@@ -81,7 +81,7 @@ OF_COMPLEX log1p_of(C x) {
     return {log(hypot(sum, x.imag)), atan2(x.imag, sum)};
 }
 
-/* Large numbers are quartered, since their size might overflow. */
+/* Large numbers are quartered, since their absolute value might overflow. */
 OF_COMPLEX sqrt_of(C x) {
     if (x.real == 0 && x.imag == 0) return {0, x.imag};
     if (fabs(x.imag) == INF) return {INF, x.imag};
@@ -94,7 +94,7 @@ OF_COMPLEX sqrt_of(C x) {
     return {fabs(other), copysign(root, x.imag)};
 }
 
-/* By products if the exponent is a small whole number. */
+/* The power is computed by products if the exponent is a small whole number. */
 OF_COMPLEX power_of(C x, C exponent) {
     if (is_zero(exponent)) return {1, 0};
     if (is_zero(x)) {

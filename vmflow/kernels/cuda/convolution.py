@@ -37,8 +37,8 @@ def _matrix_shape(sizes: Geometry) -> tuple[int, int, int]:
 
 
 def _columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: DeviceArray | None = None) -> DeviceArray:
-    """Return the windows of images as (groups, taps of a group, output pixels of all samples); in `out`, if it is
-    contiguous and has the images' dtype.
+    """Return the windows of images as (groups, taps of a group, output pixels of all samples): in `out` if it is
+    contiguous and has the images' dtype, else in scratch memory.
     """
     groups, taps, _ = sizes.columns_shape()
     samples = array.shape[0]

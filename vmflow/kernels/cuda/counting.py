@@ -1,7 +1,7 @@
 """Counts of elements by value: distinct elements, numbers (bincount) and elements in bins (histogram).
 
-The host never waits for a count: an element that belongs to no bin gets the number behind the last bin's, and is left
-out.  Elements are counted by atomic additions, whose order does not change an integer; weights are added in the
+The host never waits for a count: an element that belongs to no bin gets the number behind that of the last bin, and is
+left out.  Elements are counted by atomic additions, whose order does not change an integer; weights are added in the
 elements' order.
 """
 
@@ -68,7 +68,7 @@ def _build_distinct(problem: Problem) -> Kernel:
 
 
 def _rows(array: DeviceArray, dim: int | None) -> DeviceArray:
-    """Return a view in which dimension `dim` comes first, so that its slices are the rows."""
+    """Return a view in which dimension `dim` (None: 0) comes first, so that the slices along `dim` are the rows."""
     dim = dim or 0
     return transposed(array, (dim, *[axis for axis in range(array.ndim) if axis != dim]))
 
@@ -81,7 +81,7 @@ def _items(launcher: Launcher, array: DeviceArray, dim: int | None) -> DeviceArr
 
 
 def _ascending(launcher: Launcher, items: DeviceArray) -> DeviceArray | int:
-    """Return the lexicographic order of a matrix's rows, as row numbers; 0 if the rows are empty."""
+    """Return the row numbers of a matrix in the rows' lexicographic order; 0 if the rows have no elements."""
     total, width = items.shape
     if width == 1:
         return ordered(launcher, items, 0).order
@@ -109,7 +109,7 @@ extern "C" __global__ void {name}(int64* keys, const {STORED[dtype]}* in, const 
 
 @lru_cache(None)
 def _begins(dtype: str) -> Walk:
-    """Build a program that tells whether a row, in ascending order, differs from the row before it."""
+    """Build a program that tells for each row, in the order `order`, whether it differs from the row before it."""
     lines = (
         f"typedef {COMPUTED[dtype]} value;",
         "const int64 own = (order ? order[n_place] : n_place) * width;",
@@ -289,7 +289,7 @@ def _borders(
     return borders, wrong
 
 
-# An empty range is widened.
+# A range whose limits are equal is widened by 1 on both sides.
 _BORDERS: Final = Walk(
     "borders",
     (("out", "float64"), ("wrong", "int64")),

@@ -53,7 +53,7 @@ def _build_linspace(problem: Problem) -> Kernel:
 @lru_cache(None)
 def _linspace(dtype: str) -> Walk:
     """Build the program of ``linspace``: the first half counts from the start, the second from the end, so that both
-    are exact.
+    ends are exact.
     """
     lines = (
         "const double value = 2 * n_place < steps ? start + step * n_place : end - step * (steps - 1 - n_place);",
@@ -97,7 +97,7 @@ def _triangle_places(dtype: str) -> Walk:
     """
     lines = (
         # `in_front` counts the elements left of the diagonal in the first `row` rows, and `chosen` the elements of the
-        # triangle there.
+        # triangle in these rows.
         "auto sum_to = [&](int64 row) { return row * (row - 1) / 2 + row * met; };",
         "auto in_front = [&](int64 row) {",
         "const int64 first = least(most(-met, 0), row), full = least(most(columns - met, first), row);",

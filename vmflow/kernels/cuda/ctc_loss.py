@@ -131,7 +131,7 @@ def _run_forwards(
     kernel.launch(launcher, cases.batch, (lattice, losses, cases.report, *given, *numbers), cases.threads)
 
 
-# The kinds of errors; of several errors, the kind of the lowest number is reported.
+# The kinds of errors; of several errors, the one whose kind has the lowest number is reported.
 _TIMES, _NEGATIVE, _SUM, _BEYOND, _CLASS = range(1, 6)
 
 
@@ -180,7 +180,7 @@ extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, c
     int64 start = 0;
     for (int64 i = 0; i < threadIdx.x; ++i) start += shared[i];
     for (int64 i = begin; i < end; ++i) {{
-        // No further than the targets reach, so that cases have no states in common, even after an error.
+        // A target ends within the targets, so that cases have no states in common, even after an error.
         const int64 first = width < 0 ? within(start, targets) : i * width;
         spans[i] = first;
         spans[batch + i] = within(lengths[i], width < 0 ? targets - first : width);
@@ -203,7 +203,7 @@ struct Case {
         target = targets + begin;
         length = spans[batch + number];
         times = spans[2 * batch + number];
-        // Where its states are among those of all cases.
+        // The position of the case's first state among the states of all cases.
         start = 2 * begin + number;
         states = 2 * length + 1;
         classes = classes_;
@@ -214,14 +214,14 @@ struct Case {
         return found < 0 ? 0 : found < classes ? found : classes - 1;
     }
     __device__ __forceinline__ int64 emitted(int64 state) const { return state % 2 ? named(state / 2) : blank; }
-    // Whether a state may follow the one two before it.
+    // Whether a state may follow directly on the state two places before it.
     __device__ __forceinline__ bool skips(int64 state) const {
         if (state % 2 == 0 || state < 3) return false;
         const int64 now = named(state / 2);
         return now != blank && now != named(state / 2 - 1);
     }
 };
-// No less than the lowest number is taken off: the difference of two infinities would be nan.
+// The subtracted `top` is at least the lowest finite number: the difference of two infinities would be nan.
 __device__ __forceinline__ double summed(double first, double second, double third) {
     double top = -1.7976931348623157e308;
     top = first > top ? first : top;
@@ -235,8 +235,8 @@ __device__ __forceinline__ double summed(double first, double second, double thi
 
 @lru_cache(None)
 def _forwards(given: str, wanted: str) -> CudaKernel:
-    """Build the kernel of the forward pass: for each time and state, the log-likelihood of all beginnings of alignments
-    that end there, in as many rows (times) as the lattice has.
+    """Build the kernel of the forward pass: the losses, and for each time and state the log-likelihood of all
+    beginnings of alignments that end there; the lattice holds the last `rows` times.
     """
     name = f"ctc_forwards_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
@@ -336,7 +336,7 @@ extern "C" __global__ void {name}(double* lattice, double* after, const double* 
 @lru_cache(None)
 def _gathered(given: str, wanted: str) -> CudaKernel:
     """Build the kernel of the gradient by the log-probabilities: each block has one case and time.  It writes all
-    classes, then the target's again, and the blank.
+    classes, and then again those of the target and the blank.
     """
     name = f"ctc_gradient_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
@@ -362,7 +362,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, const double* lattice, 
     for (int64 state = threadIdx.x; state < one.states; state += blockDim.x) {{
         if (one.emitted(state) == blank) blanks += likelihoods[state];
     }}
-    // All threads have finished their writes above.
+    // In `of_block`, all threads wait until the writes above have ended.
     blanks = of_block(blanks, shared, [](double p, double q) {{ return p + q; }});
     if (threadIdx.x == 0) {{
         const double slope = exp(converted<double>(emission[blank])) - blanks;

@@ -28,7 +28,7 @@ __device__ __forceinline__ double uniform_double(uint32_t low, uint32_t high) {
     return (double)high * 0x1p-32 + (double)(low >> 11) * 0x1p-53;
 }
 
-// From 2**-33 to 1.
+// For x from 2**-33 to 1.
 __device__ __forceinline__ float logarithm(float x) {
     const int bits = __float_as_int(x) - 0x3F3504F3;
     const float exponent = (float)(bits >> 23), f = __int_as_float((bits & 0x7FFFFF) + 0x3F3504F3) - 1.0f;
@@ -47,7 +47,7 @@ __device__ __forceinline__ float logarithm(float x) {
     return (f + power) + exponent * 0.693359375f;
 }
 
-// From 2**-54 to 1.
+// For x from 2**-54 to 1.
 __device__ __forceinline__ double wide_logarithm(double x) {
     const int64 bits = __double_as_longlong(x) - 0x3FE6A09E667F3BCDLL;
     const double exponent = (double)(int)(bits >> 52);
@@ -102,7 +102,7 @@ __device__ __forceinline__ void wide_normal_pair(words w, double* x, double* y) 
     *y = radius * (quarters & 2 ? -up : up);
 }
 
-// So many elements that are loaded or stored together, where their place allows it.
+// `count` elements that are loaded or stored together if their address allows it.
 template <typename T, int count> struct alignas(sizeof(T) * count > 16 ? 16 : sizeof(T) * count) several {
     T of[count];
 };
@@ -153,8 +153,8 @@ class Drawing(NamedTuple):
         finish: the expression of element number `i` of the result, from the random number `v`.
         given: further parameters of the kernel: types and names in C++.
         functions: C++ functions, defined in front of the kernel.
-        before: statements in front of `finish`, which call ``wrong()`` if `checks` is set, to report an error.
-        checks: whether the kernel checks its parameters.
+        before: statements in front of `finish`; if `checks` is set, they may call ``wrong()`` to report an error.
+        checks: whether the kernel may report errors, and so has a parameter for them.
     """
 
     name: str
@@ -188,7 +188,7 @@ def draw(
 
     Args:
         given: the arguments for the parameters `Drawing.given`.
-        explain: makes the error of a drawing that checks its parameters; see `CudaDevice.error_report`.
+        explain: makes the exception for an error, see `CudaDevice.error_report`; given if `Drawing.checks` is set.
     """
     flat = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
     count, dtype = flat.size, flat.dtype.name

@@ -1,7 +1,7 @@
-"""Dropout: zero random elements, and scale up the other ones.
+"""Dropout: random elements become zero, and the others are scaled up.
 
 Sixteen random bits nearly always decide whether an element is kept.  If they equal the probability's first sixteen, a
-random word of the next lane is compared with its rest.
+random word of the next lane is compared with the rest of the probability.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _dropout(problem: Problem) -> Kernel:
 
 
 def _scale(problem: Problem) -> float:
-    """Return the factor of kept elements, ``1 / (1 - p)``, rounded in the result's dtype."""
+    """Return the factor of kept elements, ``1 / (1 - p)``, rounded to the result's dtype."""
     (p,) = problem.attributes
     return float(problem.outputs[0].dtype.numpy.type(1 / (1 - p)).real)
 

@@ -36,7 +36,7 @@ _INT64: Final = np.dtype(np.int64)
 
 
 def _check_rows(launcher: Launcher, places: DeviceArray, rows: int) -> None:
-    """Report an error if an index is not from 0 to `rows` - 1; negative indices do not count from the end."""
+    """Launch a kernel that reports an index outside of 0 to `rows` - 1; negative ones do not count from the end."""
 
     def explain(position: int, value: int) -> Exception:
         return IndexError(f"embedding: index {value} is out of range for a table of {rows} rows")
@@ -173,8 +173,8 @@ def _build_largest_of_bag(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _largest(dtype: str) -> Walk:
-    """Build a program that finds each bag's largest element, column by column: the thread of a bag's first element goes
-    through the whole bag; of equal elements, the first is taken.
+    """Build a program that writes the row of each bag's largest element, column by column: the thread of a bag's first
+    element goes through the whole bag; of equal elements, the first is taken.
     """
     compute = COMPUTED[dtype]
     lines = (

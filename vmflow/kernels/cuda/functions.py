@@ -10,7 +10,7 @@ from typing import Final
 
 from vmflow.kernels.numpy import bessel_functions as bessel, gamma_functions as gamma, special as of_cpu
 
-# Overloads under the names that `vmflow.kernels.expressions` uses: its own functions for float, CUDA's for double.
+# Overloads for statements of either type: for float the functions of `expressions.sources`, for double CUDA's.
 _BY_TYPE: Final = """
 INLINED float exponential(float x) { return exp_f(x); }
 INLINED double exponential(double x) { return exp(x); }
@@ -20,7 +20,7 @@ INLINED float logarithm_of_more(float x) { return log1p_f(x); }
 INLINED double logarithm_of_more(double x) { return log1p(x); }
 """
 
-# Integer division by 0 is reported by the rules.  A quotient out of the type's range wraps around.
+# `Rule.wrong` reports integer division by 0.  A quotient out of the type's range wraps around.
 _DIVISIONS: Final = """
 template <typename T> constexpr bool is_floating = same<T, float> || same<T, double>;
 
@@ -85,7 +85,7 @@ template <typename T> INLINED T power(T x, T exponent) {
     }
 }
 
-/* With one exponent for all: the common ones are computed as on the host. */
+/* A power with one exponent for all elements: common exponents are computed as on the host. */
 template <typename T> INLINED T power_of_all(T x, T exponent) {
     if constexpr (is_floating<T>) {
         if (exponent == 2) return x * x;
@@ -94,7 +94,7 @@ template <typename T> INLINED T power_of_all(T x, T exponent) {
         if (exponent == (T)0.5) return sqrt(x);
         if (exponent == (T)-0.5) return 1 / sqrt(x);
         if (exponent == -1) return 1 / x;
-        /* In this order, since the square of a small number may be denormal, which has fewer digits. */
+        /* Not 1 / (x * x), since the square of a small number may be denormal, which has fewer digits. */
         if (exponent == -2) return (1 / x) * (1 / x);
     }
     return power(x, exponent);
@@ -114,7 +114,7 @@ template <typename T> INLINED T shifted_right(T x, T places) {
 """
 
 _FLOATING_POINT: Final = """
-/* The next number of half precision, which is in one order with its bits. */
+/* The next number of half precision: the sizes of these numbers have the order of their bits. */
 template <typename Half> INLINED float next_of_half(float x, float towards) {
     if (x != x || towards != towards) return x + towards;
     if (x == towards) return towards;
@@ -172,8 +172,8 @@ def polynomial(x: str, coefficients: Sequence[float]) -> str:
     return total
 
 
-# digamma, like the CPU's: arguments below 0 are reflected, then moved up by the recurrence to `FAR`, from where on an
-# asymptotic series is accurate.
+# digamma, like the CPU's: arguments below 0 are reflected; then all are moved up by the recurrence to `FAR`, from where
+# on an asymptotic series is accurate.
 _DIGAMMA: Final = f"""
 INLINED double digamma_of(double x) {{
     const bool reflected = x < 0;

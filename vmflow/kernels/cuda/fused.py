@@ -25,8 +25,8 @@ def _fused(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         assert generated is not None
         function, numbers = generated
-        # Compiling a kernel for eager ops that happen to follow each other must not block an event loop: until then,
-        # they run one by one.
+        # Compiling a kernel for eager ops that happen to follow each other must not block an event loop: until the
+        # kernel is compiled, the ops run one by one.
         wait = not fused.occasional or LOADER.mode == "wait"
         if not launch_pointwise(launcher, function, operands, numbers, outs, divided_by_zero, wait=wait):
             launch_one_by_one(launcher, operands, outs)

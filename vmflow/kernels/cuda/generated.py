@@ -22,7 +22,7 @@ from .pointwise import Pointwise, fill_array, launch_pointwise
 from .rules import RULES
 from .sources import VARIABLES
 
-# The number of ops, from the beginning of a chain, that are part of the kernel's name.
+# The number of ops, from the beginning of a chain, whose names are part of the kernel's name.
 _NAMED: Final = 4
 
 # The most arrays of a kernel: its parameters may take up 4 KB, and each array takes 8 bytes, and 8 more for each
@@ -140,8 +140,8 @@ def divided_by_zero(position: int, value: int) -> Exception:
 
 
 def _beside_all(problem: Problem, number: int) -> bool:
-    """Compare elements with an integer that their dtype does not hold: the result is the same for all of them, and so
-    for 0.
+    """Return the result of comparing elements with an integer that their dtype does not hold: it is the same for all
+    elements, and so for 0.
     """
     compare = _COMPARISONS[problem.op]
     return bool(compare(number, 0) if problem.attributes == REVERSED else compare(0, number))

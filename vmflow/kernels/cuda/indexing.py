@@ -112,7 +112,7 @@ def _named(
     chosen = Chosen.by(len(sizes), dims, [index.shape for index in indices])
     places = places_of(launcher, chosen, dims, indices, sizes, strides, offset)
     if isinstance(places.places, DeviceArray) and _may_overlap(sizes, strides):
-        # Different indices may name the same place in overlapping memory, so that places are the keys here.
+        # Different indices may name the same place in overlapping memory, so the places are used as keys.
         reach = sum([(size - 1) * abs(stride) for size, stride in zip(sizes, strides, strict=True)])
         places = Places(places.places, offset + reach + 1, 0)
     own, at, end = broadcast_steps(values), chosen.at, chosen.end

@@ -1,4 +1,4 @@
-"""Ops that join, repeat, flip or roll arrays, or cut them along a diagonal."""
+"""Ops that join, repeat, flip or roll arrays, or set the elements on one side of a diagonal to zero."""
 
 from __future__ import annotations
 

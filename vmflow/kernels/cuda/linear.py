@@ -22,7 +22,7 @@ def _linear(problem: Problem) -> Kernel:
         array, weight, *biases = [separate(launcher, operand, *outs) for operand in operands]
         with in_order(launcher, outs[0]) as out:
             # All leading dimensions are merged to rows of one product: a batch of products would read the weight for
-            # each.
+            # each product.
             rows = _rows(launcher, array)
             result = out.reshape(rows.shape[0], weight.shape[0])
             multiply(launcher, rows, transposed(weight, (1, 0)), result, biases[0] if biases else None)
@@ -39,7 +39,7 @@ def _rows(launcher: Launcher, array: DeviceArray) -> DeviceArray:
 
 @builds("linear_gradient", package=PACKAGE)
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Build the kernel of a dense layer's gradients.  Attributes: for input, weight and bias, whether it is wanted."""
+    """Build the kernel of a dense layer's gradients.  Attributes: which are wanted, by input, weight and bias."""
     by_input, by_weight, by_bias = problem.attributes
     sums = sums_in(computes_in(problem.outputs[-1].dtype))
 

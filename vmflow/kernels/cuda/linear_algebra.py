@@ -1,6 +1,6 @@
 """Matrix products, inverses, determinants, and systems of linear equations.
 
-CuPy reads cuSOLVER's status after a factorization: so the host waits for the device here, unlike in other ops.
+CuPy reads cuSOLVER's status after a factorization: so ops that factor matrices make the host wait for the device.
 """
 
 from __future__ import annotations

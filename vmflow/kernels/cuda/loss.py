@@ -11,7 +11,7 @@ from vmflow.streams.cuda.launching import Launcher
 from .arrays import PACKAGE, into_outs
 from .pointwise import Pointwise, launch_pointwise
 
-# C++ statements for the loss of a probability `x` and its `target`; logarithms are at least -100.
+# C++ statements for the loss of a probability `x` and its `target`; logarithms below -100 count as -100.
 _OF_PROBABILITIES: Final = (
     "value positive = logarithm(x), negative = logarithm_of_more(-x);",
     "if (positive < -100) positive = -100;",

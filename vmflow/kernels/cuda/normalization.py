@@ -26,13 +26,13 @@ from .walks import contiguous
 # An op's attributes: (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
 
-# A channel's values are cut into parts of at least `_LEAST_PART`, a block each, until all channels have
-# `_ENOUGH_BLOCKS`.
+# A channel's values are cut into parts of more than half of `_LEAST_PART`, a block each, as long as all channels
+# together have at most `_ENOUGH_BLOCKS`.
 _LEAST_PART: Final = 1 << 12
 _ENOUGH_BLOCKS: Final = 1024
 
-# For the gradients by weight and bias, a thread adds up a column.  Rows are cut into parts of at least `_LEAST_ROWS`,
-# until there are `_ENOUGH_THREADS`.
+# For the gradients by weight and bias, a thread adds up a column.  Rows are cut into parts of more than half of
+# `_LEAST_ROWS`, until there are `_ENOUGH_THREADS`.
 _LEAST_ROWS: Final = 32
 _ENOUGH_THREADS: Final = 1 << 16
 _MOST_PARTS: Final = 256
@@ -87,12 +87,12 @@ class _Channels(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """The values of each channel."""
+        """The number of values of each channel."""
         return self.samples * self.values
 
     @property
     def parts(self) -> int:
-        """The blocks of each channel."""
+        """The number of blocks of each channel."""
         return max(-(-self.numel // self.each), 1)
 
     def launch(self, launcher: Launcher, kernel: CudaKernel, arguments: Sequence[Argument]) -> None:
@@ -147,7 +147,7 @@ def _partial(array: str, name: str) -> str:
 def _batch_norm(problem: Problem) -> Kernel:
     options: _Options = problem.attributes
     over = _Channels.of(problem.inputs[0].shape)
-    # One launch for all steps, or, if channels are cut into parts, one for each step that needs all parts.
+    # One launch for all steps, or, if channels are cut into parts, one for each step that needs all parts' results.
     steps = ("all",) if over.parts == 1 else ("sums", "squares", "result")
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -404,7 +404,7 @@ def _layer_norm_gradient(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _row_slopes(gradient: str, given: str, compute: str, wanted: str, weight: str) -> CudaKernel:
-    """Build the kernel of the gradient by the input: a block for each row."""
+    """Build the kernel of layer normalization's gradient by the input: a block for each row."""
     name = f"layer_norm_gradient_{gradient}_{given}_{wanted}_{weight}"
     values = f"""const value normal = (converted<value>(in[i]) - mean) * scale;
         const value weighted = converted<value>(gradient[i]){" * converted<value>(weight[i])" if weight else ""};"""
@@ -455,7 +455,7 @@ def _column_slopes(launcher: Launcher, given: Sequence[DeviceArray], outs: Seque
 
 @lru_cache(None)
 def _column_sums(gradient: str, given: str, compute: str) -> CudaKernel:
-    """Build the kernel of the gradients by weight and bias from parts of rows: a thread for each column of a part."""
+    """Build the kernel of gradients by weight and bias from parts of the rows: a thread for each column of a part."""
     name = f"layer_norm_parameters_{gradient}_{given}"
     value = STORED[compute]
     source = f"""

@@ -20,15 +20,15 @@ from vmflow.kernels.native import cache
 
 Target = Literal["ptx", "cubin"]
 
-# The library's paths in wheels.  The newest comes first: it compiles for more GPUs, and accepts all sources that an
-# older one accepts.
+# The library's paths in wheels, below a folder of `sys.path`.  The newest comes first: it compiles for more GPUs, and
+# accepts all sources that an older one accepts.
 _WHEELS: Final = (Path("nvidia/cu13/lib/libnvrtc.so.13"), Path("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"))
 _NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12")
 _TOOLKIT: Final = "/usr/local/cuda"
 
 _INSTALL: Final = "pip install 'vmflow[cuda-check]'"
 
-# The names of the functions that return the code contain these, as ``nvrtcGetPTX`` does.
+# By `Target`, the part of NVRTC's names of functions that return such code, as in ``nvrtcGetPTX``.
 _CODE_OF: Final[dict[str, str]] = {"ptx": "PTX", "cubin": "CUBIN"}
 
 # Matches the beginning of an error message of the compiler: "name(12): error: ...".
@@ -118,7 +118,7 @@ class Nvrtc:
 
         Raises:
             CompileError: if the compiler refuses the source or an option.
-            ValueError: if `to` is neither "ptx" nor "cubin", or a text contains the character NUL.
+            ValueError: if `to` is neither "ptx" nor "cubin", or `source`, `name` or an option contains NUL.
         """
         if to not in _CODE_OF:
             raise ValueError(f"compile: to must be one of {', '.join(_CODE_OF)}, not {to!r}")

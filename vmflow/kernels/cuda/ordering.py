@@ -35,7 +35,7 @@ _BITS: Final = {
 }  # fmt: skip
 
 # Makes an unsigned key from a number, in the same order: a negative floating-point number has its bits inverted, and
-# another one its sign bit set.
+# a positive one its sign bit set.
 KEYS: Final = """
 __device__ __forceinline__ uint64_t key_of(bool value) { return value; }
 __device__ __forceinline__ uint64_t key_of(unsigned char value) { return value; }
@@ -63,8 +63,8 @@ def key_bits(dtype: str) -> int:
 
 
 class Ordered(NamedTuple):
-    """An array's lines along a dimension as the rows of a contiguous matrix, and the positions of each row's elements
-    in order.
+    """An array's lines along a dimension as the rows, unsorted, of a contiguous matrix, and for each row the positions
+    of its elements in sorted order.
     """
 
     rows: DeviceArray
@@ -72,7 +72,7 @@ class Ordered(NamedTuple):
 
 
 def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool = False) -> Ordered:
-    """Sort the elements of a non-empty array along `dim`; equal elements keep their order."""
+    """Find the sorted order of a non-empty array's elements along `dim`; equal elements keep their order."""
     rows = as_rows(launcher, array, (dim,))
     count, size = rows.shape
     order = launcher.scratch(rows.shape, _INT64)
@@ -224,8 +224,8 @@ def _build_rank(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _rank(dtype: str, checks: bool) -> Walk:
-    """Build the program that takes the element of a rank from each sorted row; if it `checks`, the first nan instead,
-    found by bisection, since nans are at the end.
+    """Build the program that writes the position of the element of a rank in each row; if it `checks`, of the first
+    nan, if any, found by bisection, since nans are at the end in sorted order.
     """
     lines = ["int64 at = place;"]
     if checks:

@@ -1,7 +1,7 @@
 """The random words of Philox 4x32-10 in CUDA C++, equal to those of `vmflow.kernels.numpy.philox`.
 
-A kernel takes the place in a generator's sequence, a seed and an offset, in the parameters `PLACE`.  Both are numbers,
-or arrays of one number each in the device's memory, which change from one replay of a graph to the next.
+A kernel takes the place in a generator's sequence, a seed and an offset, in the parameters `PLACE`.  Each is a
+number, or an array of one number in the device's memory, which changes from one replay of a graph to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ READ_PLACE: Final = (
     "const uint64_t seed = seed_at ? *seed_at : seed_given, offset = offset_at ? *offset_at : offset_given;"
 )
 
-# A function that returns the four random words of block number `position` under the key `seed`.
+# A function that returns the four random words of block number `position` in the `lane`, under the key `seed`.
 PHILOX: Final = """
 struct words { uint32_t of[4]; };
 

@@ -126,7 +126,7 @@ def _route(shape: tuple[int, ...], forms: tuple[_Form, ...]) -> _Route:
 
 
 def _overlap(arrays: Sequence[DeviceArray], outs: int, reaches: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a written array, one of the first `outs`, overlaps with a read array that is another array."""
+    """Return whether a written array, one of the first `outs`, overlaps with a read array and is not the same array."""
     for out, (low, high) in zip(arrays[:outs], reaches, strict=False):
         start, stop = out.pointer + low, out.pointer + high
         for array, (first, last) in zip(arrays[outs:], reaches[outs:], strict=True):
@@ -141,7 +141,7 @@ def _same(array: DeviceArray, out: DeviceArray) -> bool:
 
 
 def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> None:
-    """Copy `source` to `out`, broadcast to its shape and cast to its dtype."""
+    """Copy `source` to `out`, broadcast to the shape of `out` and cast to its dtype."""
     if source.dtype == out.dtype and source.shape == out.shape and source.contiguous and out.contiguous:
         launcher.copy(out, source)
         return
@@ -241,7 +241,7 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
 """
 
 
-# Reports the first wrong element.
+# Reports a wrong element; only the first report counts.
 _REPORT: Final = "atomicCAS(report, 0ULL, (unsigned long long)i + 1);"
 
 

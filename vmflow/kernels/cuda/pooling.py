@@ -28,7 +28,7 @@ def _build_max(problem: Problem) -> Kernel:
     loops = tuple([taps_of_window(axis) for axis in range(len(windows))])
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        # The last nan counts.
+        # The last nan of a window is its largest element.
         better = "v != v || v > best"
         launch_largest(launcher, loops, WINDOW_NUMBERS, better, operands[0], outs, window_numbers(windows))
 

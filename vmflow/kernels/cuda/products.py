@@ -27,7 +27,7 @@ def multiply(
     Args:
         launcher: of the stream.
         left, right: matrices (..., n, k) and (..., k, m) of one dtype, whose leading dimensions broadcast.
-        out: (..., n, m), of the operands' dtype, or float32 if that is half precision; it overlaps no operand.
+        out: (..., n, m), of the operands' dtype, or also float32 if that is half precision; it overlaps no operand.
         bias: (m,), of any dtype; or None.
     """
     if not out.size:
@@ -58,7 +58,7 @@ def _multiply_floats(
         launch_pointwise(launcher, _sum(wide.dtype.name, bias.dtype.name, out.dtype.name), (wide, spread), (), (out,))
         return
     if right.ndim == 2 and left.ndim > 2 and left.contiguous and out.contiguous:
-        # All leading dimensions are merged to rows of one product: a batch of products would read `right` for each.
+        # All leading dimensions are merged to rows of one product: a batch of products would read `right` many times.
         rows = prod(left.shape[:-1])
         left, out = left.reshape(rows, left.shape[-1]), out.reshape(rows, out.shape[-1])
     batch = out.shape[:-2]

@@ -188,8 +188,8 @@ __device__ __forceinline__ int64 place_in_row(const double* row, int64 columns, 
 
 @lru_cache(None)
 def _sums_of_rows(dtype: str) -> CudaKernel:
-    """Build the kernel of the running sums of rows of weights, a block for each row: each thread sums up a stretch, and
-    adds the stretches before it.
+    """Build the kernel that checks rows of weights and computes their running sums, a block for each row: each thread
+    sums up a stretch, and adds the stretches before it.
     """
     name = f"sums_of_rows_{dtype}"
     source = f"""
@@ -260,7 +260,7 @@ def _orthogonal(problem: Problem) -> Kernel:
 
 
 def _orthogonal_of(xp: Any, problem: Problem, numbers: Any, out: Any) -> None:
-    """Compute an orthogonal matrix by the QR decomposition of normal random numbers, in the array module `xp`."""
+    """Compute an orthogonal matrix, times the gain, by the QR decomposition of normal random numbers in `xp`."""
     output, gain = problem.attributes
     q, r = xp.linalg.qr(numbers)
     # The signs that QR leaves open must be fixed, or the matrix is not uniformly distributed (Mezzadri, 2007).

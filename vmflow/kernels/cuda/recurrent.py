@@ -128,8 +128,8 @@ class _Passed(NamedTuple):
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient", package=PACKAGE)
 def _backward(problem: Problem) -> Kernel:
-    """Build the kernel of a layer's gradients.  Attributes: the layer's; whether each of its results has a gradient;
-    whether each operand needs one.
+    """Build the kernel of a layer's gradients.  Attributes: the fields of `Layer`; for each of the layer's results,
+    whether it has a gradient; for each of its operands, whether the operand's gradient is wanted.
 
     Operands: the existing gradients, the results saved by the forward pass, the operands of the layer.
     """

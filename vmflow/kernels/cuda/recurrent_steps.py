@@ -234,7 +234,7 @@ def _rnn_backward(rectified: bool, given: bool) -> StepKernel:
 
 @lru_cache(None)
 def projection_backward(given: bool) -> StepKernel:
-    """Build the kernel that adds up the gradient by the projected state, before the product with the projection."""
+    """Build the kernel that adds up the gradient by an LSTM's projected state, for the product with the projection."""
     lines = _by_state(given), "by_projected[at] = by_state;", _STATE_BEFORE
     arrays = "gradient", *_STATES_BEFORE, *(["by_states"] if given else [])
     return StepKernel("lstm_projection_back", ("by_projected", "before"), arrays, lines)

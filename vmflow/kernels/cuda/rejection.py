@@ -20,7 +20,7 @@ from .sources import STORED
 _UNIFORM: Final = Kind("double", 1, "found[0] = uniform(w.of[0], w.of[1]);")
 
 _FUNCTIONS: Final = f"""
-// A number in (0, 1).
+// A number in (0, 1].
 __device__ __forceinline__ double uniform(uint32_t low, uint32_t high) {{
     return uniform_double(low, high) + 0x1p-54;
 }}
@@ -57,7 +57,7 @@ __device__ double poisson(double rate, double drawn, uint64_t seed, uint64_t pos
     return many_events(rate, seed, position);
 }}
 
-// For a concentration below 1: a number for one that is greater by 1, times a power of a uniform one.
+// For a concentration below 1: a number for the concentration + 1, times a power of a uniform number.
 __device__ double gamma_number(double concentration, double drawn, uint64_t seed, uint64_t position) {{
     const bool small = concentration < 1;
     const double d = concentration + small - 1.0 / 3, c = 1 / sqrt(9 * d);

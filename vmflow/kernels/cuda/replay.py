@@ -60,7 +60,7 @@ class Replay:
         self._verified = False
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
-        """Run the kernels once, by the current launcher.
+        """Do one run by the current launcher: the kernels one by one, as the graph, or, in the second run, both.
 
         Args:
             call: see `Calls`.

@@ -18,7 +18,7 @@ from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 
 _KERNELS: Final = 256
 
-# Few long rows are cut into parts of at least this many elements, so that all multiprocessors have blocks.
+# Few long rows are cut into parts of more than half this many elements, so that all multiprocessors have blocks.
 _PART: Final = 1 << 14
 _FEW_ROWS: Final = 64
 _MOST_PARTS: Final = 256
@@ -57,7 +57,7 @@ LARGEST_AND_TOTAL: Final = """
 
 
 def threads_for(columns: int) -> int:
-    """Return the number of threads of a block that goes through a row: no more than the row's elements, rounded up."""
+    """Return the number of threads of a block that goes through a row: a power of two from 32 to 256."""
     return min(THREADS, max(_WARP, 1 << (columns - 1).bit_length()))
 
 

@@ -12,7 +12,7 @@ from vmflow.kernels.expressions.rules import C_TYPES, FLOATS, INTEGERS, RULES as
 from .complex_functions import COMPLEX_RULES
 
 # The ops that are functions of CUDA's math library: for float64, and, with an f appended, for float32.  The tests allow
-# 6 units in the last place for erfc, and 3 for the others.
+# 6 units in the last place for erfc and 3 for the others, and in float64 one unit more.
 LIBRARY: Final = (
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "hypot", "atan2"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
@@ -39,8 +39,8 @@ def _by_library(function: str) -> Callable[..., str]:
 
 
 def _call(function: str) -> Callable[..., str]:
-    """Write a call of a function template with its type written out, since C++ arithmetic turns small integers into
-    ints.
+    """Make a `Rule.write` that calls a function template with its type written out, since C++ arithmetic turns small
+    integers into ints.
     """
 
     def write(dtype: str, *operands: str) -> str:
@@ -50,12 +50,12 @@ def _call(function: str) -> Callable[..., str]:
 
 
 def _of_doubles(function: str) -> Callable[..., str]:
-    """Write a call of a function that computes in float64 for operands of any dtype."""
+    """Make a `Rule.write` that calls a function that computes in float64 for operands of any dtype."""
     return lambda dtype, *operands: f"{function}({', '.join([f'(double){operand}' for operand in operands])})"
 
 
 def _joined(first: Rule | None, second: Rule) -> Rule:
-    """Return a rule that writes the dtypes of `first` by it, and the other dtypes of `second` by `second`."""
+    """Return a rule that writes ops in the dtypes of `first` by `first`, and in other dtypes by `second`."""
     if first is None:
         return second
 
@@ -82,7 +82,7 @@ _FURTHER: Final[dict[str, Rule]] = {
     "mul": Rule(_BOOL, lambda dtype, x, y: f"{x} & {y}"),
     "sign": Rule(_BOOL, lambda dtype, x: x),
     **{name: _division(function) for name, function in _DIVISIONS.items()},
-    # As on the CPU, a quotient of half precision is rounded before its fraction is cut off.
+    # As on the CPU, a quotient is rounded to half precision before its fraction is cut off.
     "trunc_divide_float16": Rule(FLOATS, lambda dtype, x, y: f"truncf(rounded_float16({x} / {y}))"),
     "trunc_divide_bfloat16": Rule(FLOATS, lambda dtype, x, y: f"truncf(rounded_bfloat16({x} / {y}))"),
     "pow": Rule(_NUMBERS, _call("power"), exact=False),

@@ -1,4 +1,4 @@
-"""Running sums, products and extrema, running sums of exponentials, and the recurrence behind gradients of products."""
+"""Running sums, products, extrema and logarithms of sums of exponentials; the recurrence in gradients of products."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .walks import separate
 def running(op: str, source: dtypes.dtype, output: dtypes.dtype) -> Scan:
     """Return the scan of running sums (`op` "cumsum") or products ("cumprod")."""
     kept = accumulated(source, output)
-    # Rounding errors of float32 would add up along the dimension.
+    # float32 is summed up in float64: its rounding errors would add up along the dimension.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
     value = COMPUTED[wide.name]
     sign = "+" if op == "cumsum" else "*"

@@ -1,8 +1,8 @@
 """Elements put, added and reduced at places that indices name, in the order of the indices.
 
 A *place* is the position of an element in contiguous memory.  Each index names a place, or, if it names a slice, that
-of the slice's first element.  The values for one place are sorted by their positions first, so that the order of a sum
-is always the same, and up to a few hundred values that of the CPU.
+of the slice's first element.  The values are first sorted by their places, in their order for each place, so that the
+order of a sum is always the same, and that of the CPU for at most `STRETCH` values in all.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _INT64: Final = np.dtype(np.int64)
 # The most values, sorted by their places, that one thread combines one after the other.
 STRETCH: Final = 256
 
-# There is a table of all possible keys, unless there are more than `_TABLE_PER_KEY` for each index, and more than
-# `_SMALL_TABLE` in all.
+# The last index of each key is found by a table of all possible keys, unless there are more keys than `_TABLE_PER_KEY`
+# for each index, and more than `_SMALL_TABLE` in all.
 _TABLE_PER_KEY: Final = 8
 _SMALL_TABLE: Final = 1 << 16
 
 
 class Chosen(NamedTuple):
-    """The dimensions of an array indexed by arrays, by numpy's rule.
+    """The dimensions of the result where an array is indexed by arrays, by numpy's rule.
 
     The broadcast dimensions of the indices replace the indexed dimensions if these are adjacent, and otherwise come
     first.  Indices without dimensions are applied before.

@@ -40,7 +40,7 @@ def sort_keys(launcher: Launcher, keys: DeviceArray, limit: int) -> Sorted:
 
 
 def sort_by_bits(launcher: Launcher, given: Sorted, bits: int) -> Sorted:
-    """Sort keys as unsigned numbers, by their last `bits` bits; `given` may come from an earlier sort."""
+    """Sort keys as unsigned numbers, by their last `bits` bits; `given` may be the result of an earlier sort."""
     (count,) = given.keys.shape
     found = given
     if count < 2:

@@ -164,7 +164,7 @@ template <typename T> __device__ __forceinline__ float rounded_bfloat16(T value)
 }
 """
 
-# In front of `expressions.sources.elements`.
+# The definitions that must stand in front of `expressions.sources.elements`.
 ELEMENTS_PRELUDE: Final = """
 #define INLINED static __device__ __forceinline__
 #define FMA(a, b, c) __fmaf_rn(a, b, c)

@@ -20,10 +20,10 @@ from .pointwise import copy_array, launch_pointwise
 
 
 def copy_across(array: Array, *more: Array | None) -> Array:
-    """Copy a contiguous array to the result's memory, ``more[-1]``, across devices: the kernel of a transfer.
+    """Copy an array across devices to ``more[-1]``, or, if that is None, to a new page-locked array of the host.
 
-    Copies from and to the host go through page-locked memory, unless the host's memory is page-locked itself: only then
-    can a device copy while the host goes on.
+    Copies from and to the host go through page-locked memory, unless the source is page-locked memory of the host: only
+    from and to such memory can a device copy while the host goes on.
     """
     out = more[-1]
     launcher = current()
@@ -45,7 +45,7 @@ def copy_across(array: Array, *more: Array | None) -> Array:
 
 
 def copy_into_pinned(array: Array, out: Array | None) -> Array:
-    """Return a copy of a host's array in page-locked memory."""
+    """Return a copy of a host's array in new page-locked memory; `out` is ignored."""
     device = device_of(0)  # page-locked memory serves all devices
     pinned = device.pinned.array(array.shape, array.dtype)
     device.driver.host_access(pinned, write=True)
@@ -76,8 +76,8 @@ def _to_host(array: DeviceArray, out: Array | None) -> Array:
 
 
 def _land(driver: Driver, landed: np.ndarray[Any, Any], out: Array | None) -> Exception | None:
-    """Copy the page-locked array to `out`, once the device has written it; return the error if the device's copy
-    failed.
+    """Copy the page-locked array to `out`, unless that is None, once the device has written it; return the error if the
+    device's copy failed, else None.
     """
     try:
         driver.host_access(landed, write=False)

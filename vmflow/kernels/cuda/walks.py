@@ -31,8 +31,8 @@ class Walk(NamedTuple):
     Attributes:
         name: for people, and a part of the kernel's name.
         outs: the names and dtypes of the arrays that are written.
-        arrays: the names and dtypes of the arrays that are only read.  For an array `x`, the variable `x` is the
-            pointer to its first element, and `x_place` is the position of the thread's place in it.
+        arrays: the names and dtypes of the arrays that are only read.  For any array `x`, also a written one, the
+            variable `x` is the pointer to its first element, and `x_place` the position of the thread's place in it.
         counters: names of sums of the place's indices, each index times a number: for `c`, the sum is `c_place`.
         numbers: the names of integers.
         lines: statements.
@@ -129,7 +129,7 @@ def transposed(array: DeviceArray, order: Sequence[int]) -> DeviceArray:
 
 
 def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1) -> DeviceArray:
-    """Return a view of the elements from `start` to before `stop` along the dimension `axis`."""
+    """Return a view of every `step`-th element from `start` to before `stop` along the dimension `axis`."""
     count = max(len(range(start, stop, step)), 0)
     shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
     strides = (*array.strides[:axis], array.strides[axis] * step, *array.strides[axis + 1 :])
@@ -163,7 +163,7 @@ __device__ __forceinline__ int64 least(int64 p, int64 q) { return p < q ? p : q;
 __device__ __forceinline__ int64 most(int64 p, int64 q) { return p > q ? p : q; }
 // The number from 0 to size - 1 that is nearest to an index.
 __device__ __forceinline__ int64 within(int64 index, int64 size) { return most(least(index, size - 1), 0); }
-// The same for an index that counts from the end if it is negative.
+// The number nearest to an index that counts from the end if it is negative.
 __device__ __forceinline__ int64 wrapped(int64 index, int64 size) {
     return within(index < 0 ? index + size : index, size);
 }

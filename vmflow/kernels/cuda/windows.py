@@ -31,7 +31,7 @@ WINDOW_NUMBERS: Final = ("size", "output", "kernel", "stride", "padding", "dilat
 
 
 def window_numbers(windows: Sequence[Window], with_padding: bool = False) -> list[Argument]:
-    """Return the values of `WINDOW_NUMBERS` for each dimension."""
+    """Return the values of `WINDOW_NUMBERS` for all dimensions, one dimension after the other."""
     return [number for window in windows for number in (*window, int(with_padding))]
 
 
@@ -63,7 +63,7 @@ def windows_of_place(axis: int) -> Loop:
 
 
 def _count(axis: int, start: str) -> str:
-    """Return the C++ expression of a window's number of elements, with the padding's if `padded<axis>` is set."""
+    """Return the C++ expression of a window's element count, with those of the padding if `padded<axis>` is set."""
     end = f"{start} + kernel{axis}"
     padded = f"least({end}, size{axis} + padding{axis}) - {start}"
     return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"

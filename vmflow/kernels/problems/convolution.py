@@ -43,7 +43,7 @@ class Geometry(NamedTuple):
         return len(self.size)
 
     def pointwise(self) -> bool:
-        """Whether each output pixel depends only on the input pixel at its position: kernel 1x1, stride 1, no padding."""
+        """Whether each output pixel depends on the input pixel at its place alone: kernel 1x1, stride 1, unpadded."""
         return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
 
     def columns_shape(self) -> tuple[int, int, int]:

@@ -75,7 +75,7 @@ def fold(
     common: Sequence[Argument] = (),
     skip: DeviceArray | None = None,
 ) -> None:
-    """Combine numbers into one element."""
+    """Combine the numbers `partial` into the one element of `out`, unless `skip` holds a number that is not zero."""
     kernel = _fold_kernel(last, out.dtype.name, None if skip is None else skip.dtype.name)
     kernel.launch(launcher, 1, [out, partial, partial.size, 0 if skip is None else skip, *common])
 

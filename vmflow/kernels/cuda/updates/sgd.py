@@ -1,7 +1,7 @@
 """Gradient descent, with momentum.
 
 The running sum of gradients begins with the first gradient, without dampening.  Only the device knows whether a step is
-a parameter's first, since earlier ones may have been skipped: it keeps a flag until a step has certainly been taken.
+a parameter's first, since earlier ones may have been skipped: so it keeps a flag until a step was certainly taken.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def _sgd(
 
 
 def _emptiness(flags: _Flags, flag: list[bool], may_skip: bool, matters: bool) -> DeviceArray | None:
-    """Return the device's flag if only it tells whether a running sum is empty before this step, and that matters; else
-    None.
+    """Return the device's flag if only this flag tells whether a running sum is empty before this step, and that
+    `matters`; else None.
 
-    A step that is captured in a graph is repeated: so the device has a flag for a first step, too.
+    A step that is captured in a graph is repeated: so the device has a flag for a step known to be the first, too.
     """
     filled = flag[0]
     if not may_skip:

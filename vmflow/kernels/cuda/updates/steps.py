@@ -124,7 +124,7 @@ def slope(settings: Any) -> str:
 
 def shrunk(settings: Any) -> str:
     """Return the C++ statement that scales a parameter down by a decoupled weight decay, whose factor `SHRINK` plans;
-    or "".
+    "" without such a decay.
     """
     return "p = p * real(shrink);\n" if settings.decoupled and settings.weight_decay else ""
 

@@ -151,7 +151,8 @@ def change_rows(
     if not _meet(numbered, written):
         _change_apart(launcher, change, numbered, common, kind_of_skip)
         return
-    # Rows that overlap are changed one after the other: a gradient may be another row's parameter.
+    # If any written array overlaps with another array, all rows are changed one after the other: a gradient may be
+    # another row's parameter.
     for numbered_row in numbered:
         row = _separated(launcher, numbered_row.row, written)
         _change_apart(launcher, change, [numbered_row._replace(row=row, flat=False)], common, kind_of_skip)
@@ -170,7 +171,7 @@ def plan_rows(
     common: Sequence[Argument] = (),
     skip: DeviceArray | None = None,
 ) -> DeviceArray | None:
-    """Change the counts of all rows by a plan, and compute the rows' numbers, (rows, numbers).
+    """Change the counts of all rows by a plan, and return the rows' numbers, (rows, numbers); None if it computes none.
 
     Args:
         counts: the counts of each row.
@@ -202,7 +203,7 @@ def as_reals(array: DeviceArray) -> DeviceArray:
 
 
 def _by_kind(things: Sequence[_Thing], kinds: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Thing]]]:
-    """Return groups of items of one kind, each of at most as many items as a kernel can take."""
+    """Return groups (kind, items of this kind), each with at most as many items as a kernel can take."""
     by_kind: dict[tuple[str, ...], list[_Thing]] = {}
     for thing, kind in zip(things, kinds, strict=True):
         by_kind.setdefault(kind, []).append(thing)
@@ -252,7 +253,7 @@ class _Numbered(NamedTuple):
 def _change_apart(
     launcher: Launcher, change: Change, rows: Sequence[_Numbered], common: Sequence[Argument], skip: str | None
 ) -> None:
-    """Change rows that do not overlap; arrays with gaps are copied, and copied back."""
+    """Change rows that do not overlap; arrays with gaps are copied, and the written ones copied back."""
     copies: list[tuple[DeviceArray, DeviceArray]] = []
     written = len(change.writes)
     flat = [given if given.flat else given._replace(row=_flat(launcher, given.row, written, copies)) for given in rows]
