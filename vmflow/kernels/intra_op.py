@@ -232,7 +232,7 @@ def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> N
         pieces: the arguments of each call.
 
     Raises:
-        Exception: the exception of the first piece that has failed, once all have ended; without helpers, at once.
+        Exception: the exception of the first piece that has failed, once all have ended; without helpers, immediately.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:

@@ -21,8 +21,7 @@ def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
 
     Returns:
         The strictly lower triangle of L and the upper triangle of U in one matrix; the row that each row was exchanged
-        with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or 0
-        if there is none.
+        with, counted from 1; and the position of the first 0 on the diagonal of U, counted from 1, or else 0.
     """
     *batch, rows, columns = matrices.shape
     count, steps = 1, min(rows, columns)

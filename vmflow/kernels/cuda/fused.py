@@ -1,6 +1,4 @@
-"""A chain of elementwise ops as one generated kernel, or, if an op has no rule for that, by the ops' own kernels one by
-one.
-"""
+"""A chain of elementwise ops as one generated kernel, or, while there is none, by the ops' own kernels one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated kernels: an elementwise op, or a chain of them, as one kernel, written by the rules of the C kernels."""
+"""Generated kernels: an elementwise op, or a chain of them, as one kernel, written by `rules.RULES`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Generated(NamedTuple):
 
 
 def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[int]) -> Generated | None:
-    """Return the kernel of a chain of ops; None if there are too many arrays, or an op or a dtype has no rule.
+    """Return the kernel of a chain of ops; None for too many arrays, or an op, dtype or number that cannot be written.
 
     Args:
         inputs: the dtypes of the chain's input arrays.

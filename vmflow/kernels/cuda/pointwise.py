@@ -27,10 +27,10 @@ _OF_SIZE: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex1
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
-# The number of kernels that are cached in memory; their compiled code is also on disk.
+# The most kernels that `kernel_of` caches in memory; their compiled code is also on disk.
 _KERNELS: Final = 1024
 
-# The number of combinations of shapes and strides whose routes are cached.
+# The most combinations of shapes and strides whose routes (see `_Route`) are cached.
 _ROUTES: Final = 4096
 
 
@@ -97,7 +97,7 @@ def launch_pointwise(
 
 
 class _Route(NamedTuple):
-    """The threads' way through arrays of some shapes and strides, which is cached for them.
+    """The threads' way through arrays of some shapes and strides; cached by shapes and strides.
 
     Attributes:
         rank: see `kernel_of`.

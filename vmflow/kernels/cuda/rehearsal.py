@@ -1,8 +1,8 @@
 """Kernels of ops are compiled in the background, by threads that rehearse each launch in advance.
 
-A `Kernel` is chosen when an op is first inferred, some time before it is launched.  From then on a thread calls the
-function that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are assumed to be
-contiguous; a launch that needs another kernel than the rehearsed one compiles that itself.
+A `Kernel` is chosen when an op is first inferred, some time before it is launched.  Meanwhile a thread calls, once,
+the function that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are assumed
+to be contiguous; a launch that needs another kernel than the rehearsed one compiles that itself.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Replay:
         changed: memory that the kernels change: inputs there have to be restored before the kernels run again.
         results: the arrays in the changed memory that other code reads.
         places: the number of places in sequences of random numbers that each run takes.
-        report: called once: with None when later runs launch the graph, or with the reason why they do not.
+        report: called at most once: with None when later runs launch the graph, or with the reason why they do not.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ LARGEST_AND_TOTAL: Final = """
 
 
 def threads_for(columns: int) -> int:
-    """Return the number of threads of a block that goes through a row: a power of two from 32 to 256."""
+    """Return a block's number of threads for one row: its elements, rounded up to a power of two from 32 to 256."""
     return min(THREADS, max(_WARP, 1 << (columns - 1).bit_length()))
 
 

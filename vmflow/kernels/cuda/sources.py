@@ -16,8 +16,8 @@ from . import nvrtc
 # --fmad=false: a product and a sum are rounded one after the other, as on the host.
 _OPTIONS: Final = ("--std=c++17", "--fmad=false")
 
-# The usual number of threads of a block, and the most blocks of a launch: enough to fill any GPU, and few enough that
-# each thread has several elements of a large array.
+# The usual number of threads of a block, and the most blocks of `launch_over`: enough to fill any GPU, and few enough
+# that each thread has several elements of a large array.
 THREADS: Final = 256
 _MOST_BLOCKS: Final = 4096
 

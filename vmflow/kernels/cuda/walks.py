@@ -163,7 +163,7 @@ __device__ __forceinline__ int64 least(int64 p, int64 q) { return p < q ? p : q;
 __device__ __forceinline__ int64 most(int64 p, int64 q) { return p > q ? p : q; }
 // The number from 0 to size - 1 that is nearest to an index.
 __device__ __forceinline__ int64 within(int64 index, int64 size) { return most(least(index, size - 1), 0); }
-// The number nearest to an index that counts from the end if it is negative.
+// The number from 0 to size - 1 that is nearest to an index, which counts from the end if it is negative.
 __device__ __forceinline__ int64 wrapped(int64 index, int64 size) {
     return within(index < 0 ? index + size : index, size);
 }

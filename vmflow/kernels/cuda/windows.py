@@ -63,7 +63,7 @@ def windows_of_place(axis: int) -> Loop:
 
 
 def _count(axis: int, start: str) -> str:
-    """Return the C++ expression of a window's element count, with those of the padding if `padded<axis>` is set."""
+    """Return the C++ expression of the number of a window's elements, padding included if `padded<axis>` is set."""
     end = f"{start} + kernel{axis}"
     padded = f"least({end}, size{axis} + padding{axis}) - {start}"
     return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"

@@ -207,7 +207,7 @@ class Rprop(NamedTuple):
 
     Attributes:
         lr, maximize: those of `vmflow.optim.Rprop`; `lr` is read in a parameter's first step only.
-        shrink, grow: the factors of a step size where the gradient's sign has changed, and where it has not.
+        shrink, grow: the factors of a step size where the gradient's sign has changed, and where it is the same.
         least, most: the smallest step size and the largest.
     """
 

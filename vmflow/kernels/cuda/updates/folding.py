@@ -38,8 +38,8 @@ class Combination(NamedTuple):
 
     def of_rows(self, name: str, arrays: tuple[str, ...], body: str, common: tuple[Given, ...], head: str = "",
                 writes: tuple[str, ...] = ()) -> Change:  # fmt: skip
-        """Return a `Change` whose blocks compute one number each, `total`; `body` combines an element with it by
-        `combine`.
+        """Return a `Change` whose blocks compute one number each, `total`; `body` combines an element with `total`
+        by `combine`.
         """
         tail = "total = of_block(total, combine); if (threadIdx.x == 0) partial[0] = total;"
         return Change(name, writes, arrays, body, self.head + head, (), (), common, tail, 1, _PART)
