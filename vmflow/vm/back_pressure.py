@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BackPressure:
-    """Makes producers wait while a machine has more unfinished instructions, or bytes of large results, than its marks.
+    """Makes threads and coroutines that issue too many instructions, or bytes of large results, wait for earlier ones.
 
     Args:
         machine: the machine, with its limits `high_water` and `high_water_bytes`.
@@ -48,7 +48,7 @@ class BackPressure:
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
-        """Whether unfinished instructions, or the bytes of their results, exceed this share of the high-water marks."""
+        """Whether unfinished instructions, or the bytes of their large results, exceed this share of the marks."""
         machine = self._machine
         return (
             machine.engine.outstanding() > share * machine.high_water
@@ -60,7 +60,7 @@ class BackPressure:
         return len(self._waiting)
 
     def wake_if_low(self) -> None:
-        """Wake the waiting producers if at most half of the high-water marks is unfinished, as instructions end."""
+        """Wake the waiting producers if at most half of the high-water marks is left; called as instructions end."""
         if self._waiting and not self.above(0.5):
             self.wake()
 
@@ -74,10 +74,10 @@ class BackPressure:
             waker.wake()
 
     def throttle(self, loop: AbstractEventLoop | None) -> None:
-        """Make a producer above the high-water marks wait; on an event loop, let it run instructions instead.
+        """Make a producer above the high-water marks wait; on an event loop, run instructions, and warn if still above.
 
         A loop's thread may not block; but a coroutine that issues so much without awaiting keeps the loop from running
-        anyway, so that running instructions here costs the loop nothing.
+        anyway, so that running instructions here costs the loop nothing.  Turns and instructions never wait here.
         """
         machine = self._machine
         if machine.driver.inside():
@@ -96,7 +96,7 @@ class BackPressure:
             )
 
     def await_low_water(self) -> Generator[Any, None, None]:
-        """Suspend the coroutine if the machine is at the high-water marks, until half as much is unfinished.
+        """Suspend the coroutine if the machine is at a high-water mark, until half is left or the machine has closed.
 
         Raises:
             RuntimeError: without a running asyncio loop.
@@ -112,8 +112,8 @@ class BackPressure:
             waker = FutureWaker(loop, loop.create_future())
             self._waiting.append(waker)
             try:
-                # The marks are checked again now that the waker is in the queue: a worker may have finished
-                # instructions in between, and would not wake it again.
+                # The marks are checked again now that the waker is in the queue: a worker that finished instructions
+                # before that has not woken this coroutine.
                 if self.above(0.5):
                     machine.loops.arm(loop)
                     yield from waker.future
@@ -127,7 +127,7 @@ class BackPressure:
         waker = ThreadWaker()
         try:
             while self.above(0.5):
-                # `wake` takes the waker from the queue, but other producers may have issued more since then.
+                # `wake` has removed the waker from the queue, but other producers may have issued more since then.
                 if waker not in self._waiting:
                     self._waiting.append(waker)
                 machine.waiters.advance(None, waker, machine.control_stream(), lambda: not self.above(0.5))

@@ -21,10 +21,10 @@ class DeviceWork:
     """One instruction that was passed to an asynchronous device.
 
     Attributes:
-        chain: the `Chain` instruction that this one is a member of, if its members are passed one by one; else None.
+        chain: the `Chain` instruction that passes its members, such as this one, one by one; None without one.
         outcome: the failure of the instruction, or None; valid once the event is reached.
         event: a device event that is reached when the instruction has ended.
-        marks: the device's times before and after the instruction, while a tracer records; see `StreamPolicy.mark`.
+        marks: the device's times before and after the instruction, see `StreamPolicy.mark`; None without a tracer.
         verdict: returns the error that the device has found, see `StreamPolicy.enqueue`; None if it checks nothing.
     """
 
@@ -59,7 +59,7 @@ class CompletionTracker:
     """Passes instructions to the asynchronous streams of one machine, and collects them when they have ended.
 
     Args:
-        run: runs an instruction; the device calls it on any thread, when the instruction's turn has come.
+        run: runs an instruction; the device calls it on any thread, when the stream has come to the instruction.
         poison: fails an instruction; the device calls it instead if it cannot run instructions any more.
         make_context: makes the `contextvars.Context` in which a stream calls `run`.
         observers: the machine's tracer and race check.
@@ -79,7 +79,7 @@ class CompletionTracker:
         self.in_use = False
 
     def submit(self, instruction: Instruction, failure: Failure | None, chain: Instruction | None = None) -> None:
-        """Pass an instruction to its device; with a failure, its outputs get the failure when its turn comes.
+        """Pass an instruction to its device; with a failure, it only gives that to its outputs, in the stream's order.
 
         Args:
             instruction: the instruction.
@@ -104,7 +104,7 @@ class CompletionTracker:
 
         def fail(error: BaseException) -> None:
             if failure is not None:
-                work()  # with a failure, this only poisons the outputs
+                work()  # with a failure, `work` only poisons the outputs
                 return
             item.outcome = self._poison(instruction, error)
 

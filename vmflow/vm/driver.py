@@ -8,10 +8,10 @@ No thread exists for scheduling only.  One thread at a time drives the machine, 
 
 An instruction that such a thread issues while nothing is outstanding needs no turn: it runs as it is issued.
 
-Three rules keep every waiter from sleeping for ever.  A driver that finds the lock taken, or nothing to do, adds its
-waker before it looks once more.  A thread that releases the lock, or stops waiting, wakes the wakers if there is
-anything to do.  It wakes all of them, since any one may be unable to drive: a loop may be stopped, or its thread may be
-blocked in a wait.
+Three rules keep every waiter from sleeping for ever.  A thread or loop that finds the lock taken, or nothing to do,
+adds its waker before it looks once more.  A thread that releases the lock, or stops waiting, wakes the threads and
+loops of the wakers if there is anything to do.  It wakes all of them, since any one may be unable to run turns: a loop
+may be stopped, or its thread may be blocked in a wait.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Driver:
         context.run(MODE.set, Mode(machine=self._machine))
         self.call_in_context: Callable[..., Any] = context.run
         self.chain: Links | None = None
-        # The instructions that the engine has launched and that have not run yet, if the time budget ran out before.
+        # The instructions that the engine has launched and that have not run yet: the driving thread stopped before
+        # them, for instance when its time was up.
         self._launched: deque[Instruction] = deque()
         self._reports: deque[Report] = deque()
         # Whether the wakers have been woken for a report that is not collected yet.
@@ -99,7 +100,7 @@ class Driver:
         self.refusing = True
 
     def forget_others(self) -> None:
-        """Forget other threads in a forked child whose thread drives: their wakers, and workers in reports."""
+        """Forget all wakers, and that reports come from workers, in a child that the driving thread has forked."""
         self._wakers.clear()
         self._reports = deque([(instruction, outcome, False) for instruction, outcome, _ in self._reports])
 
@@ -110,9 +111,10 @@ class Driver:
     # Turns
 
     def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
-        """Run turns until there is nothing to do, the instruction `until` has ended or the deadline has passed.
+        """Run turns until nothing is left to do, `until` has ended, or `deadline` has passed (0: no deadline).
 
-        Returns False, doing nothing, if another thread is running turns of the machine.
+        They also end for Ctrl-C and for a thread that sleeps on the turn lock.  Returns False, without a turn, if any
+        thread has that lock, this one included, or if this thread runs a function for a device.
         """
         if on_a_device():
             return False
@@ -122,7 +124,7 @@ class Driver:
             chain.end()
         if not deadline:
             self._fields.loops.forget_closed()
-        # The shield is raised before the lock is taken: a Ctrl-C in between would leave the lock taken for ever.
+        # The shield is raised before the lock is taken: a Ctrl-C right after that would leave the lock taken for ever.
         shielded = self.shield.raise_it()
         escaping: BaseException | None = None
         try:
@@ -148,10 +150,10 @@ class Driver:
         return True
 
     def drive_from_worker(self) -> bool:
-        """Run turns on the thread of a worker that has finished an instruction; False if another thread does.
+        """Run turns on the thread of a worker that has finished an instruction; returns whether it ran any.
 
-        Otherwise the worker would idle between two heavy instructions until a loop gives it the second one.  It stops
-        after the time budget of a loop's turn, since it shares the interpreter with the loop.
+        Without them, the worker would idle between two heavy instructions until a loop gives it the second one.  They
+        end after the time budget of a loop's turn, since the worker shares the interpreter with the loop.
         """
         # If an exception is to end the program, the worker leaves the turns to the waiting thread, which raises it.
         if self._escaping is not None or not self.turn_lock.acquire(blocking=False):
@@ -176,7 +178,7 @@ class Driver:
     def begin_chain(self, instruction: Instruction) -> None:
         """Run turns for a heavy instruction that a script has issued, unless it may begin a chain of elementwise ops.
 
-        Then it waits for the script's next instruction, which may join the chain.
+        An instruction that may begin one waits for the script's next instruction, which may join the chain.
         """
         policy = instruction.policy
         self.chain = policy.chain(instruction) if policy is not None and self._fields.engine.fuse_below else None
@@ -211,7 +213,7 @@ class Driver:
                 running.launch(machine, instruction)
                 if lock.wanted():
                     return  # another thread sleeps on the turn lock, and gets it now
-                # The clock is read only now and then: for each instruction that would take a tenth of its time.
+                # The clock is read only now and then: reading it after each instruction would take a tenth of the time.
                 if deadline and spent > 100_000:
                     spent = 0
                     if time.perf_counter() > deadline:
@@ -269,7 +271,7 @@ class Driver:
             instruction, outcome, from_worker = reports.popleft()
             if from_worker:
                 self._machine.devices.ran(instruction.stream)
-            if instruction.state == LAUNCHED:  # otherwise it was reported in another way, or abandoned
+            if instruction.state == LAUNCHED:  # else the instruction was reported in another way, or abandoned
                 running.conclude(self._machine, instruction, outcome)
 
     def reported(self) -> list[Instruction]:
@@ -277,7 +279,7 @@ class Driver:
         return [instruction for instruction, _, _ in self._reports]
 
     def add_reports(self, ended: Iterable[tuple[Instruction, Outcome]]) -> None:
-        """Report instructions, in a forked child whose thread drives, that threads of the parent were running."""
+        """In a child that the driving thread has forked, report instructions that threads of the parent ran."""
         self._reports.extend([(instruction, outcome, False) for instruction, outcome in ended])
 
     def collect_finished(self) -> bool:
@@ -288,7 +290,7 @@ class Driver:
         return bool(finished)
 
     def finish_running(self) -> None:
-        """Block until all instructions passed to workers and devices have ended, and collect their reports."""
+        """Collect reports once devices, and workers within `GRACE_SECONDS` each, have ended all their instructions."""
         machine = self._machine
         for stream in machine.streams():
             if stream.worker is not None and stream.posted:
@@ -329,7 +331,7 @@ class Driver:
         return len(self._wakers)
 
     def wake(self) -> None:
-        """Wake and forget all wakers."""
+        """Wake the threads and loops of all wakers, and forget the wakers."""
         while self._wakers:
             try:
                 waker = self._wakers.popleft()
@@ -338,7 +340,7 @@ class Driver:
             waker.wake()
 
     def pass_on(self) -> None:
-        """Wake the threads and loops that can run turns, if there is something to do."""
+        """Wake all threads and loops that wait to run turns, if a turn would do anything."""
         if self._wakers and self.can_go_on():
             self.wake()
 
@@ -347,7 +349,7 @@ class Driver:
     def run(
         self, policy: InstructionPolicy, stream: Stream, cost: int, mode: Mode | None, whole: Instruction | None = None
     ) -> bool:
-        """Run a policy inline, in this call, if no other instruction is outstanding; returns whether it ran.
+        """Run a policy inline, in this call, if it needs no waiting and no other thread; returns whether it ran.
 
         If the policy raises, its outputs hold the failure, as with an instruction.
 
@@ -356,8 +358,8 @@ class Driver:
             stream: the stream that the policy belongs to.
             cost: the nanoseconds that it is expected to take.
             mode: the mode in which it was issued.
-            whole: the policy's instruction, if Ctrl-C must not interrupt it half-way, or it needs more than `compute`;
-                then Ctrl-C waits for its end.
+            whole: the policy's instruction if Ctrl-C must wait for its end, or if the policy needs more than `compute`
+                (Ctrl-C waits then, too); else None.
         """
         lock = self.turn_lock
         # The type is Any, since mypyc would otherwise box the int again for each attribute that keeps it.
@@ -379,7 +381,7 @@ class Driver:
                 try:
                     policy.prepare_on(stream)
                 except OutOfMemory:
-                    return False  # it is issued as an instruction, which can wait for others to release memory
+                    return False  # the policy is issued as an instruction, which can wait for others to release memory
             try:
                 self.call_in_context(_COMPUTE, policy)
             except Exception as error:
@@ -427,7 +429,7 @@ class Driver:
                 self.shield.lower()
 
     def _let_others(self) -> None:
-        """Wake a thread that sleeps on the turn lock, and the wakers if there is something to do."""
+        """Give the free lock to a thread that sleeps for it; wake all waiting threads and loops if a turn is due."""
         if self.turn_lock.wanted():
             self.turn_lock.wake()
         self.pass_on()

@@ -12,7 +12,7 @@ The lists of instructions, by the names in the field:
     lively         all that a turn has seen and that are not yet erased, in arrival order.
     barrier        barriers that wait until they are the oldest lively instruction.
 
-Cost is constant per access and per edge: no list is ever searched.
+Cost is constant per access and per edge: a turn searches no list.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ AGEING: Final = 16
 LAUNCH_COST: Final = 1_000
 
 
-# Consecutive small instructions of a stream are fused into one, up to this many nanoseconds in all: by so much may it
-# delay later instructions, waiters and an event loop.
+# Consecutive small instructions of a stream are fused into one, up to this many nanoseconds in all: the fused one may
+# delay later instructions, waiters and an event loop by so much.
 FUSE_BELOW: Final = 20_000
 
 
@@ -65,7 +65,7 @@ class Rank:
 
     Attributes:
         instructions: the ready instructions.
-        passed_over: how often an instruction of another priority was launched while these were waiting.
+        passed_over: how many instructions of other priorities were launched since the last of these, which wait.
     """
 
     __slots__ = ("instructions", "passed_over", "priority")
@@ -159,7 +159,7 @@ class VirtualMachineEngine:
     def schedule(self) -> list[Instruction]:
         """Take one turn: handle reports and new instructions, and return the instructions to launch now, in order.
 
-        Each of them must be reported by `completed` or `failed`, in any order; those of a stream are erased in order.
+        Each of them must be reported by `completed` or `failed`, in any order; a stream's are erased in launch order.
         """
         launches: list[Instruction] = []
         erased: list[Instruction] = []
@@ -358,11 +358,11 @@ class VirtualMachineEngine:
                 self._make_ready(instruction)
 
     def _fusable_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the end of the instructions in `taken`, from `position` on, that can be fused with the one before."""
+        """Return the index in `taken` behind those from `position` on that can be fused with that at `position - 1`."""
         first = taken[position - 1]
         stream = first.stream
         if stream.policy.launches_ahead:
-            # Nothing is fused: such a device reports that a launch has failed, but not for which member.
+            # Nothing is fused: a device that launches ahead reports that a launch has failed, but not of which member.
             return position
         mode = first.mode
         budget = self.fuse_below - first.cost
@@ -387,7 +387,7 @@ class VirtualMachineEngine:
         self.fuse_below = 0
 
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the end of the instructions in `taken`, from `position` on, that join the one before in a `Chain`."""
+        """Return the index in `taken` behind those from `position` on that join that at `position - 1` in a `Chain`."""
         first = taken[position - 1]
         links = first.policy.chain(first) if first.policy is not None and self.fuse_below else None
         if links is None:
@@ -460,7 +460,7 @@ class VirtualMachineEngine:
                 readers[instruction] = None
 
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
-        """Make `target` wait for `source`: for its launch, if they share a stream or `source` is on `follows`.
+        """Make `target` wait for the launch of `source`, if preschedulable and `source` is on its stream or `follows`.
 
         Otherwise `target` waits for the end of `source`.  An edge already satisfied is not added.  The dependence
         forgets the older access nevertheless, which is sound only because instructions of a stream are erased in order:

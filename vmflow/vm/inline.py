@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 # Whether ops that allocate may run inline without a `Shield` against Ctrl-C, which would take as long as a small op:
-# only if the allocator is compiled.  Ctrl-C cannot interrupt compiled code in the middle of a change, but only in the
-# functions that it calls for a new block.
+# only if the allocator is compiled.  Ctrl-C cannot interrupt a compiled allocator in the middle of a change, but only
+# in the functions that the allocator calls for a new block.
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:
-    """Run an instruction inline instead of issuing it, if no other is outstanding; returns whether it ran."""
+    """Run an instruction inline instead of issuing it, if it needs no waiting and no worker; returns whether it ran."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred or policy.waits_for_others():
         return False
@@ -63,7 +63,7 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
         stream: the stream that the call runs on.
         call: the op's call.
         mode: the mode in which it is issued.
-        nbytes: the bytes of its results, if they are large; for back-pressure.
+        nbytes: the bytes of its large results, else 0; for back-pressure.
     """
     fields: MachineFields = machine
     if (
@@ -87,7 +87,7 @@ def issue_call(
     mode: Mode,
     nbytes: int,
 ) -> None:
-    """Issue an instruction that runs `policy`, reads the inputs, and writes the outputs, at least one."""
+    """Issue an instruction that runs `policy`, reads the inputs if any, and writes the one or more outputs."""
     writes: list[Dependence] = []
     for blob in outputs:
         writes.append(access(machine, blob.storage, stream))

@@ -36,7 +36,7 @@ class Shield:
         self._handler: Callable[[int, FrameType | None], object] = _signal.default_int_handler
 
     def raise_it(self) -> bool:
-        """Begin to hold SIGINT back, unless it is held already; if this returns True, the caller must call `lower`."""
+        """Begin to hold SIGINT back; False if it is held already or cannot be.  After True the caller calls `lower`."""
         if _get_ident() != _main_ident:
             return False
         handler = _signal.getsignal(_SIGINT)

@@ -76,7 +76,7 @@ class Lifecycle:
         return Failure(error, dropped=True)
 
     def issue_sync(self) -> Instruction:
-        """Issue a `GlobalSync` behind all instructions issued so far, even on a machine that refuses new ones."""
+        """Issue and return a `GlobalSync` behind all issued instructions, even on a machine that refuses new ones."""
         machine = self._machine
         barrier = Instruction(machine.control_stream(), GlobalSync(machine.streams))
         tracer = machine.tracer
@@ -151,7 +151,7 @@ class Lifecycle:
             unseen.report()
 
     def drop(self, unrun: list[Instruction]) -> None:
-        """Erase every instruction that has not begun, with `unrun`; their outputs hold `VirtualMachineClosed`."""
+        """Erase all instructions not launched, and those in `unrun`; their outputs hold `VirtualMachineClosed`."""
         failure = self.closed_failure()
 
         def fail(policy: InstructionPolicy) -> None:
@@ -160,7 +160,7 @@ class Lifecycle:
         self.abandon(unrun, fail)
 
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> None:
-        """Erase every instruction that has not begun, and the launched ones in `unrun`; `fail` gets their policies."""
+        """Erase all instructions not launched, and the launched ones in `unrun`; `fail` is called with their policies."""
         machine = self._machine
         for instruction in machine.engine.abandon(unrun, fail):
             tracer = machine.tracer
@@ -171,7 +171,7 @@ class Lifecycle:
     def drop_late(self) -> None:
         """Drop instructions that a still running instruction has issued after the machine was closed.
 
-        If another thread holds the turn lock, it will do so itself afterwards.
+        If another thread holds the turn lock, that thread will drop them afterwards.
         """
         machine = self._machine
         while machine.engine.pending and machine.driver.turn_lock.acquire(blocking=False):

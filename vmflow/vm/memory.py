@@ -26,7 +26,7 @@ _NAMED: Final = 5
 
 
 class MachineMemory:
-    """The memory allocators of one machine: one per device, and one for each stream that a program has made there.
+    """The memory allocators of one machine: one per device, and one for each stream there that needs its own.
 
     Args:
         on_handout, on_free: see `BinAllocator`.

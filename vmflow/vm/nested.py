@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def run(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Run an instruction in this call, which issues it while its thread has the turn lock; returns whether it ran."""
+    """Run an instruction issued by the thread that has the turn lock, if it need not wait; returns whether it ran."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred or instruction.stream.policy.asynchronous:
         return False
@@ -67,7 +67,7 @@ def _is_outstanding(instruction: Instruction | None) -> bool:
 
 
 def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependence], Collection[Dependence]]]:
-    """Yield the (reads, writes) of each instruction that may not be entered into its dependences yet."""
+    """Yield the (reads, writes) of each unfinished instruction that its dependences perhaps do not know yet."""
     engine = machine.engine
     for other in [*engine.local_pending, *engine.pending]:
         yield other.reads, other.writes

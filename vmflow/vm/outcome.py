@@ -1,4 +1,4 @@
-"""`Outcome`: the result of running an instruction: None for success, a `Failure`, or `LATER` if it has not ended."""
+"""`Outcome`: the result of running an instruction: None (success, or dropped), a `Failure`, or `LATER` (not ended)."""
 
 from __future__ import annotations
 

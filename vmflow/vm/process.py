@@ -144,7 +144,7 @@ def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _restart(machine: VirtualMachine, failure: Failure) -> None:
-    """Restart a machine in a forked child: fail other threads' instructions, and issue this thread's own again."""
+    """Restart a machine in a forked child: issue this thread's instructions that can run again, fail all others."""
     at_hand = machine.driver.at_hand
     if at_hand is not None and at_hand.policy is not None:
         at_hand.policy.fail(failure)
@@ -168,7 +168,7 @@ def _restart(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _goes_on(instruction: Instruction) -> bool:
-    """Whether a forked child issues an instruction again: its thread has issued it, and it has not begun."""
+    """Whether a forked child issues again: this thread's instructions, not begun, neither barriers nor deferred."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred:
         return False

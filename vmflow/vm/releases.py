@@ -60,7 +60,7 @@ class Releases:
                 machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
     def home_of(self, storage: Storage, last: Stream) -> Stream:
-        """Return the stream that the allocator of a storage's memory belongs to, on the device of stream `last`."""
+        """Return the stream, on the device of `last`, of the allocator of a storage's memory; by default "compute"."""
         allocation = storage.allocation
         kind = None if allocation is None else self._machine.memory.kind_of(allocation.allocator)
         return self._machine.stream(cast("Device", last.device), kind or "compute")

@@ -102,7 +102,7 @@ def prepare(
     policy: InstructionPolicy,
     unrun: tuple[Instruction, ...] = (),
 ) -> Failure | None:
-    """Prepare an instruction, unless its scope has dropped it; returns the failure, for when its turn comes, or None.
+    """Prepare an instruction, unless its scope has dropped it; returns the failure, which `run` is to get, or None.
 
     Args:
         machine, instruction, policy: the virtual machine, the instruction and its policy.
@@ -138,7 +138,7 @@ def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | No
 
 
 def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | None = None) -> Outcome:
-    """Run an instruction, and return None, its failure, which its outputs then hold, or `LATER`.
+    """Run an instruction; returns None (also if its scope has dropped it), the failure of its outputs, or `LATER`.
 
     With an earlier `failure`, such as one of `prepare`, only the outputs are poisoned.
     """
@@ -196,7 +196,7 @@ def _run_members(
     for member in members:
         earlier = failure
         if earlier is None and member in lacking:
-            # Such a member's result was given no memory, and on a device a kernel cannot make its result's memory.
+            # The results of members in `passed_on` were given no memory, and on a device a kernel cannot allocate any.
             earlier = prepare(machine, member, cast(InstructionPolicy, member.policy))
         outcome = run(machine, member, earlier)
         if isinstance(outcome, Failure):
@@ -250,7 +250,7 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
 
 
 def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
-    """Ask whether the device has found an error in a finished instruction; let its outputs hold it, and return it."""
+    """Return an instruction's failure, else one that its device has found, which its outputs then hold, else None."""
     instruction = work.instruction
     policy = instruction.policy
     assert policy is not None
@@ -300,7 +300,7 @@ def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome
 
 
 def quiet_context() -> contextvars.Context:
-    """Make a `contextvars.Context` in which numpy, whose error state is a context variable, does not warn of nan."""
+    """Make a `contextvars.Context` where numpy, whose error state is a context variable, warns of no float errors."""
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context

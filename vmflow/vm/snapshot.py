@@ -27,8 +27,9 @@ class InstructionInfo:
     """One instruction in a `Snapshot`.
 
     Attributes:
-        waits: the number of unsatisfied edges to the instruction.
-        line: the user's line that issued the instruction.
+        waits_for: the serials of the unfinished instructions that this one waits for.
+        scope: the instruction's scope, as text; None without one.
+        line: the user's line that issued the instruction; None if it was not noted.
     """
 
     serial: int
@@ -48,7 +49,7 @@ class InstructionInfo:
 
 @attrs.frozen
 class StreamInfo:
-    """One stream in a `Snapshot`: the numbers of its ready, running, posted and device instructions, and its worker."""
+    """One stream in a `Snapshot`: how many instructions are ready, launched, posted to its worker or on its device."""
 
     name: str
     policy: str

@@ -19,7 +19,7 @@ Fence: TypeAlias = tuple[int, bool, Stream | None]
 
 
 class Turn:
-    """One turn of an engine: the instructions reported as finished, erased, absorbed and launched.
+    """One turn of an engine: the instructions reported as finished, and those erased, absorbed and launched.
 
     Attributes:
         failures: (serial, message) of the finished instructions that have failed.

@@ -111,7 +111,7 @@ class TurnLock:
         return bool(self._sleepers)
 
     def wake(self) -> None:
-        """Give the lock to the thread that has waited longest, unless another thread has taken it."""
+        """Wake the thread that has waited longest, and give it the lock unless another thread has taken it."""
         if self._sleepers:
             try:
                 sleeper = self._sleepers[0]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
 
-# The least estimated nanoseconds of an instruction for which a script runs a turn as soon as it has issued it.
+# A script runs a turn as soon as it has issued an instruction of at least this many estimated nanoseconds.
 _HEAVY: Final = 20_000
 
 
@@ -71,21 +71,22 @@ class VirtualMachine(MachineFields):
         gather: a script that issues instructions without waiting runs a turn each time this many are pending.  By
             default, an instruction that nothing precedes runs as it is issued, which takes less time than a turn, and
             the others are gathered.
-        high_water: the number of unfinished instructions above which a thread that issues more waits or runs some.
+        high_water: the number of unfinished instructions above which a thread that issues more waits, or runs turns.
         high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
-        race_check: watch for unordered accesses to the same memory; raises `RaceDetected`.  Slow.
+        race_check: whether to watch for unordered accesses to the same memory, which raise `RaceDetected`.  Slow.  None
+            for the environment variable `VMFLOW_RACE_CHECK`.
         drain_timeout: seconds that leaving the `async with` block may take before the remaining work is dropped;
             None for as long as it takes.
-        stall_after: seconds without any progress after which a waiting thread or coroutine logs the state of the
-            machine.
+        stall_after: seconds without any progress after which a waiting thread or coroutine logs the machine's state;
+            None for the environment variable `VMFLOW_STALL_SECONDS`, or a minute.
 
     Attributes:
         state: "running"; "draining" while the machine finishes and refuses new work; "closed"; or "aborted", if an
             instruction was still running when the time to close was up.
 
     Raises:
-        ValueError: for a number that is not positive, or another `cpu_worker`.
+        ValueError: for a number that is not positive (`drain_timeout`: a negative one), or another `cpu_worker`.
 
     Example:
         >>> import asyncio
@@ -210,7 +211,8 @@ class VirtualMachine(MachineFields):
         """Let a stream run its instructions in program order from now on, even without data dependences.
 
         Returns:
-            The dependences that an instruction must read to run after the stream's present instructions.
+            The dependences that an instruction must read to run after the stream's present instructions; none if the
+            stream keeps program order already.
         """
         if stream.policy.sequential:
             return ()
@@ -305,7 +307,10 @@ class VirtualMachine(MachineFields):
         return self.handover.access(storage, stream)
 
     def accepted(self, instruction: Instruction) -> None:
-        """Make sure that some thread or loop runs turns, now that `instruction` is pending."""
+        """Let waiting threads or a loop run turns for a pending instruction, or this thread, if that is worth a turn.
+
+        Above the high-water marks, this thread waits.
+        """
         engine = self.engine
         pending = engine.pending
         nbytes = instruction.nbytes
@@ -336,7 +341,7 @@ class VirtualMachine(MachineFields):
             self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
-        """Return the free memory that the machine's allocators keep to the device; False if the machine is busy."""
+        """Give the allocators' unused memory back to the device; False if there are none, or the machine is busy."""
         allocators = self.memory.of_device(device)
         if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False
@@ -369,7 +374,7 @@ class VirtualMachine(MachineFields):
         """Block until `instruction` has ended; meanwhile this thread may run instructions.
 
         Raises:
-            RuntimeError: if called by an instruction that this machine is running on the same thread.
+            RuntimeError: if called by code that an instruction of this machine, or a device, runs on the same thread.
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does.
             VirtualMachineClosed: if the machine is aborted before.
         """
@@ -403,7 +408,7 @@ class VirtualMachine(MachineFields):
     # Sharing storages with other machines
 
     def take_over(self, storage: Storage) -> Dependence:
-        """Let this machine order the accesses to `storage` from now on, after all accesses issued on other machines."""
+        """Let this machine order accesses to `storage` after all issued on other machines; returns its dependence."""
         storage.admit()
         return self.handover.take_over(storage)
 
@@ -487,7 +492,7 @@ _default_lock = lock_held_while_forking()
 
 
 def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
-    """Return the instruction that a reader of `storage` must wait for, and its machine; None if the value is there."""
+    """Return the machine and instruction that a reader of `storage` must wait for; None if all writes have ended."""
     with HANDOVER_LOCK:
         writer = storage.writer
         if writer is None or storage.settled():

@@ -131,14 +131,14 @@ class Waiters:
         patience: float | None = None,
         deadline: float = 0.0,
     ) -> None:
-        """Run turns if there is something to do, else sleep until there is; the caller repeats this until it is `done`.
+        """Run turns if there is something to do, else sleep until there is; the caller repeats this until `done()`.
 
         Args:
             until: an instruction after whose end no further turns need be run; or None.
             waker: wakes this thread.
             stream: the stream of the awaited instruction.
             done: whether the wait is over; called before sleeping.
-            patience: the longest sleep in seconds.
+            patience: the longest sleep in seconds; None for no limit.
             deadline: the time of `time.perf_counter` up to which to run turns, 0 for as long as it takes.
         """
         machine = self._machine
@@ -163,7 +163,7 @@ class Waiters:
             self.watch.sleep(waker, patience)
 
     def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
-        """Do as `advance` for this machine and all that it waits for, whose turns no other thread may be running."""
+        """Do as `advance` for this machine and all that it waits for, whose turns perhaps no other thread runs."""
         machines = _linked(self._machine)
         for machine in machines:
             machine.driver.drive()
