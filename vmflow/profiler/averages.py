@@ -61,7 +61,7 @@ class KeyAverages:
         return self._averages[index]
 
     def table(self, sort_by: str = "total", row_limit: int = 100) -> str:
-        """The averages as a table in text, one line each, and below them the host's time issuing and awaiting.
+        """The averages as a table in text, one line each, then the total times of streams and of the host.
 
         Args:
             sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host"; numbers in descending order.

@@ -143,7 +143,7 @@ def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iter
 
 
 def _point(event: Event) -> float:
-    """The time inside an event's slice at which an arrow touches it: the end of a wait, the middle of an issue."""
+    """The time at which an arrow touches an event's slice: a wait's end, an issue's middle, another's beginning."""
     begin, end = _time(event.begin), _time(event.end)
     if event.kind in ("await", "waiting", "request"):
         return _time(max(begin, end - 0.001))

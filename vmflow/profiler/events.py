@@ -20,7 +20,8 @@ class Event:
             "batch".
         name: of the instruction, scope or function.
         process: the group of tracks: the name of a virtual machine, of a serving session, or "host".
-        track: the stream, task or thread; for sessions "requests", "batches" or "streams".
+        track: the stream, task or thread; "scopes", "record_functions" or "steps"; for sessions "requests", "batches"
+            or "streams".
         begin, end: microseconds since the recording began.
         number: the instruction's number, the same in all its events, or the number of a request or batch in its
             session; -1 if there is none, or it is not known.

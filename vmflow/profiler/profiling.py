@@ -32,8 +32,8 @@ _profiled_lock = lock_held_while_forking()
 class profile:
     """Record the instructions of some virtual machines, from entering the block to leaving it.
 
-    Leaving the block waits for the instructions issued in it: in plain code use ``with``, on an event loop ``async
-    with``.  Instructions that have not ended by then are marked as unfinished.
+    Leaving the block without an exception waits for the instructions issued in it: in plain code use ``with``, on an
+    event loop ``async with``.  Instructions that have not ended by then are marked as unfinished.
 
     With a schedule, only some steps of a loop are recorded:
 

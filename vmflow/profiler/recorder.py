@@ -159,7 +159,7 @@ class Recording:
         Args:
             key: identifies the session, since several sessions may have the same name.
             name: the session's name.
-            load: returns the numbers of the session's waiting and of its computed requests.
+            load: returns the numbers of the session's requests that wait and that are being computed.
         """
         with self._sessions_lock:
             recorder = self.sessions.get(key)

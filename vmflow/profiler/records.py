@@ -42,7 +42,7 @@ class Run(NamedTuple):
     """The record of a stream's run of an instruction.
 
     Attributes:
-        allocated: the bytes in tensors on the stream's device when the run ended; -1 if it has no allocator.
+        allocated: the bytes in tensors on the stream's device when the run ended; -1 if the stream has no allocator.
         lively: the number of the machine's instructions that had not ended then.
     """
 
@@ -194,7 +194,7 @@ class BatchRecord(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The record of how many requests of a serving session wait and are computed when its recording begins."""
+    """The record of how many requests of a serving session wait, and are being computed, when its recording begins."""
 
     session: int
     time: int

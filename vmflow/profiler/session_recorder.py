@@ -32,7 +32,7 @@ class SessionRecorder:
     Args:
         recording: the recording.
         index: the index of the session in the recording.
-        load: the numbers of waiting and of computed requests at `time`, when the recording of the session begins.
+        load: the numbers of requests that wait, and that are being computed, at `time`, when the recording begins.
     """
 
     def __init__(self, recording: Recording, index: int, load: tuple[int, int], time: int) -> None:

@@ -63,7 +63,7 @@ def _batch(trace: Trace, batch: BatchRecord, lanes: Lanes) -> Event:
 
 
 def count_requests(trace: Trace, counters: Counters) -> None:
-    """Add counters of each session's waiting requests and computed requests over time."""
+    """Add counters, over time, of each session's requests that wait, and of those that are being computed."""
     for load in trace.loads:
         process = trace.sessions[load.session]
         # The changes of both numbers, in order of time; the first ones come from the load, the numbers at the
@@ -83,7 +83,7 @@ def count_requests(trace: Trace, counters: Counters) -> None:
 
 
 def _changes(request: RequestRecord) -> list[tuple[int, int, int]]:
-    """The times at which a request changes the numbers of waiting and of computed requests, and both changes."""
+    """The times at which a request begins to wait, to be computed, or ends, and its change of both counters."""
     changes = [(request.arrived, 1, 0)]
     if request.begun is not None:
         changes.append((request.begun, -1, 1))
