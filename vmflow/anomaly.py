@@ -77,7 +77,7 @@ class set_detect_anomaly:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether results of ops issued here are checked for nan and inf; see `detect_anomaly`.
+    """Whether results of ops that this thread or task issues are checked for nan and inf; see `detect_anomaly`.
 
     Example:
         >>> flow.is_anomaly_enabled()

@@ -61,7 +61,8 @@ class _Codegen:
     on: by C if the kernel was cached by an earlier process or has been waited for, else by numpy.
 
     One compiler runs at a time, at the lowest priority, and none in the first second, so that the program keeps its
-    cores.  If a library takes more than 10 seconds, or the program waits for it, its compiler gets the usual priority.
+    cores.  If compiling a library of kernels takes more than 10 seconds, or the program waits for the library, its
+    compiler gets the usual priority.
 
     Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel.
     Consecutive elementwise ops whose common kernel is not ready yet are launched one by one; in the mode "wait" they

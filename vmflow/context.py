@@ -27,11 +27,11 @@ class Mode:
         interpreter: turns an op's call into its outputs (it runs or records the op), None for the eager one.
         device, dtype: of new tensors, None for the process-wide defaults.
         generator: of random numbers, None for the process-wide default.
-        scope: gives instructions issued here its deadline and priority, None without any.
-        module: the path of modules whose forward is running here, None outside.
+        scope: gives instructions issued in this mode its deadline and priority, None without any.
+        module: the path of modules whose forward issues in this mode, None outside of modules.
         anomaly: whether results are checked for nan and inf.
         autocast: casts the operands of ops, None for no casts.
-        streams: by CUDA device, the kind of its stream that ops run on here; None where all run on its compute stream.
+        streams: by CUDA device, the kind of its stream that ops run on; None where all run on its compute stream.
 
     Example:
         >>> from vmflow.context import Mode

@@ -75,7 +75,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """The number that `set_deterministic_debug_mode` has set: 0, 1 or 2; at first 0.
+    """The number that `set_deterministic_debug_mode` or `use_deterministic_algorithms` has set: 0, 1 or 2; at first 0.
 
     Example:
         >>> flow.get_deterministic_debug_mode()

@@ -238,7 +238,7 @@ def _promote(first: dtype, second: dtype) -> dtype:
 
 
 def promote_unsized(tensor: dtype, other: dtype) -> dtype:
-    """The result dtype of a tensor of dtype `tensor` with a number or 0-d tensor of dtype `other`.
+    """The result dtype of an op on a tensor of dtype `tensor` and a number or 0-d tensor of dtype `other`.
 
     `other` can raise the category (integer to floating point) but never widens within a category.
     """
@@ -256,6 +256,8 @@ def promote_scalar(tensor: dtype, kind: type) -> dtype:
 
 class finfo:
     """Limits of a floating-point dtype: ``bits, eps, max, min, tiny, smallest_normal, resolution``.
+
+    For a complex dtype they are those of its real part, for None those of the default dtype.
 
     Raises:
         TypeError: for a dtype that is not floating-point or complex.

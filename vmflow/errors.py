@@ -10,7 +10,7 @@
      |    +-- Cancelled                work was dropped because its scope was cancelled
      |    +-- CollectiveError          ranks could not exchange arrays
      |    |    +-- CollectiveMismatch  ranks called different collectives
-     |    |    +-- PeerLost            a rank has ended, or could not compute its part
+     |    |    +-- PeerLost            a rank has ended, left its scope, or could not compute its part
      |    |    +-- CollectiveCancelled a rank left its communication scope by an exception
      |    +-- SimulationDeadlock       every rank of a simulation waits for another rank
      |    +-- LinAlgError              a matrix has no inverse, or no factors of the requested kind
@@ -103,7 +103,7 @@ class CollectiveMismatch(CollectiveError):
 
 
 class PeerLost(CollectiveError):
-    """A rank of the process group has ended, or could not compute its part of a collective; the message names it.
+    """A rank has ended, left the communication scope, or could not compute its part; the message names the rank.
 
     Example:
         >>> issubclass(flow.distributed.PeerLost, RuntimeError)
@@ -121,7 +121,7 @@ class CollectiveCancelled(CollectiveError):
 
 
 class CollectiveTimeout(CollectiveError, TimeoutError):
-    """A rank did not join a collective in time; the message names it, and the ranks and source lines that wait for it.
+    """A rank did not join a collective in time; the message names the rank, and the ranks and lines that wait for it.
 
     Example:
         >>> issubclass(flow.distributed.CollectiveTimeout, TimeoutError)
@@ -154,7 +154,7 @@ class RaceDetected(RuntimeError):
     Attributes:
         kind: "read after write", "write after read", "write after write", "reuse of memory" (the memory was given to a
             new tensor while ops may still have used the former tensor) or "use after release".
-        earlier, later: the two accesses, in the order in which they were launched.
+        earlier, later: descriptions of the two accesses, in the order in which they were launched.
 
     Example:
         >>> flow.RaceDetected("read after write", "x.add_(1)", "y = x * 2").kind
@@ -250,9 +250,9 @@ class BackPressureWarning(RuntimeWarning):
 
 
 class BroadcastWarning(RuntimeWarning):
-    """An op of global tensors has no rule by which ranks could compute parts of it.
+    """An op of global tensors has no rule by which ranks could compute parts of its result.
 
-    Its operands are gathered on every rank, and each rank computes all of it.  The warning is given once for each op.
+    Its operands are gathered on every rank, which computes the whole result.  The warning is given once for each op.
 
     Example:
         >>> issubclass(flow.distributed.BroadcastWarning, RuntimeWarning)

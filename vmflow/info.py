@@ -168,7 +168,7 @@ def compiled_modules() -> list[str]:
 
 
 def _blas() -> str | None:
-    """Name and version of the BLAS that numpy was built with."""
+    """Name and version of the BLAS that numpy was built with; None if numpy does not know it."""
     config: Any = np.show_config(mode="dicts")
     blas = config.get("Build Dependencies", {}).get("blas", {})
     name = blas.get("name")

@@ -1,9 +1,10 @@
 """Saving and loading: tensors and plain data in one file; and rebuilding tensors that were pickled.
 
-The file is a safetensors file, or numpy's npz if its name ends so.  The tensors are ordinary entries, so that any
-reader of the format finds them.  How they were arranged, and everything that is no tensor, is JSON: in the metadata of
-a safetensors file under the key "vmflow", in an npz file in an entry of that name.  Nothing is ever pickled: loading a
-file runs no code of its author's.  Nor does loading a file of PyTorch's, see `pytorch_files`.
+The file is a safetensors file, or numpy's npz if its name ends in ".npz" or an open file was given.  The tensors are
+ordinary entries, so that any reader of the format finds them.  How they were arranged, and everything that is no
+tensor, is JSON: in the metadata of a safetensors file under the key "vmflow", in an npz file in an entry of that name.
+Nothing is ever pickled: loading a file runs no code of its author's.  Nor does loading a file of PyTorch's, see
+`pytorch_files`.
 
 In the JSON, null, true, false, integers, floats, strings and lists stand for themselves; everything else is an object
 of one key that tells its kind:
@@ -179,7 +180,7 @@ def load(
     Raises:
         ValueError: if the file is damaged, has another format, or holds a dtype that vmflow does not have; if the
             arrays of a compressed file are many times as large as the file; if the file's pickle asks for more than
-            tensors and plain data; if `mmap` is True for a file that cannot be mapped.
+            tensors and plain data; if `mmap` is True for a file that cannot be mapped, or `weights_only` is False.
         TypeError: if `f` or `map_location` is of another type.
         DeviceUnavailable: if the device cannot be used here.
         OSError: if the file cannot be read.
@@ -418,7 +419,7 @@ class _Writing:
 
 
 def _stored(tensor: Tensor, npz: bool) -> Array:
-    """A tensor's values as an array that the file format can hold: bfloat16 as uint16, complex as pairs of floats."""
+    """A tensor's values as an array for the file: in npz bfloat16 as uint16, in safetensors complex as float pairs."""
     array = np.ascontiguousarray(tensor.detach()._array()).reshape(tuple(tensor.shape))
     if npz:
         return array.view(np.uint16) if tensor.dtype is dtypes.bfloat16 else array

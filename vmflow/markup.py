@@ -91,7 +91,7 @@ def table(rows: Iterable[Iterable[object]], headings: Sequence[str] = (), captio
 
 
 def folding(tree: Tree, depth: int = 2) -> str:
-    """The HTML of a tree whose nodes can be folded; nodes of fewer than `depth` levels below the root are open."""
+    """The HTML of a tree whose nodes can be folded; those less than `depth` levels below the root are open."""
     text = f'<code>{escape(tree.name)}</code> <span style="opacity:0.6">{escape(tree.note)}</span>'
     if not tree.children:
         return f'<div style="margin-left:1.2em">{text}</div>'

@@ -50,6 +50,8 @@ def fits_rank(wanted: memory_format, rank: int) -> bool:
 def order_of(name: str, rank: int, wanted: memory_format) -> tuple[int, ...] | None:
     """The dimensions of a tensor in the format `wanted`, from the largest stride to the smallest.
 
+    Errors begin with `name`.
+
     Returns:
         None if that is the order of the dimensions themselves.
 

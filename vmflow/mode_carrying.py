@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 # A function that sets a part of the mode, such as its scope, and returns the former value.
 Switch: TypeAlias = Callable[[Any], Any]
 
-# A function that is called with the value that was set, if an exception ends the wrapped call.
+# A function that is called if an exception ends the wrapped call, with the value that was set and the exception.
 LeftBy: TypeAlias = Callable[[Any, BaseException], None]
 
 

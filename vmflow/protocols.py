@@ -49,7 +49,7 @@ def __array_interface__(self: Tensor) -> dict[str, Any]:
 
 @method()
 def __array_function__(self: Tensor, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-    """Run a function of numpy on tensors by converting them to arrays, of which its result is one; see `__array__`."""
+    """Run a function of numpy on arrays made of the tensors in its arguments; return its result; see `__array__`."""
     from .exchange import call_numpy
 
     return call_numpy(func, args, kwargs)
@@ -102,7 +102,11 @@ def __dlpack__(
 
 @method()
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:
-    """The tensor's device in DLPack's numbers: ``(1, 0)`` for the CPU, ``(2, index)`` for CUDA devices."""
+    """The device in DLPack's numbers: ``(1, 0)`` for the CPU, ``(2, index)`` for CUDA, ``(12, index)`` if simulated.
+
+    Raises:
+        BufferError: for the meta device.
+    """
     from .exchange import dlpack_device
 
     return dlpack_device(self)

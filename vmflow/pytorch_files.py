@@ -371,7 +371,7 @@ class _Tensors:
             with no_grad(), eagerly():
                 found = reader.read()
         finally:
-            # Both refer to this object, which refers to tensors: the cycle would keep the tensors until collected.
+            # Names and reader refer to this object, which refers to tensors: the cycle would keep the tensors alive.
             self._names, self._reader = {}, None
         check_result(found, (Tensor, Parameter, DType, Device, Size))
         return found, reader.position
@@ -599,7 +599,7 @@ def _with_bits(made: Tensor, bits: Any, requires_grad: Any) -> Tensor:
 
 
 def _give(made: Parameter, state: Any) -> None:
-    """Set the attributes that a user had given to a parameter, after checking their names and values."""
+    """Give a loaded parameter the attributes that it had in PyTorch, after checking their names and values."""
     if type(state) is not dict:
         raise Damaged("its pickle gives a parameter attributes that are none")
     for name, value in state.items():

@@ -636,7 +636,7 @@ def normal(
         dtype, device: of the result, if `mean` and `std` are numbers.
 
     Raises:
-        TypeError: if `size` is missing, or superfluous.
+        TypeError: if `size` is missing, or superfluous; if `std` is complex; if `requires_grad` is True for tensors.
         ValueError: if `std` is a negative number.
 
     Example:

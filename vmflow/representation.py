@@ -140,7 +140,7 @@ def represent(tensor: Tensor) -> str:
 
 
 def represent_in_html(tensor: Tensor) -> str:
-    """The HTML of a tensor for notebooks: shape, dtype, device, and its values if they are computed; never waits."""
+    """The HTML of a tensor for notebooks: shape, dtype, device, and values computed on the CPU; never waits."""
     from .markup import line, preformatted, scrolling, stacked, table
 
     facts = [repr(tensor.dtype).removeprefix("vmflow."), str(list(tensor.shape)), f"on {tensor.device}"]

@@ -100,7 +100,7 @@ class scope:
     def _innermost(self) -> Scope:
         """Find the scope that this task or thread entered last by this object; if current, restore its outer scope.
 
-        Several tasks may have entered this object; a scope that another task entered is not the current one here.
+        Several tasks may have entered this object; a scope that another task entered is not current in this one.
         """
         current = scope = MODE.get().scope
         while scope is not None:
