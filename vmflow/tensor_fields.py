@@ -32,7 +32,7 @@ class TensorFields:
         _blob: describes the values: storage, shape, dtype, device and strides.
         _lease: releases the memory when the last tensor on it is gone; None for small tensors, which need no lease.
         _autograd: requires_grad, grad and the node in the autograd graph; None for a tensor that needs none of them.
-        _base: the tensor that this one is a view of, for autograd; see `vmflow.autograd.views`.
+        _base: the tensor that this one is a view of, for autograd, see `vmflow.autograd.views`; else None.
     """
 
     __slots__ = ("_autograd", "_base", "_blob", "_lease")
@@ -124,7 +124,7 @@ def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
 
 
 def lease_of(tensor: TensorFields) -> Lease | None:
-    """The lease that releases a tensor's memory once no tensor holds the lease; all tensors on the memory must."""
+    """The lease that all tensors on a memory hold, and that releases the memory after the last of them; else None."""
     return tensor._lease
 
 

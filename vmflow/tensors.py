@@ -494,7 +494,7 @@ class Tensor(TensorMethods):
         if not requires_grad and not self.is_leaf:
             raise RuntimeError("requires_grad can be turned off on leaves only; use .detach()")
         if requires_grad != self.requires_grad:
-            if self._autograd is not None:  # a new tensor needs no count: no graph can use it yet
+            if self._autograd is not None:  # for a new tensor nothing is counted: no graph can use it yet
                 changed()
             self._autograd_meta().requires_grad = requires_grad
         return self
@@ -509,7 +509,7 @@ class Tensor(TensorMethods):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient, of the tensor's shape; None before the first backward pass.
+        """The accumulated gradient of a leaf, or after `retain_grad`, in the tensor's shape; None while there is none.
 
         Example:
             >>> x = flow.tensor([1.0, 2.0], requires_grad=True)

@@ -67,7 +67,7 @@ def pin(source: Tensor) -> Tensor:
 
 
 def beside(whole: Tensor, tensor: Tensor) -> Tensor:
-    """Make `whole` an operand of an op together with `tensor`: if `tensor` is global, broadcast it over its ranks.
+    """Return `whole` as an operand beside `tensor`: broadcast over the ranks of `tensor` if that is global.
 
     `whole` has any shape, and the same values on all ranks.  Raises no errors.
 
