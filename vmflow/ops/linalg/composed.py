@@ -63,7 +63,7 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """`vmflow.diagonal` of the last two dimensions: the diagonal of each matrix, a view.
+    """`vmflow.diagonal`, by default of the last two dimensions: the diagonal of each matrix, a view.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -114,14 +114,15 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
     Args:
         A: of shape (*B.shape, *X.shape); the sizes of B and X have the same product.
         B: the right side.
-        dims: dimensions of A that are moved behind the others first.
+        dims: dimensions of A that are moved to the end before the system is solved.
 
     Returns:
         X, whose shape is that of A without the first ``B.ndim`` dimensions.
 
     Raises:
-        TypeError: if an operand is no tensor, integer or bool, or the dtypes differ.
+        TypeError: if an operand is no tensor, or is integer or bool, or the dtypes differ.
         ValueError: if the shapes do not fit.
+        IndexError: if A has no dimension of `dims`.
         LinAlgError: for a singular system, when the result is read.
 
     Example:
@@ -205,11 +206,11 @@ def _powers(x: Tensor, count: int) -> Tensor:
 @autocast_as_op
 @out_by_copy()
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """The inner products of vectors along a dimension, `x` conjugated.  The other dimensions broadcast.
+    """The inner products of vectors along `dim`, with `x` conjugated.  The other dimensions broadcast.
 
     Raises:
         TypeError: if an operand is no tensor, or the dtypes differ.
-        ValueError: if the vectors differ in size.
+        ValueError: if the vectors differ in size, or the other dimensions do not broadcast.
         IndexError: if there is no dimension `dim`.
 
     Example:

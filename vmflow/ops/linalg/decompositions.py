@@ -80,7 +80,7 @@ def adjoint(x: Tensor) -> Tensor:
 
 
 def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
-    """Raise RuntimeError if `wanted` and the op's input is complex: only real matrices have this gradient."""
+    """Raise RuntimeError if the gradient of `name` is `wanted` for complex matrices: only real ones have it."""
     if wanted and node.meta(0).is_complex:
         raise RuntimeError(
             f"{name}: complex matrices have no gradient; compute the loss with slogdet, svdvals, pinv, solve or eigh, "
@@ -101,7 +101,7 @@ def factored(
     options: Any = None,
     reals: tuple[int, ...] | None = (),
 ) -> OpExpr:
-    """Declare the op of a decomposition: of one batch of matrices, with one or several results.
+    """Declare the op of a decomposition, which takes one batch of matrices and has one or several results.
 
     Args:
         name: of the op.
@@ -159,6 +159,7 @@ def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsde
     Raises:
         TypeError: if `A` is no tensor, or integer or bool.
         ValueError: if the matrices are not square.
+        RuntimeError: in the backward pass through the sign, for complex matrices.
 
     Example:
         >>> flow.linalg.slogdet(flow.tensor([[0.0, 1.0], [1.0, 0.0]]))
@@ -221,6 +222,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     Raises:
         TypeError: if `A` is no tensor, or integer or bool.
         ValueError: if the matrices are not square.
+        RuntimeError: in the backward pass, for complex matrices.
         LinAlgError: for a matrix that is not positive definite, when the result is read.
 
     Example:
@@ -321,16 +323,16 @@ def solve_triangular(
     """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`, for a triangular A.
 
     Args:
-        A: (..., n, n); only one triangle is read.
+        A: (..., n, n); only the triangle that `upper` selects is read.
         B: (..., n, k), or (..., k, n) if not `left`.
         upper: whether A is upper triangular, instead of lower.
-        left: on which side A stands.
+        left: whether A stands left of X.
         unitriangular: whether to use ones as the diagonal, instead of that of A.
 
     Raises:
         TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
         ValueError: if the shapes do not fit.
-        LinAlgError: for a zero on the diagonal, when the result is read.
+        LinAlgError: for a zero on the diagonal unless `unitriangular`, when the result is read.
 
     Example:
         >>> flow.linalg.solve_triangular(flow.tensor([[2.0, 0.0], [2.0, 1.0]]), flow.ones(2, 1), upper=False)
@@ -371,7 +373,7 @@ def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor
     of_r = r.new_zeros(r.shape) if of_r is None else of_r
     if rows >= columns:
         return (_tall_qr_gradient(q, r, of_q, of_r),)
-    # The first columns, a square matrix A1 = Q @ R1, determine Q; the other columns are Q times the rest of R.
+    # The input's first columns, a square matrix A1 = Q @ R1, determine Q; its other columns are Q times the rest of R.
     rest = columns - rows
     right = node.input(0).narrow(-1, rows, rest)
     of_rest = of_r.narrow(-1, rows, rest)
@@ -380,7 +382,7 @@ def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor
 
 
 def _tall_qr_gradient(q: Tensor, r: Tensor, of_q: Tensor, of_r: Tensor) -> Tensor:
-    """Compute the gradient of `qr` for m >= n from the gradients of Q and R.
+    """Compute the gradient of `qr`, for no more columns than rows, from the gradients of Q and R.
 
     S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), section 3.
     """
@@ -401,7 +403,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
     Raises:
         TypeError: if `A` is no tensor, or integer or bool.
         ValueError: for another `mode`, or if `A` has fewer than two dimensions.
-        RuntimeError: in the backward pass, for complex matrices.
+        RuntimeError: in the backward pass, for complex matrices, or with "complete" if m > n.
 
     Example:
         >>> a = flow.tensor([[3.0, 1.0], [4.0, 2.0]])
@@ -421,13 +423,13 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
 @autocast_as_op
 @out_by_copy()
 def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The first columns of a product of reflections ``I - tau[i] * v[i] @ v[i].T``.
+    """The first n columns of the product of the reflections ``I - tau[i] * v[i] @ v[i].T``.
 
     One triangular matrix represents all reflections: R. Schreiber and C. Van Loan, A storage-efficient WY
     representation for products of Householder transformations, 1989.
 
     Args:
-        input: (..., m, n), m at least n.  Vector v[i] has a 1 at the diagonal of column i, and the elements below it.
+        input: (..., m, n), m at least n.  Vector v[i] is column i, with 1 in place of the diagonal element and 0 above.
         tau: (..., k), k at most n.
 
     Returns:
@@ -524,7 +526,7 @@ def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradien
 
 
 def value_gaps(values: Tensor) -> Tensor:
-    """Return the matrices ``values[j] - values[i]`` in row i and column j, with 1 on the diagonal, to divide by."""
+    """Return divisors: matrices with ``values[j] - values[i]`` in row i and column j, and 1 on the diagonal."""
     difference = values.unsqueeze(-2) - values.unsqueeze(-1)
     return difference + beside(eye(values.shape[-1], dtype=values.dtype, device=values.device), values)
 
@@ -562,11 +564,12 @@ def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None
 def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The singular values in descending order: (..., m, n) gives (..., min(m, n)).
 
-    Their gradients are always defined.
+    The gradient is defined for all matrices.
 
     Raises:
         TypeError: if `A` is no tensor, or integer or bool.
         ValueError: if `A` has fewer than two dimensions.
+        LinAlgError: if the iteration does not converge, when the result is read.
 
     Example:
         >>> flow.linalg.svdvals(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -575,7 +578,7 @@ def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SVDVALS, (A,))
 
 
-# The older functions of these names, which PyTorch keeps beside those of `torch.linalg`
+# `vmflow.cholesky`, `vmflow.qr` and `vmflow.svd`, whose older forms PyTorch keeps beside those of `torch.linalg`
 
 
 @public("cholesky", own=False)
@@ -616,7 +619,7 @@ def qr_of(input: Tensor, some: bool = True, *, out: tuple[Tensor, ...] | None = 
 
 
 class SVDFactors(NamedTuple):
-    """The result of `vmflow.svd`: left singular vectors, singular values (descending), right ones as columns."""
+    """The result of `vmflow.svd`: left singular vectors, singular values (descending), right vectors as columns."""
 
     U: Tensor
     S: Tensor
@@ -632,8 +635,8 @@ def svd_of(
 
     Args:
         input: (..., m, n).
-        some: whether U and V have only as many columns as there are singular values.
-        compute_uv: whether to compute U and V; otherwise they are zeros.
+        some: whether U and V have only as many columns as there are singular values, instead of m and n.
+        compute_uv: whether to compute U and V; otherwise they are zeros, (..., m, m) and (..., n, n).
 
     Raises:
         TypeError, ValueError, RuntimeError, LinAlgError: as `vmflow.linalg.svd`.

@@ -21,7 +21,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Args:
         x1, x2: floating-point; the dtypes promote.
         dim: the dimension of the vectors in the broadcast shape.
-        eps: the divisor in place of a vector's length, if that is smaller.
+        eps: the divisor in place of a vector's length, if the length is smaller.
 
     Raises:
         TypeError: if an operand is no tensor, or not floating-point.
@@ -40,7 +40,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         raise ValueError(f"cosine_similarity: eps cannot be negative, got {eps}")
     common = promote_types(x1.dtype, x2.dtype)
     x1, x2 = [tensor if tensor.dtype is common else tensor.to(common) for tensor in (x1, x2)]
-    # `dim` counts in the broadcast shape: give both tensors its number of dimensions, with sizes of 1 in front.
+    # `dim` counts in the broadcast shape: give both tensors the same number of dimensions, with sizes of 1 in front.
     rank = max(x1.ndim, x2.ndim)
     axis = normalize_dim("cosine_similarity", dim, rank)
     if rank:

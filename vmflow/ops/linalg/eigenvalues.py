@@ -47,7 +47,7 @@ _EIG = OpExpr("eig", _infer_eig, Form(1), "decompositions")
 def _eig_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) -> tuple[Tensor]:
     """Compute the gradient of `eig` (C. Boeddeker and others, On the computation of complex-valued gradients, 2017).
 
-    It accounts for the normalization of eigenvectors to length 1.
+    The gradient accounts for the normalization of eigenvectors to length 1.
     """
     values, vectors = node.output(0), node.output(1)
     transposed = vectors.mH

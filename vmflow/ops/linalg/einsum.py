@@ -25,9 +25,9 @@ Labels = list[Label]
 def einsum(equation: str, *operands: Tensor) -> Tensor:
     """The products of the operands' elements, summed over all indices that are not in the output.
 
-    ``einsum("ij,jk->ik", a, b)`` is the matrix product.  Without an arrow, the output has the indices that occur once,
-    in alphabetical order.  ``...`` stands for any dimensions, which broadcast.  An index that occurs twice in an
-    operand selects a diagonal.  Operands are combined from left to right.
+    ``einsum("ij,jk->ik", a, b)`` is the matrix product.  Without an arrow, the output has the dimensions of ``...``,
+    then the indices that occur once, in alphabetical order.  ``...`` stands for any number of dimensions, which
+    broadcast.  An index that occurs twice in an operand selects a diagonal.  Operands are combined from left to right.
 
     Args:
         equation: a group of letters for each operand, separated by commas, and optionally ``->`` and the letters of the
@@ -35,7 +35,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         operands: of one dtype; a single list of tensors is allowed as well.
 
     Raises:
-        TypeError: if the dtypes differ.
+        TypeError: if the dtypes differ, or several operands are bool.
         ValueError: if the equation is malformed, or does not fit the shapes of the operands.
 
     Example:
@@ -134,7 +134,8 @@ def _product(
 ) -> tuple[Tensor, Labels]:
     """Multiply two operands by a batched matrix product that sums over all labels not in `kept`.
 
-    Returns the product and its labels: those of both operands in `kept`, of `left` alone, then of `right` alone."""
+    Returns the product and its labels, all in `kept`: those of both operands, of `left` alone, then of `right` alone.
+    `sizes` has the broadcast size of each label."""
     left, of_left = _summed(left, of_left, kept.union(of_right))
     right, of_right = _summed(right, of_right, kept.union(of_left))
     batch = [label for label in of_left if label in of_right and label in kept]

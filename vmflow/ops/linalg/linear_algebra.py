@@ -95,11 +95,11 @@ def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Ten
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product: (..., n, k) and (..., k, m) give (..., n, m).
 
-    The dimensions in front broadcast.  A vector counts as a matrix, whose second dimension is removed from the result:
-    (k,) and (k,) give ().
+    The dimensions in front broadcast.  A vector `input` counts as a row, a vector `other` as a column, and the result
+    has no dimension for it: (k,) and (k,) give ().
 
     Raises:
-        TypeError: if an operand is no tensor, the dtypes differ, or they are bool.
+        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
         ValueError: if the shapes do not fit, or an operand is 0-d.
 
     Example:
@@ -116,7 +116,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices: (n, k) and (k, m) give (n, m).
 
     Raises:
-        TypeError: if an operand is no tensor, or the dtypes differ.
+        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
         ValueError: if an operand is no matrix, or the sizes do not fit.
 
     Example:
@@ -134,7 +134,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices: (b, n, k) and (b, k, m) give (b, n, m).
 
     Raises:
-        TypeError: if the dtypes differ.
+        TypeError: if the operands are bool, or the dtypes differ.
         ValueError: if an operand has not three dimensions, or the sizes do not fit.
 
     Example:
@@ -152,7 +152,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of a matrix and a vector: (n, k) and (k,) give (n,).
 
     Raises:
-        TypeError: if an operand is no tensor, or the dtypes differ.
+        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
         ValueError: if `input` is no matrix, `vec` is no vector, or the sizes do not fit.
 
     Example:
@@ -170,7 +170,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors of the same size, 0-d.
 
     Raises:
-        TypeError: if an operand is no tensor, or the dtypes differ.
+        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
         ValueError: if an operand is no vector, or the sizes differ.
 
     Example:
@@ -213,7 +213,7 @@ def addmm(
     With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        TypeError: if the dtypes of the matrices differ.
+        TypeError: if the matrices are bool, or their dtypes differ.
         ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
 
     Example:
@@ -236,7 +236,7 @@ def baddbmm(
     With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        TypeError: if the dtypes of the matrices differ.
+        TypeError: if the matrices are bool, or their dtypes differ.
         ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
 
     Example:
@@ -258,7 +258,7 @@ def addmv(
     With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        TypeError: if the dtypes of `mat` and `vec` differ.
+        TypeError: if `mat` or `vec` is no tensor, or bool, or their dtypes differ.
         ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
 
     Example:
@@ -303,7 +303,7 @@ def addbmm(
     With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        TypeError: if the dtypes of the matrices differ.
+        TypeError: if the matrices are bool, or their dtypes differ.
         ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
 
     Example:
@@ -336,7 +336,7 @@ def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float)
 def tensordot(
     a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2, *, out: Tensor | None = None
 ) -> Tensor:
-    """Products of elements, summed over dimensions of `a` that are paired with dimensions of `b`.
+    """The products of elements, summed over the dimensions of `a` that are paired with dimensions of `b`.
 
     The result has the unpaired dimensions of `a`, then the unpaired ones of `b`.
 
@@ -346,8 +346,9 @@ def tensordot(
             and their partners in `b`.
 
     Raises:
-        TypeError: if an operand is no tensor, or the dtypes differ.
-        ValueError: if there are fewer dimensions, or paired dimensions differ in size.
+        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
+        ValueError: if a tensor has fewer than `dims` dimensions, the lists differ in length, a dimension is listed
+            twice, or paired dimensions differ in size.
         IndexError: if a listed dimension does not exist.
 
     Example:
@@ -456,7 +457,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
         A: square matrices, (..., n, n).
         B: matrices (..., n, k), or (..., k, n) if not `left`; or vectors: (n,), or the shape of A without its last
             dimension.
-        left: on which side A stands.
+        left: whether A stands left of X.
 
     Raises:
         TypeError: if the matrices are integers or bools, or the dtypes differ.

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @public()
 @out_by_copy()
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """The `n`-th power of each matrix of A, (..., m, m), by repeated squaring; of its inverse if `n` is negative.
+    """The `n`-th power of each matrix of A, (..., m, m), by repeated squaring; for negative `n` from the inverse.
 
     Raises:
-        TypeError: if `n` is no integer, or is negative for integer matrices.
+        TypeError: if `n` is no integer, is negative for integer or bool matrices, or above 1 for bool matrices.
         ValueError: if the matrices are not square.
         LinAlgError: for a singular matrix and a negative `n`, when the result is read.
 
@@ -62,7 +62,7 @@ _MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), square=
 
 @_MATRIX_EXP.gradient(inputs=(0,))
 def _matrix_exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Compute the gradient G of exp(A) by A: the upper right block of exp([[A.T, gradient], [0, A.T]])."""
+    """Compute the gradient of exp(A) by A: the upper right block of exp([[A.T, gradient], [0, A.T]])."""
     transposed = node.input(0).mT
     size = transposed.shape[-1]
     above = cat([transposed, gradient], -1)

@@ -48,10 +48,10 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """The cross product of vectors of three elements along `dim`.  The other dimensions broadcast.
 
-    The default is the first dimension of `input` with size 3.
+    By default, `dim` is the first dimension of `input` with size 3.
 
     Raises:
-        TypeError: if an operand is no tensor, or bool.
+        TypeError: if an operand is no tensor, or both are bool.
         ValueError: if the dimension has another size, the operands differ in their number of dimensions, or the shapes
             do not broadcast.
         IndexError: if there is no dimension `dim`.
@@ -74,7 +74,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | N
     """The cross product of vectors of three elements along `dim`.  The other dimensions broadcast.
 
     Raises:
-        TypeError: if the operands are bool.
+        TypeError: if both operands are bool.
         ValueError: if the dimension has another size, the operands differ in their number of dimensions, or the shapes
             do not broadcast.
         IndexError: if there is no dimension `dim`.
@@ -107,7 +107,7 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     If an operand is 0-d, the result is the elementwise product.
 
     Raises:
-        TypeError: if an operand is no tensor, or the dtypes differ.
+        TypeError: if an operand is no tensor; or, unless one is 0-d, if the dtypes differ or are bool.
         ValueError: if the last dimensions differ in size.
 
     Example:
@@ -125,10 +125,10 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 @public()
 @out_by_copy()
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inner product of two vectors, the first conjugated; 0-d.
+    """The inner product of two vectors, with `input` conjugated; 0-d.
 
     Raises:
-        TypeError: if an operand is no tensor, or the dtypes differ.
+        TypeError: if an operand is no tensor, or bool, or the dtypes differ.
         ValueError: if an operand is no vector, or the sizes differ.
 
     Example:
@@ -159,11 +159,11 @@ def trace(input: Tensor) -> Tensor:
 def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of two or more matrices, in the order of multiplication that takes the fewest operations.
 
-    The first tensor may be a vector, which counts as a row, and so may the last, which counts as a column; the
-    dimensions added to them are removed from the result.
+    The first tensor may be a vector, which counts as a row, and so may the last, which counts as a column; the result
+    has no dimension for a vector.
 
     Raises:
-        TypeError: if the dtypes differ.
+        TypeError: if the tensors are bool, or their dtypes differ.
         ValueError: if there are fewer than two matrices, or the shapes do not fit.
 
     Example:
@@ -196,7 +196,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 def _splits(chain: list[Tensor]) -> dict[tuple[int, int], int]:
     """Find the cheapest order of multiplication by dynamic programming.
 
-    For the product of matrices i to j, the result (i, j) is the last matrix of its left factor."""
+    The result maps (i, j) to the last matrix of the left factor in the product of the matrices i to j."""
     sizes = [tensor.shape[0] for tensor in chain] + [chain[-1].shape[1]]
     costs = {(place, place): 0 for place in range(len(chain))}
     splits: dict[tuple[int, int], int] = {}
@@ -224,7 +224,7 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of matrices, (n, k), (k, m) and so on; see `vmflow.linalg.multi_dot`.
 
     Raises:
-        TypeError: if the dtypes differ.
+        TypeError: if several matrices are bool, or their dtypes differ.
         ValueError: if there is no matrix, a tensor has not two dimensions, or the shapes do not fit.
 
     Example:

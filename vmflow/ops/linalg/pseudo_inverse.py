@@ -49,7 +49,8 @@ def _infer_pinv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, 3.0 * output.numel * min(source.shape[-2:]) + 20_000)
 
 
-# Operands: (matrices, absolute tolerance, relative tolerance): singular values up to a tolerance count as 0.
+# Operands: (matrices, absolute tolerance, relative tolerance).  Singular values count as 0 up to the absolute
+# tolerance, or the relative one times the largest singular value.  Attributes: (whether matrices are Hermitian,)
 _PINV = OpExpr("pinv", _infer_pinv, Form(3, tuple[bool]), "decompositions")
 
 
@@ -94,12 +95,14 @@ def pinv(
         atol: singular values up to this count as 0; 0 by default.  A number, or a tensor that broadcasts with the
             dimensions of A before the last two.
         rtol: singular values up to this times the largest one count as 0, too.  By default the larger of m and n times
-            the dtype's precision, or 0 if there is an `atol`.
+            the dtype's precision, or 0 where `atol` is above 0.
         hermitian: whether A is symmetric or Hermitian; then only its lower triangle is read.
 
     Raises:
         TypeError: if `A` is integer or bool, a tolerance is complex, or both `rcond` and `rtol` are given.
-        ValueError: if a tolerance is negative, or `A` has fewer than two dimensions.
+        ValueError: if a tolerance is a negative number, or `A` has fewer than two dimensions, or is not square with
+            `hermitian`.
+        LinAlgError: if the iteration does not converge, when the result is read.
 
     Example:
         >>> flow.pinverse(flow.tensor([[2.0, 0.0], [0.0, 0.0]]))
@@ -149,7 +152,7 @@ def matrix_rank(
     rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The rank of each matrix, int64: the number of its singular values that are not 0.  (..., m, n) gives (...).
+    """The rank of each matrix, int64: the number of its singular values above the tolerance.  (..., m, n) gives (...).
 
     Args:
         A: (..., m, n).
@@ -158,7 +161,9 @@ def matrix_rank(
 
     Raises:
         TypeError: if `A` is integer or bool, a tolerance is complex, or `tol` is given with `atol` or `rtol`.
-        ValueError: if a tolerance is negative, or `A` has fewer than two dimensions.
+        ValueError: if a tolerance is a negative number, or `A` has fewer than two dimensions, or is not square with
+            `hermitian`.
+        LinAlgError: if the iteration does not converge, when the result is read.
 
     Example:
         >>> flow.linalg.matrix_rank(flow.tensor([[1.0, 0.0], [0.0, 0.0]]))
@@ -200,13 +205,14 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
     Returns:
         solution: (..., n, k), or (..., n) for vectors.
-        residuals: (..., k), the sums of the squares of ``A @ X - B``; empty unless m > n, and with "gelsy".
+        residuals: (..., k), the sums of the squares of ``A @ X - B``; empty unless m > n, and always with "gelsy".
         rank: of A, int64; empty with "gels".
         singular_values: of A; empty with "gels" and "gelsy".
 
     Raises:
         TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
-        ValueError: for another driver, or if the shapes do not fit.
+        ValueError: for another driver, a negative `rcond`, or if the shapes do not fit.
+        LinAlgError: if the iteration does not converge, when the result is read.
 
     Example:
         >>> flow.linalg.lstsq(flow.tensor([[1.0], [0.0]]), flow.tensor([[2.0], [1.0]])).solution

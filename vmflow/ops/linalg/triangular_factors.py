@@ -37,7 +37,7 @@ class LUFactors(NamedTuple):
 
 
 class LUFactorsInfo(NamedTuple):
-    """The result of `lu_factor_ex`: `LUFactors`, and the position, from 1, of the first 0 on U's diagonal, or 0."""
+    """The result of `lu_factor_ex`: that of `lu_factor`; and the position, from 1, of U's first diagonal 0, or 0."""
 
     LU: Tensor
     pivots: Tensor
@@ -94,7 +94,7 @@ def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_i
     """Compute the gradient of `lu_factor` by its matrix, of any shape, from `gradient`, that of the packed L and U.
 
     S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010).  For a matrix with a 0
-    on the diagonal of U, elements are nan, or 0 where the factors' gradient is 0.
+    on the diagonal of U, elements are nan, or 0 where `gradient` is 0.  The result is None if `gradient` is.
     """
     if gradient is None:
         return (None,)
@@ -152,7 +152,7 @@ _ORDER = OpExpr("pivots_to_permutation", _infer_order, Form(1, tuple[Size]), "de
 
 
 def _order(pivots: Tensor, rows: int) -> Tensor:
-    """Convert pivots to a permutation (..., rows): row i of ``L @ U`` is row ``order[i]`` of the matrix."""
+    """Convert pivots to a permutation `order`, (..., rows): row i of ``L @ U`` is row ``order[i]`` of the matrix."""
     return _interpreter.dispatch(_ORDER, (pivots,), (rows,))
 
 
@@ -197,8 +197,8 @@ def _check_info(name: str, info: Tensor, check_errors: bool, meaning: str) -> No
 def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None = None) -> LUFactors:
     """`lu_factor_ex` without `info`: the triangular factors of (..., m, n) in one tensor, and the pivots.
 
-    `lu_solve` takes the result.  A singular matrix raises no error here, since the function does not wait for values;
-    `lu_solve` with its factors does.
+    `lu_solve` takes the result.  For a singular matrix `lu_factor` raises no error, since it does not wait for values;
+    `lu_solve` with the factors does.
 
     Raises:
         TypeError: if `A` is no tensor, or integer, bool or complex.
@@ -218,7 +218,7 @@ def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None = None) 
 
     Args:
         A: (..., m, n).
-        pivot: see `lu_factor_ex`; without pivots, P is empty.
+        pivot: see `lu_factor_ex`; if False, P is empty.
 
     Returns:
         P: (..., m, m), or empty.
@@ -251,12 +251,13 @@ def lu_unpack(
 
     Args:
         LU_data, LU_pivots: the factors, (..., m, n), and the pivots.
-        unpack_data, unpack_pivots: whether to return L and U, and P; otherwise they are empty.
+        unpack_data: whether to return L and U; otherwise they are empty.
+        unpack_pivots: whether to return P; otherwise it is empty.
 
     Raises:
         TypeError: if the factors are integer, bool or complex, or the pivots are no integers.
         ValueError: if the shapes do not fit.
-        IndexError: for pivots that are no row numbers, when the result is read; CUDA devices wrap them around.
+        IndexError: for pivots that are no row numbers, when the result is read; CUDA devices wrap such pivots around.
 
     Example:
         >>> flow.lu_unpack(flow.tensor([[2.0, 0.0], [0.5, 4.0]]), flow.tensor([1, 2], dtype=flow.int32)).L
@@ -300,7 +301,7 @@ def lu_solve(
     Args:
         LU, pivots: (..., n, n) and (..., n).
         B: (..., n, k), or (..., k, n) if not `left`.
-        left: on which side A stands.
+        left: whether A stands left of X.
         adjoint: whether to solve with A.mT instead of A.
 
     Raises:
@@ -339,7 +340,7 @@ def _rows_at(matrix: Tensor, order: Tensor) -> Tensor:
     return take_along_dim(matrix, order.unsqueeze(-1), -2)
 
 
-# The older functions of these names, which PyTorch keeps beside those of `torch.linalg`
+# `vmflow.lu_solve` and `vmflow.lu`, whose older forms PyTorch keeps beside those of `torch.linalg`
 
 
 @public("lu_solve", own=False)
@@ -365,7 +366,7 @@ def solve_by_lu(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | 
 
 @public("lu", own=False)
 def lu_packed(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """The factors of matrices (..., m, n), the pivots, and `info` if `get_infos`; see `vmflow.linalg.lu_factor_ex`.
+    """The packed factors of matrices (..., m, n), the pivots, and, if `get_infos`, `info`; see `linalg.lu_factor_ex`.
 
     Raises:
         TypeError, ValueError: as `vmflow.linalg.lu_factor_ex`.
@@ -399,8 +400,7 @@ def solve_ex(
 
     Returns:
         result: the solutions.
-        info: int32, for each matrix: the position of the first 0 that elimination found, counted from 1; 0 if there is
-            none.
+        info: int32, for each matrix: the position of the first pivot that is 0, counted from 1; 0 if there is none.
 
     Raises:
         TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
@@ -462,8 +462,8 @@ def cholesky_ex(
 
     Returns:
         L: the factor.
-        info: int32, for each matrix: the size of the first leading part that is not positive definite; 0 if there is
-            none.
+        info: int32, for each matrix: the size of the smallest leading submatrix that is not positive definite; 0 if
+            there is none.
 
     Raises:
         TypeError: if `A` is integer, bool or complex.

@@ -1,4 +1,4 @@
-"""Losses of classes, `nll_loss` and `cross_entropy`, of scores or log-probabilities and the right classes.
+"""`nll_loss` and `cross_entropy`: losses of log-probabilities or scores against the right classes.
 
 With class indices, each loss is one op, and so is its gradient, unless the backward pass is recorded for higher
 derivatives.
@@ -82,7 +82,7 @@ def _cases(name: str, metas: Metas, options: _Options) -> Cases:
 
 
 def _check_gradient(cases: Cases, gradient: TensorMeta, target: TensorMeta, total: TensorMeta) -> None:
-    """Raise TypeError or ValueError unless `gradient` fits the loss, and `total` is the divisor of its mean."""
+    """Raise TypeError or ValueError unless `gradient` fits the loss, and `total` can be the divisor of its mean."""
     name = cases.name
     check_floating(name, gradient)
     check_shape(name, "a gradient", gradient, target.shape if cases.reduction == "none" else ())
@@ -254,9 +254,9 @@ def cross_entropy(
         input: scores, (N, C), (C,) or (N, C, ...).
         target: class indices as for `nll_loss`, or floating-point probabilities of the shape of `input`.
         weight: of each class, (C,).
-        ignore_index: a class index that does not count.
-        reduction: "mean" (for class indices weighted, over the targets that count; for probabilities over N), "sum" or
-            "none".
+        ignore_index: a class index that does not count; without effect on probabilities.
+        reduction: "mean" (for class indices weighted, over the targets that count; for probabilities over all cases),
+            "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
         label_smoothing: the share of the probability that is spread evenly over all classes, within [0, 1].
 

@@ -33,7 +33,7 @@ class _Options(NamedTuple):
 
     Attributes:
         blank: the index of the blank class, which stands for no class.
-        zero_infinity: whether targets without an alignment have a loss of 0.
+        zero_infinity: whether targets without an alignment have a loss of 0 instead of inf.
     """
 
     blank: int
@@ -77,8 +77,8 @@ def ctc_loss(
 ) -> Tensor:
     """The negative log-likelihood of target sequences over all alignments in time (A. Graves et al., 2006).
 
-    As in PyTorch the gradient is that of log-probabilities which sum to one at each time, as those of `log_softmax` do,
-    and has no gradient itself.
+    As in PyTorch the gradient holds for the logarithms of probabilities which sum to one at each time, as those of
+    `log_softmax` do, and has no gradient itself.
 
     Args:
         log_probs: (T, N, C), or (T, C) for a single case.
@@ -88,10 +88,11 @@ def ctc_loss(
         target_lengths: the length of each target, (N,).
         blank: the index of the blank class, which stands for no class.
         reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
-        zero_infinity: whether targets that are too long for their input count as 0, with a gradient of 0.
+        zero_infinity: whether targets that are too long for their input have a loss and a gradient of 0.
 
     Raises:
-        TypeError, ValueError: for dtypes, shapes and a blank that do not fit.
+        TypeError, ValueError: for dtypes, shapes and a blank that do not fit, or another reduction.
+        ValueError, IndexError: for a length out of range, or a target that is no class, when the result is read.
 
     Example:
         >>> log_probs = flow.full((1, 1, 2), 0.5).log()

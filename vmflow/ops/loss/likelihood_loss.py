@@ -35,7 +35,7 @@ def poisson_nll_loss(
         target: the counts, of the same shape.
         log_input: whether `input` is the logarithm of the expected count.
         full: whether to add the term that depends on the target alone, by Stirling's formula.
-        eps: added to the expected count before its logarithm is taken.
+        eps: added to the expected count before its logarithm is taken, without `log_input`.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
@@ -72,16 +72,16 @@ def gaussian_nll_loss(
 
     Args:
         input: the expected values.
-        target: the values, of the same shape, or of as many dimensions and broadcast.
+        target: the values, of the same shape, or of the same number of dimensions and broadcast.
         var: the variances: a number, or of the input's shape, possibly with a last dimension of 1 or without it.
-            Values below `eps`, negative ones as well, count as `eps`; their gradient is taken there.
+            Elements below `eps`, negative ones as well, count as `eps`, with the gradient at `eps`.
         full: whether to add the constant ``log(2 * pi) / 2``.
         eps: the smallest variance.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: for a target with another number of dimensions, a number below 0, a variance that does not fit, or
-            an `eps` that is not positive.
+        ValueError: for a target with another number of dimensions, a negative number as `var`, a variance that does not
+            fit, an `eps` that is not positive, or another reduction.
 
     Example:
         >>> flow.nn.functional.gaussian_nll_loss(flow.zeros(2), flow.tensor([1.0, 3.0]), flow.ones(2))

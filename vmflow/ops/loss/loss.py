@@ -68,7 +68,7 @@ def check_reduction(name: str, reduction: str) -> None:
 
 
 def check_same(name: str, input: Tensor, target: Tensor) -> None:
-    """Raise ValueError unless both shapes are equal.  PyTorch only warns, but broadcasting is mostly a mistake here."""
+    """Raise ValueError unless both shapes are equal: PyTorch only warns, but broadcasting in a loss is mostly wrong."""
     check_tensors(name, input, target)
     if input.shape != target.shape:
         raise ValueError(
@@ -98,7 +98,7 @@ def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
 
 
 def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Convert a bool tensor of the two to the other's dtype, since bools cannot be subtracted; return both."""
+    """If one tensor is bool, convert it to the other's dtype, since bools cannot be subtracted; return both tensors."""
     if input.dtype is target.dtype:
         return input, target
     if target.dtype.category == BOOL:
@@ -107,7 +107,7 @@ def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _reduced_by_weight(name: str, losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
-    """Reduce losses times their weights, of the same shape; a mean is their sum divided by the sum of the weights."""
+    """Reduce ``losses * weight``, of one shape; the mean is the sum of the products divided by that of the weights."""
     check_reduction(name, reduction)
     if weight.shape != losses.shape:
         raise ValueError(
@@ -141,10 +141,11 @@ def mse_loss(
         input: predictions.
         target: of the same shape; dtypes promote.
         reduction: "mean", "sum" or "none".
-        weight: the weight of each loss, of the same shape; with "mean", losses are divided by the sum of the weights.
+        weight: the weight of each loss, of the same shape; with "mean", the sum is divided by that of the weights.
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
+        TypeError: for complex tensors, two bool tensors, or the mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -181,10 +182,11 @@ def l1_loss(
         input: predictions.
         target: of the same shape; dtypes promote.
         reduction: "mean", "sum" or "none".
-        weight: the weight of each loss, of the same shape; with "mean", losses are divided by the sum of the weights.
+        weight: the weight of each loss, of the same shape; with "mean", the sum is divided by that of the weights.
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
+        TypeError: for bool tensors, or the mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -215,7 +217,7 @@ def smooth_l1_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``.
+    """``d**2 / (2 * beta)`` for an absolute difference d below `beta`, else ``d - beta / 2``.
 
     Args:
         input: predictions.
@@ -225,6 +227,7 @@ def smooth_l1_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
+        TypeError: for complex tensors.
         ValueError: for shapes that differ, another reduction, or a negative `beta`.
 
     Example:
@@ -251,17 +254,18 @@ def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
-    """``d**2 / 2`` for a difference d below `delta`, else ``delta * (d - delta / 2)``.
+    """``d**2 / 2`` for an absolute difference d below `delta`, else ``delta * (d - delta / 2)``.
 
     Args:
-        input: predictions; their dtype is that of the losses.
+        input: predictions; if they are floating-point, the losses have their dtype.
         target: of the same shape.
         reduction: "mean", "sum" or "none".
-        delta: positive.
+        delta: the difference from which the loss grows linearly, positive.
         weight: of each loss; the mean is still taken over all elements.
 
     Raises:
-        ValueError: for shapes that differ, or a `delta` that is not positive.
+        TypeError: for complex tensors.
+        ValueError: for shapes that differ, another reduction, or a `delta` that is not positive.
 
     Example:
         >>> flow.nn.functional.huber_loss(flow.tensor([1.0, 0.0]), flow.tensor([2.0, 3.0]), reduction="none")
@@ -384,14 +388,14 @@ def binary_cross_entropy_with_logits(
 
     Args:
         input: scores.
-        target: within [0, 1], of the same shape and dtype.
+        target: within [0, 1], of the same shape; the result has the dtype of the target.
         weight: of each element, broadcast.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
-        pos_weight: of the positive targets, broadcast.
+        pos_weight: the weight of positive targets, broadcast.
 
     Raises:
-        TypeError: for dtypes that do not fit.
+        TypeError: if a dtype is not floating-point.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -442,7 +446,7 @@ def kl_div(
     Args:
         input: log-probabilities.
         target: probabilities, or with `log_target` their logarithms.
-        reduction: "mean" (over all elements), "batchmean" (over the first dimension), "sum" or "none".
+        reduction: "mean" (over all elements), "batchmean" (the sum, divided by the first size), "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
         log_target: whether `target` holds logarithms of probabilities.
 

@@ -124,8 +124,8 @@ def triplet_margin_loss(
     Args:
         anchor, positive, negative: (N, D), or (D,).
         margin: the distance by which the negative should be further away, positive.
-        p, eps: of the distance.
-        swap: whether to take the negative's distance to the positive where that is smaller (V. Balntas et al., 2016).
+        p, eps: see `pairwise_distance`.
+        swap: whether to take d(positive, negative) for d(anchor, negative) where smaller (V. Balntas et al., 2016).
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
@@ -213,7 +213,7 @@ def hinge_embedding_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The distance `input` for a target of 1, ``max(0, margin - input)`` for a target of -1; both have one shape.
+    """The distance `input` where `target`, of the same shape, is 1; ``max(0, margin - input)`` where it is -1.
 
     Raises:
         ValueError: for shapes that differ, or another reduction.
@@ -270,20 +270,21 @@ def multi_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The sum over wrong classes of ``max(0, margin - right score + wrong score)**p``, over the number of classes.
+    """The sum over wrong classes of ``max(0, margin - right score + wrong score)**p``, divided by the class count.
 
     Args:
         input: scores, (N, C) or (C,).
         target: class indices, (N,) or 0-d; checked when the op runs.
         p: 1 or 2.
         margin: the difference by which the right score should be larger.
-        weight: of each class, (C,).
+        weight: of each class, (C,); a loss is multiplied by the weight of its right class.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         TypeError: for dtypes that do not fit.
         ValueError: for shapes that do not fit, or another `p` or reduction.
+        IndexError: if a target is no class, when the result is read.
 
     Example:
         >>> flow.nn.functional.multi_margin_loss(flow.tensor([[1.0, 2.0]]), flow.tensor([0]))
@@ -322,13 +323,13 @@ def multilabel_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
+    """The sum of ``max(0, 1 - right score + wrong score)`` over right and wrong classes, divided by the class count.
 
     Memory grows with the square of the number of classes.
 
     Args:
         input: scores, (N, C) or (C,).
-        target: of the same shape: each row the indices of the right classes, up to the first negative number.
+        target: of the same shape: in each row the indices before the first negative number are the right classes.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
