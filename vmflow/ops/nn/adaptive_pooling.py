@@ -99,7 +99,7 @@ FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
 
 
 def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
-    """Convert the argument `output_size` to a size for each spatial dimension; None in it keeps the input's size.
+    """Convert the argument `output_size` to a size for each spatial dimension; a None stands for the input's size.
 
     Raises:
         TypeError, ValueError: if `output_size` does not fit the input.
@@ -151,7 +151,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int], *, data_fo
     """The mean of windows that divide (samples, channels, length), or (channels, length); see `adaptive_avg_pool2d`.
 
     Returns:
-        A tensor of shape (samples, channels, output_size).
+        A tensor of shape (samples, channels, output_size), or without samples.
 
     Raises:
         TypeError, ValueError: as `adaptive_avg_pool2d`.
@@ -170,12 +170,12 @@ def adaptive_avg_pool2d(
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
-        output_size: rows and columns, one number for both; None keeps the input's.
+        output_size: rows and columns, one number for both; None keeps the input's size.
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
-        A tensor of shape (samples, channels, rows, columns).  Row i is the mean of the input's rows from ``floor(i *
-        height / rows)`` up to, without, ``ceil((i + 1) * height / rows)``.
+        A tensor of shape (samples, channels, rows, columns), or without samples.  Row i is the mean of the input's rows
+        from ``floor(i * height / rows)`` up to, without, ``ceil((i + 1) * height / rows)``.
 
     Raises:
         TypeError: if the tensor is not floating-point.
@@ -194,7 +194,7 @@ def adaptive_avg_pool3d(
     """The mean of windows that divide (samples, channels, depth, height, width); see `adaptive_avg_pool2d`.
 
     Returns:
-        A tensor of shape (samples, channels, *output_size).
+        A tensor of shape (samples, channels, *output_size), or without samples.
 
     Raises:
         TypeError, ValueError: as `adaptive_avg_pool2d`.
@@ -242,7 +242,7 @@ def adaptive_max_pool2d(
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
-        output_size: rows and columns, one number for both; None keeps the input's.
+        output_size: rows and columns, one number for both; None keeps the input's size.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
 
     Raises:

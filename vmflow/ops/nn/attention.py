@@ -97,7 +97,7 @@ _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 def _check_kept(
     extent: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
 ) -> None:
-    """Raise TypeError or ValueError unless `metas` are those of the results' gradients, then of the kept tensor."""
+    """Raise TypeError or ValueError unless `metas` fit: the results' gradients in `present`, then the kept tensor."""
     *gradients, kept = metas
     weights = (*extent.leading, extent.length, extent.others)
     shapes = [
@@ -162,7 +162,7 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
 
 
 def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Attention in differentiable ops."""
+    """Compute attention in differentiable ops; return its result, and the attention weights before dropout."""
     factor, causal, p, _ = options
     query, key, value, *masks = operands
     scores = (query * factor) @ key.mT
@@ -192,7 +192,7 @@ def _attend(
     Args:
         query, key, value, mask: see `scaled_dot_product_attention`.
         options: the factor of the scores, whether attention is causal, and the probability of dropping a weight.
-        weights: whether the attention weights must be kept.
+        weights: whether the kept tensor must be the attention weights.
     """
     operands = (query, key, value) if mask is None else (query, key, value, mask)
     metas = tuple([operand._blob.meta for operand in operands])
@@ -216,7 +216,7 @@ def attention_with_weights(
 ) -> tuple[Tensor, Tensor]:
     """Compute `scaled_dot_product_attention`; return its result, and the weights (..., L, S) after dropout.
 
-    Both are differentiable."""
+    Both results are differentiable."""
     p = _probability(dropout_p)
     result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p), True)
     return result, dropped_by(weights, p, stretch)
@@ -257,7 +257,7 @@ def scaled_dot_product_attention(
         (..., L, V).
 
     Raises:
-        TypeError: for dtypes that differ, or a mask of integers.
+        TypeError: for dtypes that differ or are not floating-point, or a mask of integers.
         ValueError: for shapes that do not fit, a mask besides `is_causal`, or a probability out of range.
 
     Example:

@@ -96,7 +96,7 @@ def _common_dtype(name: str, metas: Metas) -> None:
 
 
 def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
-    """Check the operands of a convolution (input, weight, perhaps bias), and return its sizes for the kernels.
+    """Check a convolution's operands (input, weight, perhaps bias); return the convolution's sizes for the kernels.
 
     Raises:
         TypeError, ValueError: for operands that do not fit.
@@ -194,7 +194,7 @@ def _geometry(source: TensorMeta, filters: int, kernel: Sizes, output: Sizes, wi
 
 
 def _cost(geometry: Geometry) -> float:
-    """An estimate in nanoseconds."""
+    """Estimate the nanoseconds of a convolution."""
     taps = geometry.channels // max(geometry.groups, 1) * prod(geometry.kernel)
     pixels = geometry.samples * prod(geometry.output)
     return pixels * taps * (geometry.filters * _PER_PRODUCT + geometry.groups * _PER_COPY) + 5000
@@ -393,7 +393,7 @@ def conv1d(
         bias, stride, padding, dilation, groups: as for `conv2d`.
 
     Returns:
-        A tensor of shape (samples, filters, length of the output).
+        A tensor of shape (samples, filters, length of the output), or without samples.
 
     Raises:
         TypeError, ValueError: as `conv2d`.
@@ -449,15 +449,15 @@ def conv2d(
         input: (samples, channels, height, width), or (channels, height, width).
         weight: (filters, channels / groups, kernel height, kernel width), of the input's dtype.
         bias: (filters,), added to each output pixel.
-        stride: step of the window.
+        stride: step of the kernel.
         padding: zeros around the input; "same" keeps the size (stride 1 only; of an odd number of zeros, one more goes
-            behind), "valid" is none.
+            behind), "valid" adds none.
         dilation: distance between the taps of the kernel.
         groups: the number of equal parts into which channels and filters are divided; each part of the channels is
             convolved with its own part of the filters.
 
     Returns:
-        (samples, filters, rows, columns), rows being
+        (samples, filters, rows, columns), or without samples, rows being
         ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``.
 
     Raises:
@@ -490,7 +490,7 @@ def conv3d(
         bias, stride, padding, dilation, groups: as for `conv2d`.
 
     Returns:
-        A tensor of shape (samples, filters, depth of the output, rows, columns).
+        A tensor of shape (samples, filters, depth of the output, rows, columns), or without samples.
 
     Raises:
         TypeError, ValueError: as `conv2d`.
@@ -574,7 +574,7 @@ def conv_transpose1d(
         bias, stride, padding, output_padding, groups, dilation: as for `conv_transpose2d`.
 
     Returns:
-        A tensor of shape (samples, filters, length of the output).
+        A tensor of shape (samples, filters, length of the output), or without samples.
 
     Raises:
         TypeError, ValueError: as `conv2d`.
@@ -605,11 +605,11 @@ def conv_transpose2d(
         bias: (filters,).
         stride: distance between the output windows of neighbouring input pixels.
         padding: the number of rows and columns cut off the output on each side.
-        output_padding: added to the output's size below and to the right; less than stride or dilation.
+        output_padding: added to the output's size below and to the right; less than the larger of stride and dilation.
         groups, dilation: as for `conv2d`.
 
     Returns:
-        (samples, filters, rows, columns), rows being
+        (samples, filters, rows, columns), or without samples, rows being
         ``(height - 1) * stride - 2 * padding + dilation * (kernel height - 1) + output_padding + 1``.
 
     Raises:
@@ -643,7 +643,7 @@ def conv_transpose3d(
         bias, stride, padding, output_padding, groups, dilation: as for `conv_transpose2d`.
 
     Returns:
-        A tensor of shape (samples, filters, depth of the output, rows, columns).
+        A tensor of shape (samples, filters, depth of the output, rows, columns), or without samples.
 
     Raises:
         TypeError, ValueError: as `conv2d`.

@@ -86,12 +86,13 @@ def dropout(
         input: floating-point or complex, of any shape.
         p: probability, within [0, 1].
         training: whether to drop elements.
-        inplace: whether to write the result into `input` and return that.
+        inplace: whether to write the result into `input` and return `input`.
         addend: a tensor of the input's shape to add to the result, whether training or not.  From OneFlow, as is
             `generator`.
         generator: the source of random numbers, by default the default generator.
 
     Raises:
+        TypeError: if `p` is no number, or, where elements are dropped, for integers and bools.
         ValueError: if `p` is no probability, or for an addend of another shape.
 
     Example:

@@ -98,13 +98,14 @@ def embedding(
         input: integers from 0 up to, without, rows; checked when the op runs.
         weight: the table.
         padding_idx: a row that gets no gradient; may count from the end.
-        max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger.
+        max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger;
+            for floating-point tables.
         norm_type: the exponent of that norm.
         scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it.
         sparse: must be False; gradients are dense.
 
     Raises:
-        TypeError: if `input` holds no integers.
+        TypeError: if `input` holds no integers, or the table is not floating-point for `max_norm`.
         ValueError: if `weight` is no matrix or has no row `padding_idx`, or for sparse gradients.
         IndexError: if a row does not exist, when the result is read.
 

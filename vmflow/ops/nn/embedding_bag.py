@@ -60,9 +60,9 @@ def embedding_bag(
         mode: "sum", "mean" or "max".
         sparse: must be False; gradients are dense.
         per_sample_weights: the factor of each row, in the shape of `input` and the dtype of `weight` (under autocast
-            another one promotes); for sums only.
+            another dtype promotes); for sums only.
         include_last_offset: whether `offsets` has the end of the last bag too.
-        padding_idx: a row that is left out and gets no gradient; may count from the end.
+        padding_idx: a row that bags leave out and that gets no gradient; may count from the end.
 
     Returns:
         (bags, width).

@@ -64,9 +64,11 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Set each channel of (N, C, D, H, W), or without N, to zero with probability `p`; see `dropout1d`.
 
+    Input of other numbers of dimensions is taken as (C, ...), with a warning.
+
     Raises:
         TypeError: if the probability is no number.
-        ValueError: if the probability is not within [0, 1].
+        ValueError: if the probability is not within [0, 1], or, where channels are dropped, for a 0-d input.
 
     Example:
         >>> flow.nn.functional.dropout3d(flow.ones(1, 1, 1, 2), 1.0)
@@ -114,7 +116,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
         inplace: whether to write the result into `input` and return that.
 
     Raises:
-        TypeError: if the dtype is not floating-point.
+        TypeError: if the dtype is not floating-point, or the probability is no number.
         ValueError: if the probability is not within [0, 1].
 
     Example:
@@ -128,7 +130,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
     """`alpha_dropout` of whole channels of (N, C, ...).
 
     Raises:
-        TypeError: if the dtype is not floating-point.
+        TypeError: if the dtype is not floating-point, or the probability is no number.
         ValueError: if the probability is not within [0, 1], or for less than two dimensions.
 
     Example:

@@ -148,7 +148,7 @@ def fractional_max_pool2d(
 
     Raises:
         TypeError: if the tensor is not floating-point.
-        ValueError: for shapes that do not fit, or unless one of `output_size` and `output_ratio` is given.
+        ValueError: for shapes that do not fit, or unless exactly one of `output_size` and `output_ratio` is given.
 
     Example:
         >>> image = flow.arange(16.0).reshape(1, 1, 4, 4)

@@ -39,9 +39,9 @@ def _clipped(place: Tensor, size: int) -> Tensor:
 
 
 def _reflected(place: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Reflect positions, in elements, into the image, at the centres or the outer edges of its border elements.
+    """Reflect positions, in elements, into the image at its border elements.
 
-    The centres reflect if `align_corners`."""
+    They reflect at the centres of these elements if `align_corners`, else at their outer edges."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
         return place.detach() * 0
@@ -78,9 +78,9 @@ def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tens
 
 
 def _cubic_weights(part: Tensor) -> list[Tensor]:
-    """Return the cubic interpolation weights of the four elements around a position, `part` behind the second of them.
+    """Return the cubic interpolation weights of four elements, for positions that lie `part` behind the second element.
 
-    They are those of Keys' kernel with a = -0.75."""
+    The weights are those of Keys' kernel with a = -0.75."""
     a = -0.75
 
     def near(x: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def grid_sample(
             border to 1 at the other; of the input's dtype.
         mode: "bilinear" (of volumes, trilinear), "nearest" or, of images only, "bicubic".
         padding_mode: the values outside: "zeros", the element at the "border", or its "reflection".
-        align_corners: whether -1 and 1 are the centres of the border elements, or their outer edges.
+        align_corners: whether -1 and 1 are the centres of the border elements, or (also for None) their outer edges.
 
     Returns:
         (samples, channels, rows, columns), or with planes.
@@ -216,7 +216,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Args:
         theta: (samples, 2, 3), or (samples, 3, 4) for volumes, floating-point.
         size: of the image, (samples, channels, height, width), or with a depth before the height.
-        align_corners: whether -1 and 1 are the centres of the border elements, or their outer edges.
+        align_corners: whether -1 and 1 are the centres of the border elements, or (also for None) their outer edges.
 
     Returns:
         (samples, height, width, 2), or (samples, depth, height, width, 3).

@@ -28,7 +28,7 @@ def instance_norm(
 ) -> Tensor:
     """Normalize each channel of each sample over its image (D. Ulyanov et al., Instance Normalization, 2016).
 
-    The running statistics are updated by one instruction; if a scope drops it, they stay unchanged.
+    The running statistics are updated by one instruction; if a scope drops this instruction, they stay unchanged.
 
     Args:
         input: (samples, channels, ...), floating-point.
@@ -36,13 +36,14 @@ def instance_norm(
             instead of the image's mean and variance.
         weight, bias: (channels,), factor and summand of the normalized values.
         use_input_stats: whether to use each image's own mean and variance.
-        momentum: the weight of the batch's statistics, the means over its samples, in the updated running statistics;
-            their variance is unbiased.
+        momentum: the weight of the batch's statistics, means over its samples of mean and unbiased variance, in the
+            updated running statistics.
         eps: added to the variance.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
-        ValueError: for shapes that do not fit, images of one element, or missing running statistics.
+        TypeError: if the tensor is not floating-point, or the momentum is no number.
+        ValueError: for shapes that do not fit; for images of less than two elements with `use_input_stats`, or missing
+            running statistics without it.
 
     Example:
         >>> flow.nn.functional.instance_norm(flow.tensor([[[-1.0, 1.0], [3.0, 5.0]]]), eps=0.0)
@@ -90,8 +91,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
     Args:
         input: (samples, channels, ...), floating-point.
-        size: the number of neighbouring channels, the channel itself among them; beyond the first and last there are
-            zeros.
+        size: the number of neighbouring channels, the channel itself among them; beyond the first and the last channel
+            there are zeros.
         alpha, beta, k: the parameters of the formula.
 
     Raises:

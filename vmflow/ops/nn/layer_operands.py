@@ -29,7 +29,7 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
     """Convert an argument such as a stride, one integer or one for each of `rank` spatial dimensions, to a tuple.
 
     Raises:
-        TypeError: if `value` is neither.
+        TypeError: if `value` is neither one integer nor `rank` integers.
         ValueError: if an integer is below `least`, or above `MOST_OF_WINDOWS`.
     """
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -46,7 +46,7 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
 
 
 def check_shape(name: str, what: str, operand: TensorMeta, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an operand of the op `name` has the shape `shape`."""
+    """Raise ValueError, which names the op `name` and the operand `what`, unless the operand has the shape `shape`."""
     if operand.shape != tuple(shape):
         raise ValueError(f"{name}: expected {what} of shape {list(shape)}, got {list(operand.shape)}")
 
@@ -57,7 +57,7 @@ def layout(rank: int) -> str:
 
 
 def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
-    """Apply `function`, which takes a batch, to a batch, or to a single sample, which is made a batch of one for it."""
+    """Apply `function` to a batch; or to a single sample as a batch of one, and squeeze the batch from its results."""
     if input.ndim != rank + 1:
         return function(input)
     results = function(input.unsqueeze(0))

@@ -68,7 +68,8 @@ def attended(
         average: whether the returned weights are the mean over the heads.
 
     Returns:
-        (batch, length, features); and the weights, or None.
+        (batch, length, features); and the weights, (batch, L, S), or (batch, heads, L, S) unless `average`, or None
+        unless `need_weights`.
     """
     query, key, _ = operands
     heads = _projected(name, operands, projections)
@@ -127,7 +128,7 @@ def _heads(rows: Tensor, count: int) -> Tensor:
 
 
 def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key: Tensor) -> Tensor | None:
-    """Combine `attn_mask` and `key_padding_mask` to one mask for `scaled_dot_product_attention`, or None."""
+    """Combine `attn_mask` and `key_padding_mask` to one of `scaled_dot_product_attention`; None if none is given."""
     count = projections.heads
     batch, length, others = query.shape[0], query.shape[1], key.shape[1]
     if projections.static_k is not None:
@@ -169,7 +170,7 @@ def _as_numbers(mask: Tensor, dtype: DType) -> Tensor:
 def check_operands(
     name: str, operands: tuple[Tensor, Tensor, Tensor], features: tuple[int, int, int], batch_first: bool
 ) -> None:
-    """Raise ValueError unless query, key and value have `features` features, and fit each other in batch and length."""
+    """Raise ValueError unless query, key and value have the three numbers of features, and batch and length fit."""
     query, key, value = operands
     if query.ndim not in (2, 3) or any([operand.ndim != query.ndim for operand in operands]):
         fits = False
@@ -198,7 +199,7 @@ def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
 def with_batch(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, batch_first: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
-    """Convert operands to (batch, length, features), a single sequence to a batch of one; also the padding mask."""
+    """Convert operands to (batch, length, features); a single sequence, and its padding mask, to a batch of one."""
     if query.ndim == 2:
         mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         return (query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)), mask
@@ -259,7 +260,7 @@ def multi_head_attention_forward(
         need_weights: whether to return the weights.
         attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to the
             scores.
-        use_separate_proj_weight: whether the three following are used in place of `in_proj_weight`.
+        use_separate_proj_weight: whether the three following weights are used in place of `in_proj_weight`.
         q_proj_weight, k_proj_weight, v_proj_weight: (features, features of the query, of the key or of the value).
         static_k, static_v: (batch * num_heads, S, features of a head), in place of projected keys and values.
         average_attn_weights: whether the weights returned are the mean over the heads.
@@ -267,10 +268,11 @@ def multi_head_attention_forward(
 
     Returns:
         The result, shaped like the query; and the attention weights, (batch, L, S), or (batch, num_heads, L, S) if not
-        averaged, or None.
+        averaged, or None unless `need_weights`.
 
     Raises:
-        ValueError: for shapes that do not fit, or weights that are missing.
+        TypeError: for dtypes that differ, or masks of integers.
+        ValueError: for shapes that do not fit, weights or a mask that are missing, or options that exclude each other.
 
     Example:
         >>> x, eye = flow.tensor([[2.0]]), flow.ones(1, 1)

@@ -31,7 +31,7 @@ _Options = tuple[float, bool, bool]
 
 
 def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> None:
-    """Check that all operands are floating-point, and that the operands behind the input have the shapes `shapes`.
+    """Check that all operands are floating-point, and that those behind the input, `what`, have the shapes `shapes`.
 
     Raises:
         TypeError: for another dtype.
@@ -184,7 +184,7 @@ def batch_norm(
 ) -> Tensor:
     """Normalize each channel over the batch (S. Ioffe and C. Szegedy, Batch Normalization, 2015).
 
-    The running statistics are updated by one instruction; if a scope drops it, they stay unchanged.
+    The running statistics are updated by one instruction; if a scope drops this instruction, they stay unchanged.
 
     Args:
         input: (samples, channels, ...), floating-point.
@@ -196,9 +196,9 @@ def batch_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
-        ValueError: for shapes that do not fit, less than two values per channel in training, or missing running
-            statistics outside of it.
+        TypeError: if the tensor is not floating-point, or the momentum is no number.
+        ValueError: for shapes that do not fit; in training for less than two values per channel or an `eps` that is not
+            positive, else for missing running statistics.
 
     Example:
         >>> mean, variance = flow.zeros(1), flow.full((1,), 4.0)
@@ -228,7 +228,7 @@ def batch_norm_counted(
     momentum: float | None,
     eps: float,
 ) -> Tensor:
-    """Compute `batch_norm`, and count batches in the 0-d tensor `batches`, unless that is None.
+    """Compute `batch_norm`, and in training count batches in the 0-d tensor `batches`, unless that is None.
 
     Without a momentum, the running statistics become averages over all batches."""
     if training and not eps > 0:
@@ -265,7 +265,7 @@ def batch_norm_counted(
 def batch_statistics(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalize each channel over the batch; return also each channel's mean and biased variance."""
+    """Normalize each channel over the batch; return the result, and each channel's mean and biased variance."""
     options = (float(eps), weight is not None, bias is not None)
     operands = (input, *_given(options, weight, bias))
     result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, operands, options)
@@ -400,7 +400,7 @@ def group_norm(
 
     Args:
         input: (samples, channels, ...), floating-point.
-        num_groups: divides the channels.
+        num_groups: a divisor of the number of channels.
         weight, bias: (channels,), factor and summand of the normalized values.
         eps: added to the variance.
 

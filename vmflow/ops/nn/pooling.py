@@ -173,7 +173,7 @@ class _Mean(NamedTuple):
 
     Attributes:
         shape: the geometry of the windows.
-        with_padding: whether the padding's zeros count.
+        with_padding: whether the padding's zeros count as elements of the window.
         override: the divisor in place of the number of elements, or None.
         size: the spatial size of the input."""
 
@@ -340,14 +340,14 @@ def max_pool2d(
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         stride: step of the window; its size by default.
-        padding: elements smaller than any other around the input, at most half of the window.
+        padding: the number of elements, smaller than any other, around the input, at most half of the window.
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
-        (samples, channels, rows, columns), rows being
+        (samples, channels, rows, columns), or without samples, rows being
         ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``, rounded up with `ceil_mode`.
 
     Raises:
@@ -423,7 +423,7 @@ def avg_pool1d(
     """The mean of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`.
 
     Returns:
-        A tensor of shape (samples, channels, number of windows).
+        A tensor of shape (samples, channels, number of windows), or without samples.
 
     Raises:
         TypeError, ValueError: as `avg_pool2d`.
@@ -454,17 +454,17 @@ def avg_pool2d(
         stride: step of the window; its size by default.
         padding: zeros around the input, at most half of the window.
         ceil_mode: whether windows may stick out below and to the right.
-        count_include_pad: whether the padding's zeros count.
+        count_include_pad: whether the padding's zeros count as elements of the window.
         divisor_override: the divisor, in place of the number of elements.
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
-        (samples, channels, rows, columns), rows being ``(height + 2 * padding - kernel height) // stride + 1``, rounded
-        up with `ceil_mode`.
+        (samples, channels, rows, columns), or without samples, rows being
+        ``(height + 2 * padding - kernel height) // stride + 1``, rounded up with `ceil_mode`.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
-        ValueError: if no window fits, a size is out of range, or for another data format.
+        TypeError: if the tensor is not floating-point, or `divisor_override` is no integer.
+        ValueError: if no window fits, a size is out of range, the divisor is 0, or for another data format.
 
     Example:
         >>> flow.nn.functional.avg_pool2d(flow.tensor([[[1.0, 3.0], [2.0, 4.0]]]), 2)
@@ -489,7 +489,7 @@ def avg_pool3d(
     """The mean of each window of (samples, channels, depth, height, width); see `avg_pool2d`.
 
     Returns:
-        A tensor of shape (samples, channels, planes, rows, columns).
+        A tensor of shape (samples, channels, planes, rows, columns), or without samples.
 
     Raises:
         TypeError, ValueError: as `avg_pool2d`.

@@ -1,6 +1,6 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A time step of a small layer takes less time than issuing an instruction, and as separate ops it would be ten
+A time step of a small layer takes less time than issuing an instruction, and as separate ops a step would be ten
 instructions.  A backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable
 ops, step by step.
 """
@@ -97,7 +97,7 @@ _Backward = tuple[_Options, tuple[bool, ...], tuple[bool, ...]]
 
 
 def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operands: Metas) -> None:
-    """Raise ValueError unless `metas` are those of the results' gradients in `present`, then of the saved results."""
+    """Raise ValueError unless `metas` fit: the results' gradients in `present`, then the saved results."""
     source = operands[0]
     state = layer.split(operands[1:])[0]
     shown, hidden = state[0].shape[1], state[-1].shape[1]
@@ -223,8 +223,8 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
         every.append(state[0])
         ends = position + 1 == len(steps)
         size_after = 0 if ends else steps[position + 1].size
-        # Collect the states of sequences that end here.  The sequences of an empty batch end at the last step, although
-        # the batch does not shrink.
+        # Collect the states of sequences that end at this step.  The sequences of an empty batch end at the last step,
+        # although the batch does not shrink.
         if ends or size_after < step.size:
             ended.append(tuple([tensor[size_after:] for tensor in state]))
     if layer.reverse:

@@ -45,8 +45,8 @@ def _line_of_samples(
         length: the image's size.
 
     Returns:
-        The pixel before each position, the position's distance from it, the weight of the sample, and the largest
-        number of samples of a part.
+        The pixel before each position, the position's distance from that pixel, the weight of the sample, and the
+        largest number of samples of a part.
     """
     step = size / bins
     count = ceil(step) if ratio < 1 else None
@@ -83,11 +83,11 @@ def roi_align(
 
     Args:
         x: (samples, channels, height, width), floating-point.
-        rois: (regions, 5) of x's dtype: the sample, then left, top, right and bottom.
+        rois: (regions, 5) of x's dtype: the index of the sample, then left, top, right and bottom.
         spatial_scale: the factor of the regions' coordinates.
         pooled_h, pooled_w: the numbers of rows and columns of parts into which a region is cut.
-        sampling_ratio: the number of samples of a part in each dimension; below 1, as many as it has pixels, rounded
-            up, for which the function waits for the regions.
+        sampling_ratio: the number of samples of a part in each dimension; below 1, as many as the part has pixels,
+            rounded up, for which the function waits for the regions.
         aligned: whether pixels' centres lie half a pixel behind the coordinates; otherwise at the coordinates, and
             regions are at least one pixel large.
 
@@ -166,7 +166,7 @@ def deform_conv2d(
     Args:
         input: (samples, channels, height, width), floating-point.
         offset: (samples, 2 * groups * kernel height * kernel width, rows, columns): the shift of each element of a
-            window, down and to the right, for this many groups of channels.
+            window, down and to the right, for each of the groups of channels.
         weight: (filters, channels / groups, kernel height, kernel width); its groups are independent of the offset's.
         bias: (filters,).
         stride, padding, dilation: as of `vmflow.nn.functional.conv2d`.

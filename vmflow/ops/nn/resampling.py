@@ -105,7 +105,7 @@ def interpolate(
         input: (samples, channels, ...) with one, two or three spatial dimensions.
         size: of the result, one number for all dimensions or one for each.
         scale_factor: instead of `size`, the ratio of the result's size, rounded down, to the input's.
-        mode: "nearest", "nearest-exact" (for which centres count), "linear" (three dimensions), "bilinear" or "bicubic"
+        mode: "nearest", "nearest-exact" (by elements' centres), "linear" (three dimensions), "bilinear" or "bicubic"
             (four), "trilinear" (five) or "area" (the mean of the input elements that a result element covers).
         align_corners: whether the centres of the corner elements stay in place; else their outer edges do.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
@@ -203,7 +203,7 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """Call `interpolate` in the mode "bilinear" with aligned corners, and its shapes, by an older name that warns.
+    """Call `interpolate` in the mode "bilinear" with aligned corners, by an older name that warns; shapes as there.
 
     Raises:
         TypeError, ValueError: as `interpolate`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Windows(NamedTuple):
-    """The attributes of im2col and col2im: the images' size, the windows' geometry and, as `output`, their number."""
+    """The attributes of im2col and col2im: the images' size, the windows' geometry and, as `output`, their numbers."""
 
     size: tuple[Size, ...]
     kernel: tuple[Stride, ...]
@@ -122,7 +122,7 @@ def unfold(
         stride: step of the window.
 
     Returns:
-        (samples, channels * kernel height * kernel width, windows), the windows row by row.
+        (samples, channels * kernel height * kernel width, windows), or without samples; the windows row by row.
 
     Raises:
         TypeError: if the tensor is not floating-point.
@@ -158,7 +158,7 @@ def fold(
         kernel_size, dilation, padding, stride: as for `unfold`.
 
     Returns:
-        A tensor of shape (samples, channels, *output_size).
+        A tensor of shape (samples, channels, *output_size), or without samples.
 
     Raises:
         TypeError, ValueError: as `unfold`.

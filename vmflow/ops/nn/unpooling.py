@@ -95,7 +95,7 @@ def max_unpool2d(
 
     Args:
         input: (samples, channels, rows, columns), or (channels, rows, columns).
-        indices: of its elements in a flattened image of the result, int64, as `max_pool2d` returns them.
+        indices: of the input's elements in a flattened image of the result, int64, as `max_pool2d` returns them.
         kernel_size, stride, padding: those given to `max_pool2d`.
         output_size: the size of the image, or the shape of the result; needed where images of several sizes are pooled
             to that of `input`.
@@ -157,7 +157,7 @@ def lp_pool1d(
     """The root of the sum of powers of each window of (samples, channels, length); see `lp_pool2d`.
 
     Returns:
-        A tensor of shape (samples, channels, number of windows).
+        A tensor of shape (samples, channels, number of windows), or without samples.
 
     Raises:
         TypeError, ValueError: as `lp_pool2d`.
@@ -176,7 +176,7 @@ def lp_pool2d(
     stride: int | Pair | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window, 0 for a negative sum.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
@@ -206,7 +206,7 @@ def lp_pool3d(
     """The root of the sum of powers of each window of (samples, channels, depth, height, width); see `lp_pool2d`.
 
     Returns:
-        A tensor of shape (samples, channels, planes, rows, columns).
+        A tensor of shape (samples, channels, planes, rows, columns), or without samples.
 
     Raises:
         TypeError, ValueError: as `lp_pool2d`.
