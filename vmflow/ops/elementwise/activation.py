@@ -32,7 +32,7 @@ def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_RELU_GRADIENT, (node.output(0), gradient)),)
 
 
-# The gradient by relu's input.  Operands: relu's result, and the gradient with respect to it.
+# The gradient by relu's input.  Operands: relu's result, and the gradient with respect to that result.
 _RELU_GRADIENT = elementwise(
     "relu_gradient",
     least=FLOATING,

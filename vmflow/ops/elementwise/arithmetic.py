@@ -310,7 +310,7 @@ def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor
     if base.dtype.category < FLOATING:
         base = cast(base, gradient.dtype)
     first, second = node.needs
-    # Masks of elements whose derivative is 0, where its formula (0 * 0**-1 or 0 * log(0)) gives nan.
+    # Masks of elements whose derivative is 0, where the derivative's formula (0 * 0**-1 or 0 * log(0)) gives nan.
     flat = exponent == 0
     flat_in_exponent = base == 0 if exponent.dtype.is_complex else (base == 0) & (exponent >= 0)
     return (

@@ -79,6 +79,7 @@ def view_as_real(input: Tensor) -> Tensor:
     """View a complex tensor (...) as a real one, (..., 2): the new last dimension holds real and imaginary parts.
 
     Raises:
+        TypeError: if `input` is no tensor.
         RuntimeError: if `input` is real.
 
     Example:
@@ -200,7 +201,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     check_tensors("angle", input)
     if input.dtype.is_complex:
         return atan2(imag(input), real(input))
-    # sign * 0 + 0 is 0, but nan for nan, and connects the result to the input in the autograd graph.
+    # `angle` of a real number that is not negative is 0, computed as ``sign * 0 + 0``, whose gradient by the number is 0.
     floating = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
     return where(floating < 0, math.pi, where(isnan(floating), floating, floating.sign() * 0.0 + 0.0))
 
@@ -209,7 +210,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 @copied_in_place()
 @out_by_copy()
 def sgn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """`sign` of a real tensor; a complex element divided by its absolute value, or 0.
+    """`sign` of a real tensor; for complex elements the element divided by its absolute value, and 0 for 0.
 
     Raises:
         TypeError: if `input` is no tensor.

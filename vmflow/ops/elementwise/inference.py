@@ -1,9 +1,9 @@
-"""`elementwise` declares elementwise ops, and infers the shape and dtype of their results.
+"""The function `elementwise`, with which other modules declare elementwise ops, and the inference of their results.
 
 Shapes broadcast as in numpy.  dtypes promote as in PyTorch: the highest category (bool, integer, floating, complex) of
-the operands decides.  Python numbers and 0-d tensors may raise the category, but within it do not widen the dtype.
+the operands decides.  Python numbers and 0-d tensors may raise the category, but not widen a dtype of their category.
 
-`pointwise` declares the functions that call the ops.
+The module `pointwise` has functions that declare ops and the functions of `vmflow` that call them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ TO_FLOAT: Final = "to float"
 TO_BOOL: Final = "to bool"
 TO_REAL: Final = "to real"
 
-# Names of the ops declared by `elementwise`.  Their kernels may write the result over an operand of the same shape and
-# dtype, since they read each element before they write it.
+# Names of the ops declared by `elementwise`, and of `clamp`.  Their kernels may write the result over an operand of the
+# same shape and dtype, since the kernels read each element before they write it.
 ELEMENTWISE: set[str] = set()
 
 
@@ -146,11 +146,11 @@ def _largest(dtype: DType) -> float:
 
 
 def fitting(name: str, value: Any, dtype: DType) -> Any:
-    """Convert a number to one that `dtype` holds: a bool for bool, an integer, without the fraction, for integers.
+    """Convert a number to one that `dtype` holds: to a bool, or an integer without the fraction; floats are unchanged.
 
     Raises:
         TypeError: if `value` is no number, or complex while the dtype is not.
-        ValueError: if `value` is out of the dtype's range.
+        ValueError: if `value` is out of the dtype's range; inf and nan are out of the range of integers only.
 
     Example:
         >>> flow.random.fitting("uniform", 2.5, flow.int64)

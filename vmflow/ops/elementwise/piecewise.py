@@ -36,7 +36,7 @@ def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: 
         name: of the activation, for errors.
         function: composed of vmflow ops.
         input: floating-point.
-        inplace: whether to write the result into `input` and return that.
+        inplace: whether to write the result into `input` and return `input`.
         parameters: further arguments of `function`.
 
     Raises:
@@ -146,7 +146,7 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     return applied("threshold_", _threshold, input, True, threshold, value)
 
 
-# For `selu` and `celu`.
+# The formula of `selu` and `celu`.
 @formula("exponential_linear")
 def _exponential(input: Tensor, alpha: float, scale: float, rate: float) -> Tensor:
     # Clamped, since an overflow of expm1 in the branch that `where` drops would make the gradient 0 * inf = nan.
@@ -290,7 +290,7 @@ def rrelu(
     Args:
         input: floating-point, of any shape.
         lower, upper: the range of slopes.
-        training: whether each element has a random slope; else all have the mean of the two.
+        training: whether each element has a random slope; else all have the mean of `lower` and `upper`.
         inplace: whether to write the result into `input`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`unary`, `pair` and `binary` declare elementwise functions together with their ops.
+"""The functions `unary`, `pair` and `binary`, with which other modules declare elementwise functions and their ops.
 
 One declaration makes the function of `vmflow`, the method of `Tensor`, the in-place method, the argument `out`, and the
 sections of the docstring that follow from the operands and dtypes.
@@ -67,7 +67,7 @@ class Binary:
         self.scalar = elementwise(f"{name}_scalar", result, scalars=1, **options)
 
     def of(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        """Dispatch the op for these operands.  A named method, since Python calls `__call__` three times as slowly."""
+        """Dispatch the op for these operands; TypeError without a tensor.  No `__call__`, which Python calls slowly."""
         if isinstance(other, _tensors.Tensor):
             if isinstance(input, _tensors.Tensor):
                 return _interpreter.dispatch(self.tensors, (input, other))
@@ -102,7 +102,7 @@ def into(
 ) -> Tensor:
     """Run an op in place: write its result into `target`, which may be among the inputs, and return `target`.
 
-    If the op's gradient reads the old values of `target`, they are copied first; `dispatch_into` does not do so.
+    If the op's gradient reads the old values of `target`, `into` copies these values first; `dispatch_into` does not.
     """
     looks_back = op.saves_inputs or op.rule is None
     if looks_back and MODE.get().grad and any([operand.requires_grad for operand in (target, *inputs)]):

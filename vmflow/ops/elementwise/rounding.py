@@ -49,7 +49,7 @@ for _flat in (floor.op, ceil.op, trunc.op, _ROUND):
 @public()
 @copied_in_place()
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
-    """Each element rounded to `decimals` decimals, or to a multiple of ``10 ** -decimals``; ties go to even.
+    """Each element rounded to a multiple of ``10 ** -decimals``; ties go to the even multiple.
 
     Raises:
         TypeError: if `input` is no tensor, or bool or complex, if `decimals` is no integer, or not 0 for an integer

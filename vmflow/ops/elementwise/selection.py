@@ -170,9 +170,9 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 def _filling(
     name: str, input: Tensor, value: Tensor | Scalar
 ) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
-    """Prepare a call of the op `where` that selects `value` or `input`: operands, attributes and scalars for `value`.
+    """Return the operands, the attributes and the scalars by which the op `where` selects `value` instead of `input`.
 
-    A number becomes a scalar operand; a 0-d tensor is cast to the dtype of `input`."""
+    A number becomes a scalar; a 0-d tensor becomes an operand, cast to the dtype of `input`."""
     if not isinstance(value, _tensors.Tensor):
         return (), REVERSED, (fitting(name, value, input.dtype),)
     if value.shape:
@@ -254,7 +254,7 @@ def clamp(
     Where `min` is above `max`, the result is `max`.  Where an element equals a limit, its gradient is 1.
 
     Raises:
-        TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
+        TypeError: if no operand is a tensor, or their common dtype is bool or complex.
         ValueError: if both limits are None, or the shapes do not broadcast.
 
     Example:

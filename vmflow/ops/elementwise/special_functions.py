@@ -184,8 +184,8 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([-6.9315e-01, -5.0055e+03])
     """
     floating = _floating(input)
-    # The argument of each formula is clamped to the range where `where` uses it: an overflow outside would make the
-    # gradient nan.
+    # The argument of each formula is clamped to the range where `where` selects the formula: an overflow outside would
+    # make the gradient nan.
     low, high = floating.clamp(max=-1.0), floating.clamp(min=-1.0)
     tail = log(erfcx(low * -math.sqrt(0.5)) * 0.5) - low * low * 0.5
     return where(floating < -1.0, tail, log1p(erfc(high * math.sqrt(0.5)) * -0.5))
@@ -295,6 +295,7 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
     Raises:
         TypeError: if neither operand is a tensor, or one is complex.
         ValueError: if the shapes do not broadcast.
+        RuntimeError: in the backward pass, if `input` requires a gradient.
 
     Example:
         >>> flow.special.zeta(flow.tensor([2.0, 3.0]), 1.0)

@@ -232,7 +232,7 @@ exp2 = unary(
 
 
 def _differentiate(function: UnaryFunction, derivative: Callable[[Tensor], Tensor]) -> None:
-    """Declare the gradient rule of a unary function whose derivative, `derivative`, is a function of its operand."""
+    """Declare the gradient rule of a unary function, whose derivative is computed by `derivative` from the operand."""
 
     @function.op.gradient(inputs=(0,))
     def _gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
