@@ -201,7 +201,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     check_tensors("angle", input)
     if input.dtype.is_complex:
         return atan2(imag(input), real(input))
-    # `angle` of a real number that is not negative is 0, computed as ``sign * 0 + 0``, whose gradient by the number is 0.
+    # `angle` of a real number that is not negative is 0, computed as ``sign * 0 + 0``, which has a gradient of 0.
     floating = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
     return where(floating < 0, math.pi, where(isnan(floating), floating, floating.sign() * 0.0 + 0.0))
 

@@ -96,7 +96,7 @@ def elementwise(
     """Declare an op that computes each element of its result from one element of each operand; operands broadcast.
 
     Args:
-        name: of the op, and of numpy's function unless `vmflow.kernels.numpy.elementwise` has another one.
+        name: of the op, and of numpy's function unless `vmflow.kernels.numpy` has another function for the op.
         result: SAME, TO_FLOAT (integers become the default dtype), TO_BOOL or TO_REAL.
         cost: nanoseconds per element.
         least, most: the lowest and the highest category of dtypes (`BOOL` to `COMPLEX`) that the op takes.

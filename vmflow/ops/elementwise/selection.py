@@ -338,12 +338,12 @@ def nan_to_num(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Each element, with nan replaced by `nan`, and infinities by `posinf` and `neginf`.
+    """Each element, with nan replaced by `nan`, and infinities by `posinf` and `neginf`; a copy of integers and bools.
 
     The default is 0 for nan, and the dtype's largest and smallest number for infinities.
 
     Raises:
-        TypeError: if a replacement is no number.
+        TypeError: if a replacement is no number, unless `input` is integer or bool.
 
     Example:
         >>> flow.nan_to_num(flow.tensor([1.0, flow.nan, flow.inf]), posinf=9)

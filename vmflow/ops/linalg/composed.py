@@ -122,7 +122,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
     Raises:
         TypeError: if an operand is no tensor, or is integer or bool, or the dtypes differ.
         ValueError: if the shapes do not fit.
-        IndexError: if A has no dimension of `dims`.
+        IndexError: if a dimension in `dims` does not exist.
         LinAlgError: for a singular system, when the result is read.
 
     Example:

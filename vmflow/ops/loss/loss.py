@@ -145,7 +145,7 @@ def mse_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for complex tensors, two bool tensors, or the mean of integers.
+        TypeError: for complex tensors, two bool tensors, or the unweighted mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -186,7 +186,7 @@ def l1_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for bool tensors, or the mean of integers.
+        TypeError: for bool tensors, or the unweighted mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:

@@ -336,6 +336,7 @@ def multilabel_margin_loss(
     Raises:
         TypeError: for dtypes that do not fit.
         ValueError: for shapes that differ, or another reduction.
+        IndexError: if a target is no class, when the result is read.
 
     Example:
         >>> flow.nn.functional.multilabel_margin_loss(flow.tensor([[1.0, 2.0]]), flow.tensor([[0, -1]]))

@@ -92,7 +92,7 @@ def dropout(
         generator: the source of random numbers, by default the default generator.
 
     Raises:
-        TypeError: if `p` is no number, or, where elements are dropped, for integers and bools.
+        TypeError: if `p` is no number, or, in training with `p` between 0 and 1, for integers and bools.
         ValueError: if `p` is no probability, or for an addend of another shape.
 
     Example:

@@ -62,7 +62,8 @@ def _bounded(place: Tensor, size: int, padding_mode: str, align_corners: bool) -
 def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
     """Gather elements of flat images, (samples, channels, elements), at integer positions; 0 outside of the image.
 
-    `places` has one tensor, (samples, ...), for each dimension of an image of `size`."""
+    `places` has one tensor, (samples, ...), for each dimension of an image of `size`; the result is (samples, channels,
+    positions)."""
     inside = None
     index = None
     for place, length in zip(places, size, strict=True):

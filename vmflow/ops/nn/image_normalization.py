@@ -36,8 +36,8 @@ def instance_norm(
             instead of the image's mean and variance.
         weight, bias: (channels,), factor and summand of the normalized values.
         use_input_stats: whether to use each image's own mean and variance.
-        momentum: the weight of the batch's statistics, means over its samples of mean and unbiased variance, in the
-            updated running statistics.
+        momentum: the weight of the batch's statistics, the images' means and unbiased variances averaged over the
+            samples, in the updated running statistics.
         eps: added to the variance.
 
     Raises:

@@ -46,7 +46,7 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
 
 
 def check_shape(name: str, what: str, operand: TensorMeta, shape: tuple[int, ...]) -> None:
-    """Raise ValueError, which names the op `name` and the operand `what`, unless the operand has the shape `shape`."""
+    """Raise ValueError, which names the op and the operand, unless the operand has the shape `shape`."""
     if operand.shape != tuple(shape):
         raise ValueError(f"{name}: expected {what} of shape {list(shape)}, got {list(operand.shape)}")
 

@@ -166,7 +166,7 @@ def deform_conv2d(
     Args:
         input: (samples, channels, height, width), floating-point.
         offset: (samples, 2 * groups * kernel height * kernel width, rows, columns): the shift of each element of a
-            window, down and to the right, for each of the groups of channels.
+            window, down and to the right, for each of `groups` groups of channels.
         weight: (filters, channels / groups, kernel height, kernel width); its groups are independent of the offset's.
         bias: (filters,).
         stride, padding, dilation: as of `vmflow.nn.functional.conv2d`.

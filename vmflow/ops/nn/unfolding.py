@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Windows(NamedTuple):
-    """The attributes of im2col and col2im: the images' size, the windows' geometry and, as `output`, their numbers."""
+    """The attributes of im2col and col2im: the images' size, the windows' geometry and, as `output`, their count."""
 
     size: tuple[Size, ...]
     kernel: tuple[Stride, ...]
