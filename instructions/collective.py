@@ -52,11 +52,14 @@ class Collective(InstructionPolicy):
         if failure is not None:
             self.lane.start(self.operation, None, None, failure.error, self._place)
             return
-        given = None if self.given is None else np.ascontiguousarray(self.given.array()).reshape(-1)
-        self.gotten.storage.mend()
-        gotten = self.gotten.destination().reshape(-1) if self.gotten.meta.numel else None
-        if gotten is None:
-            self.gotten.destination()
+        try:
+            given = None if self.given is None else np.ascontiguousarray(self.given.array()).reshape(-1)
+            self.gotten.storage.mend()
+            whole = self.gotten.destination()
+        except Exception as error:  # such as MemoryError; the other ranks would wait for this one
+            self.lane.start(self.operation, None, None, error, self._place)
+            raise
+        gotten = whole.reshape(-1) if self.gotten.meta.numel else None
         self.lane.start(self.operation, given, gotten, None, self._place)
 
     def fail(self, failure: Failure) -> None:

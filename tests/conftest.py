@@ -27,6 +27,7 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 os.environ.setdefault("VMFLOW_JIT", "0")
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import vmflow as flow
 from vmflow.context import MODE
@@ -40,6 +41,10 @@ from vmflow.vm.virtual_machine import VirtualMachine, current_machine, live_mach
 # Many tests go through the table of all ops, which has to be the same whichever tests run.
 for _module in sorted({*LATE_FUNCTIONS.values()}):
     importlib.import_module(_module)
+
+# How long examples take says something about the machine, and about other tests that run beside.
+settings.register_profile("vmflow", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("vmflow")
 
 TEST_DEVICE = os.environ.get("VMFLOW_TEST_DEVICE", "cpu")
 CPU_WORKER = os.environ.get("VMFLOW_TEST_CPU_WORKER", "auto")

@@ -160,7 +160,7 @@ plain_data: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plain=plain_data, keys=st.lists(st.text("ab.~2_", max_size=4) | st.integers(0, 2), unique=True, max_size=5))
 def test_any_data_and_any_names(path: Path, plain: Any, keys: list[Any]) -> None:
     given_ = {"plain": plain, "flat": {key: flow.full((1,), float(n)) for n, key in enumerate(keys)}}
@@ -545,7 +545,7 @@ def test_a_newer_format_says_so(path: Path) -> None:
         flow.load(described(path, '{"format": 2, "root": null}'))
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_byte_is_an_error_or_another_object(path: Path, data: st.DataObject) -> None:
     flow.save({"a": flow.arange(4), "b": (1.5, {"x": flow.ones(1, dtype=flow.complex64)}), 3: "text"}, path)

@@ -754,7 +754,7 @@ def test_changed_bytes_are_an_error_or_other_data(data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_as_a_pickle(body: bytes) -> None:
     attempt(zipped(body))
 

@@ -555,7 +555,7 @@ def test_bad_arguments(call: Any, error: type[Exception], text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     values=st.lists(st.integers(-4, 4), min_size=0, max_size=40),
     wanted=st.lists(st.integers(-6, 6), min_size=0, max_size=10),
@@ -571,7 +571,7 @@ def test_searching_and_sets_of_random_values(values: list[int], wanted: list[int
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=80, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(data=st.data())
 def test_promotion_of_random_dtypes(data: st.DataObject) -> None:
     names = ["int8", "int16", "int32", "int64", "uint8"], ["float32", "float64"], ["complex64", "complex128"]

@@ -111,6 +111,13 @@ def test_layers(name: str, dtype: str) -> None:
     _agree(function, _random(shapes, dtype))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int64"])
+@pytest.mark.parametrize("inner", [6, 0])
+def test_linear_layers_of_integers(dtype: str, inner: int) -> None:
+    shapes: list[tuple[int, ...]] = [(4, inner), (5, inner), (5,)]
+    _agree(F.linear, [values(seed, shape, dtype, 0, 100) for seed, shape in enumerate(shapes)])
+
+
 _MATRICES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "inv": (flow.linalg.inv, [(2, 3, 3)]),
     "det": (flow.linalg.det, [(2, 3, 3)]),

@@ -170,6 +170,33 @@ def test_tasks_are_done_in_order_and_once_for_each_purpose() -> None:
     assert busy.background.pending() == 0
 
 
+def test_a_task_behind_a_running_one_gets_a_thread_of_its_own() -> None:
+    background = Background(2)
+    both = threading.Barrier(2, timeout=60)
+
+    def meet() -> None:
+        both.wait()
+
+    begun = threading.Event()
+    background.add(lambda: (begun.set(), meet())[1], 1)
+    assert begun.wait(60)
+    background.add(meet, 2)
+    assert background.wait(60)
+    assert not both.broken
+
+
+def test_without_memory_for_a_thread_no_task_stays_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    background = Background(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        background.add(lambda: None, 1)
+    assert background.pending() == 0
+    assert background.wait(0)
+
+
 def test_no_further_task_is_begun_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = Busy()
     busy.add("second", 2)

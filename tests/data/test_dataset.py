@@ -88,6 +88,11 @@ def test_random_split(lengths: list[float], sizes: list[int]) -> None:
     assert found == [sample for part in again for sample in part.indices]
 
 
+def test_random_split_of_one_sample() -> None:
+    for lengths in ([0.5, 0.5], [1, 0], [1.0]):
+        assert [len(part) for part in random_split(["a"], lengths)] == [1, 0][: len(lengths)]
+
+
 def test_default_collate() -> None:
     batch = default_collate(
         [

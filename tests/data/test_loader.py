@@ -413,7 +413,7 @@ async def test_tensors_belong_to_the_consumers_machine() -> None:
 # Random schedules
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     length=st.integers(0, 12),
     num_workers=st.integers(0, 3),

@@ -63,7 +63,7 @@ class Run:
         pytest.fail("it never ends")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.integers(1, 4), st.integers(1, 3), st.booleans(), st.integers(0, 15), st.lists(st.integers(0, 4), max_size=60)
 )
@@ -81,7 +81,7 @@ def test_every_batch_comes_once(workers: int, ahead: int, in_order: bool, length
         assert all(worker == ticket % workers for ticket, worker in run.by_worker.items())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.integers(1, 3), st.booleans(), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.lists(st.integers(0, 4))
 )

@@ -315,6 +315,25 @@ def test_a_tensor_that_could_not_be_computed_fails_on_all_ranks() -> None:
         assert "rank 1 could not compute the tensor to send: IndexError" in str(error)
 
 
+def test_a_rank_without_memory_for_its_part_fails_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = np.ascontiguousarray
+
+    def refused(array: np.ndarray) -> np.ndarray:
+        if array.shape == (7,) and array[0] == 100:
+            raise MemoryError("planted")
+        return copied(array)
+
+    monkeypatch.setattr(np, "ascontiguousarray", refused)
+
+    def program() -> Any:
+        return dist.all_reduce(flow.full((7,), 100.0 * dist.get_rank())).tolist()
+
+    first, second = dist.simulate(program, 2, return_exceptions=True)
+    assert isinstance(first, dist.PeerLost)
+    assert "rank 1 could not compute the tensor to send: MemoryError" in str(first)
+    assert isinstance(second, MemoryError)
+
+
 def test_a_rank_that_waits_for_nothing_that_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "PATIENCE", 0.05)
 

@@ -351,7 +351,7 @@ SHAPES: list[list[tuple[int, ...]]] = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.sampled_from(DTYPES), min_size=4, max_size=4),

@@ -13,7 +13,7 @@ from .training_step import SHARE, gpt
 
 pytestmark = pytest.mark.host
 
-_seeded = settings(deadline=None, derandomize=True, database=None)
+_seeded = settings(derandomize=True, database=None)
 
 
 @given(programs(), st.sampled_from([1, 64]))

@@ -28,7 +28,7 @@ from .training_step import gpt
 
 pytestmark = pytest.mark.host
 
-_seeded = settings(deadline=None, derandomize=True, database=None)
+_seeded = settings(derandomize=True, database=None)
 
 
 @st.composite

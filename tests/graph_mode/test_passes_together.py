@@ -144,7 +144,7 @@ _SETTINGS: Final = (
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_steps, _results)
 def test_every_bit_is_eagers(steps: list[Step], results: list[int]) -> None:
     program = _program(steps, results)
@@ -161,7 +161,7 @@ def test_every_bit_is_eagers(steps: list[Step], results: list[int]) -> None:
 
 
 @pytest.mark.not_on_cuda
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_steps, _results, st.sampled_from(["memory", "speed"]))
 def test_jobs_give_the_same_results_after_all_passes(
     steps: list[Step], results: list[int], order: Literal["memory", "speed"]

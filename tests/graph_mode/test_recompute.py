@@ -255,7 +255,7 @@ def grown(nest: Any) -> nn.Module:
     return nn.Sequential(inner, inner) if len(nest) % 2 else inner
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(nest=nests(), data=st.data())
 def test_any_blocks_may_be_checkpointed(nest: Any, data: st.DataObject) -> None:
     def make() -> nn.Module:

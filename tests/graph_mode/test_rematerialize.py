@@ -286,7 +286,7 @@ def test_with_fusion_and_every_order(order: Literal["memory", "speed", "given"])
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(nest=nests(), rows=st.sampled_from([1, 6, 40]), fusion=st.booleans())
 def test_any_modules_give_the_same_bits_in_no_more_memory(nest: Any, rows: int, fusion: bool) -> None:
     def make() -> nn.Module:

@@ -104,7 +104,7 @@ def test_a_saved_job_equals_a_newly_recorded_one(file: str, kind: type[nn.Graph]
     assert Job.from_json(job.to_json()) == job
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_changed_texts_are_read_or_refused(data: st.DataObject) -> None:
     text = (SAVED / "train.json").read_text("ascii")

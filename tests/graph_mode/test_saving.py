@@ -418,7 +418,7 @@ def _manifest(folder: Path) -> str:
     return (folder / "manifest.json").read_text()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_changed_manifests_are_refused_or_load(data: st.DataObject, tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.getbasetemp() / "mutated"

@@ -432,7 +432,7 @@ def valid() -> dict[type, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Job, Plan])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_changed_texts_are_read_or_refused(kind: Any, valid: dict[type, str], data: st.DataObject) -> None:
     text = valid[kind]

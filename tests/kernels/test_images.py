@@ -19,7 +19,7 @@ functional = flow.nn.functional
 
 pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
 
-drawn = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+drawn = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Shape(NamedTuple):

@@ -18,7 +18,7 @@ import vmflow as flow
 
 from .oracle import Array, check
 
-_seeded = settings(deadline=None, derandomize=True, database=None)
+_seeded = settings(derandomize=True, database=None)
 
 
 class Pair(NamedTuple):

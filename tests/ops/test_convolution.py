@@ -73,7 +73,7 @@ def test_conv2d(case: tuple[Any, ...]) -> None:
     np.testing.assert_allclose(without.numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_geometry(data: st.DataObject) -> None:
     def draw(low: int, high: int) -> int:

@@ -194,7 +194,7 @@ def test_from_numpy_shares_memory() -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_from_numpy_shares_or_refuses(data: st.DataObject) -> None:
     array = np.arange(60.0).reshape(3, 4, 5)
     if data.draw(st.booleans()):

@@ -375,7 +375,7 @@ def _indexed(index: tuple[Any, ...], array: Array) -> Array | None:
 
 
 @given(_indices())
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_reading(index: tuple[Any, ...]) -> None:
     array = np.arange(float(math.prod(SHAPE))).reshape(SHAPE)
     expected = _indexed(index, array)
@@ -390,7 +390,7 @@ def test_reading(index: tuple[Any, ...]) -> None:
 
 
 @given(_indices(), st.data())
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_writing(index: tuple[Any, ...], data: st.DataObject) -> None:
     array = np.arange(float(math.prod(SHAPE))).reshape(SHAPE)
     indexed = _indexed(index, array)
@@ -420,7 +420,7 @@ def test_writing(index: tuple[Any, ...], data: st.DataObject) -> None:
 
 
 @given(_indices(), st.integers(0, 100))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_gradients_of_reading_and_writing(index: tuple[Any, ...], seed: int) -> None:
     """Both are linear: their gradient is the adjoint, computed by indexing an array of positions."""
     positions = np.arange(math.prod(SHAPE)).reshape(SHAPE)

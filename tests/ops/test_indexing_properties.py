@@ -21,7 +21,7 @@ from .oracle import Array, check
 SHAPES = st.lists(st.integers(0, 4), min_size=0, max_size=4).map(tuple)
 INTEGERS = ("int64", "int32", "int8")
 
-_seeded = settings(deadline=None, derandomize=True, database=None)
+_seeded = settings(derandomize=True, database=None)
 
 
 class Given:

@@ -49,7 +49,7 @@ def of_classes(
     return losses.sum() / total if reduction == "mean" else losses.sum()
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     rest=st.sampled_from([(), (3,), (2, 2)]),
     batch=st.integers(1, 4),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("contract")
 NUMPY = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.data(), value=st.sampled_from([None, 0, 2.5, float("-inf")]))
 def test_constant(data: st.DataObject, value: float | None) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))

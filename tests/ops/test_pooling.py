@@ -93,7 +93,7 @@ def images(draw: st.DrawFn) -> Array:
     return np.random.default_rng(draw(st.integers(0, 99))).integers(-3, 4, shape).astype(np.float64)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(x=images(), data=st.data(), ceil_mode=st.booleans())
 def test_max_pool2d(x: Array, data: st.DataObject, ceil_mode: bool) -> None:
     kernel, stride, dilation = pairs(data, 1, 3), pairs(data, 1, 3), pairs(data, 1, 2)
@@ -164,7 +164,7 @@ def test_overlapping_windows_add_their_gradients() -> None:
     assert x.grad.tolist() == [[[[0.0, 2.0, 0.0]]]]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(x=images(), data=st.data(), ceil_mode=st.booleans(), with_padding=st.booleans())
 def test_avg_pool2d(x: Array, data: st.DataObject, ceil_mode: bool, with_padding: bool) -> None:
     kernel, stride = pairs(data, 1, 3), pairs(data, 1, 3)

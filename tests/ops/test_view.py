@@ -168,7 +168,7 @@ def _factorings(size: int, draw: st.DrawFn) -> list[int]:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_reshapes_are_views_exactly_where_numpy_makes_them(data: st.DataObject) -> None:
     array = data.draw(_strided())
     new = data.draw(st.composite(lambda draw: _factorings(array.size, draw))()) if array.size else [0, 3]
@@ -185,7 +185,7 @@ def test_reshapes_are_views_exactly_where_numpy_makes_them(data: st.DataObject) 
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_reshape_and_view_of_random_views(data: st.DataObject) -> None:
     base = np.arange(24.0).reshape(2, 3, 4)
     order = data.draw(st.permutations(range(3)))

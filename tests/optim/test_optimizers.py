@@ -172,7 +172,7 @@ def test_views_of_one_vector_are_trained_apart() -> None:
     assert vector.tolist() == [1, 1, 2, 2, 2, 2]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     shape=st.lists(st.integers(0, 5), max_size=3),
     size=st.integers(1, 7),

@@ -396,7 +396,7 @@ def test_any_json_is_inputs_or_invalid(value: Any) -> None:
 @given(
     st.lists(st.sampled_from([np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16]), max_size=4), st.data()
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_written_files_can_be_read(dtypes: list[Any], data: st.DataObject) -> None:
     arrays = {}
     for place, dtype in enumerate(dtypes):

@@ -1103,7 +1103,7 @@ def marks(piece: Allocation) -> Any:
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+TestModel.settings = settings(max_examples=40, stateful_step_count=40, derandomize=True)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -424,7 +424,7 @@ def _run(program: list[tuple[str, int, int, bool]], values: list[flow.Tensor]) -
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(program=programs(), worker=st.sampled_from(["never", "always"]))
 def test_random_programs_have_the_results_of_single_ops(program: list[tuple[str, int, int, bool]], worker: str) -> None:
     side = 512  # large enough for two ops out of three

@@ -186,7 +186,7 @@ def test_set_grad_enabled_in_its_three_forms() -> None:
     assert not decorated()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["enter", "exit", "check", "await"])), max_size=40))
 def test_random_interleavings(script: list[tuple[int, str]]) -> None:
     """Four tasks enter and leave modes in a drawn order; each sees its own."""

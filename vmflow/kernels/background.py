@@ -6,7 +6,6 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from typing import Final, final
 
 from vmflow.forking import lock_held_while_forking
@@ -33,22 +32,26 @@ class Background:
         self._done = threading.Condition(self._lock)
         # Tasks by purpose.
         self._waiting: dict[Hashable, Callable[[], None]] = {}
-        self._threads: list[threading.Thread] = []
+        self._running = 0
+        self._threads = 0
 
     def add(self, task: Callable[[], None], purpose: Hashable) -> None:
         """Queue `task`, which must not raise, unless a task with the same key `purpose` is queued already."""
         with self._lock:
             self._waiting.setdefault(purpose, task)
-            if len(self._threads) < min(self._most, len(self._waiting)):
-                thread = threading.Thread(target=self._work, name="vmflow-rehearsal", daemon=True)
-                with suppress(RuntimeError):  # no memory for a thread: the kernel's first launch compiles it
-                    thread.start()
-                    self._threads.append(thread)
+            if self._threads < min(self._most, self._running + len(self._waiting)):
+                try:
+                    threading.Thread(target=self._work, name="vmflow-rehearsal", daemon=True).start()
+                except RuntimeError:  # no memory for a thread
+                    if not self._threads:
+                        self._waiting.clear()  # the first launch of a kernel compiles it then
+                else:
+                    self._threads += 1
 
     def pending(self) -> int:
-        """The number of queued tasks plus the number of threads; 0 if no task is queued or running."""
+        """The number of tasks that are queued or running."""
         with self._lock:
-            return len(self._waiting) + len(self._threads)
+            return len(self._waiting) + self._running
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no task is queued or running, for at most `timeout` seconds; returns whether none is."""
@@ -64,17 +67,22 @@ class Background:
     def forget(self) -> None:
         """Forget all tasks in a forked child, which has no threads for them."""
         self._waiting.clear()
-        self._threads.clear()
+        self._running = self._threads = 0
 
     def _work(self) -> None:
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._threads.remove(threading.current_thread())
+                    self._threads -= 1
                     self._done.notify_all()
                     return
                 task = self._waiting.pop(next(iter(self._waiting)))
-            task()
+                self._running += 1
+            try:
+                task()
+            finally:
+                with self._lock:
+                    self._running -= 1
 
 
 BACKGROUND: Final = Background(min(_MOST_THREADS, os.cpu_count() or 1))

@@ -112,7 +112,8 @@ class Statistics:
             error: the reason.
         """
         if isinstance(error, ServingError):
-            self.rejected[error.reason] += 1
+            # A user's subclass may have a reason of its own.
+            self.rejected[error.reason] = self.rejected.get(error.reason, 0) + 1
         else:  # `DisconnectScope` cancels a task whose client has gone
             self.rejected["gone" if isinstance(error, asyncio.CancelledError) else "failed"] += 1
 

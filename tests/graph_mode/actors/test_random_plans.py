@@ -14,13 +14,13 @@ from .simulation import Run, random_sketch, simulate, with_enough_slots
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(SEEDS)
 def test_random_plans(seed: int) -> None:
     simulate(seed)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(SEEDS)
 def test_refused_plans_would_get_stuck(seed: int) -> None:
     chosen = random.Random(seed)

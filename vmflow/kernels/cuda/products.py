@@ -34,17 +34,31 @@ def multiply(
         return
     target = out if _fits(out) else launcher.scratch(out.shape, out.dtype)
     inner = left.shape[-1]
-    if out.dtype.kind in "iub":
-        _multiply_integers(launcher, left, right, target)
-    elif not inner:
-        launcher.fill(target, 0)
-    else:
+    if not inner:
+        if bias is None:
+            launcher.fill(target, 0)
+        else:
+            copy_array(launcher, _spread(bias, target), target)
+    elif out.dtype.kind not in "iub":
         _multiply_floats(launcher, left, right, target, bias)
-    if bias is not None and not inner:
-        spread = bias.strided(target.shape, bias.dtype, 0, (0,) * (target.ndim - 1) + bias.strides)
-        copy_array(launcher, spread, target)
+    elif bias is None:
+        _multiply_integers(launcher, left, right, target)
+    else:
+        product = launcher.scratch(out.shape, out.dtype)
+        _multiply_integers(launcher, left, right, product)
+        _add_bias(launcher, product, bias, target)
     if target is not out:
         copy_array(launcher, target, out)
+
+
+def _spread(bias: DeviceArray, out: DeviceArray) -> DeviceArray:
+    """Return the bias broadcast to the shape of `out`."""
+    return bias.strided(out.shape, bias.dtype, 0, (0,) * (out.ndim - 1) + bias.strides)
+
+
+def _add_bias(launcher: Launcher, product: DeviceArray, bias: DeviceArray, out: DeviceArray) -> None:
+    add = _sum(product.dtype.name, bias.dtype.name, out.dtype.name)
+    launch_pointwise(launcher, add, (product, _spread(bias, out)), (), (out,))
 
 
 def _multiply_floats(
@@ -54,8 +68,7 @@ def _multiply_floats(
     if bias is not None and not _adds(bias, out):
         wide = launcher.scratch(out.shape, _wide(out.dtype))
         _multiply_floats(launcher, left, right, wide, None)
-        spread = bias.strided(out.shape, bias.dtype, 0, (0,) * (out.ndim - 1) + bias.strides)
-        launch_pointwise(launcher, _sum(wide.dtype.name, bias.dtype.name, out.dtype.name), (wide, spread), (), (out,))
+        _add_bias(launcher, wide, bias, out)
         return
     if right.ndim == 2 and left.ndim > 2 and left.contiguous and out.contiguous:
         # All leading dimensions are merged to rows of one product: a batch of products would read `right` many times.

@@ -276,7 +276,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
 def _sizes(lengths: Sequence[int | float], total: int) -> list[int]:
     if any(length < 0 for length in lengths):
         raise ValueError(f"random_split: lengths cannot be negative, got {list(lengths)}")
-    if math.isclose(sum(lengths), 1) and not any(length > 1 for length in lengths) and total != sum(lengths):
+    if math.isclose(sum(lengths), 1):
         sizes = [math.floor(total * length) for length in lengths]
         for position in range(total - sum(sizes)):
             sizes[position % len(sizes)] += 1
