@@ -1,9 +1,8 @@
 """Activation functions and the error function, computed in tiles.
 
 numpy has no error function, nor functions that build on it.  In float32 every element goes through the same few
-polynomials, without branches, at which numpy is slow.  All coefficients are minimax fits: least squares in Chebyshev
-polynomials, reweighted until the errors are level (C. L. Lawson's iteration), in float64, then rounded.  The errors
-given here are those of the whole computation in float32, rounding included.
+polynomials, without branches, since numpy is slow at branches.  All coefficients are minimax fits: least squares in
+Chebyshev polynomials, reweighted until the errors are level (C. L. Lawson's iteration), in float64, then rounded.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ computes("silu")(by_precision(in_tiles(_silu_step, 1, single=True), in_tiles(_si
 
 # The error function and functions that build on it, in float32
 
-# For |x| up to here, erf(x) / x - 1 is a polynomial in x * x; beyond, erfc is the -8th power of a polynomial in the
-# distance from here.
+# For |x| up to _BORDER, erf(x) / x - 1 is a polynomial in x * x; beyond, erfc is the -8th power of a polynomial in
+# |x| - _BORDER.
 _BORDER: Final = np.float32(1.0940218)
 _NEAR: Final = constants(
     (0.128379166, -0.376126021, 0.112833127, -0.0268422663, 0.00516630197, -0.000781729934, 7.22230907e-05), np.float32
@@ -77,7 +76,7 @@ _SIGN: Final = np.array(-(1 << 31), np.int32)
 # The minimum of two arrays takes a third of the time of the minimum of an array and a number.
 _BORDERS: Final = np.full(TILE // 4, _BORDER, np.float32)
 _ZEROS: Final = np.zeros(TILE // 4, np.float32)
-# |x| is limited to this number, where the tail is 0 in float32; infinity times 0 would be nan.
+# In gelu and its gradient |x| is limited to 1e5, where the tail is 0 in float32; infinity times 0 would be nan.
 _FARTHEST: Final = np.full(TILE // 4, 1e5, np.float32)
 
 
@@ -103,13 +102,13 @@ def _erf_step(x: Array, out: Array, near: Array, distance: Array, square: Array,
 
 
 def _copy_sign(x: Array, size: Array, scratch: Array, out: Array) -> None:
-    """Compute ``numpy.copysign(size, x)`` of a positive `size` by bits, in a third of the time."""
+    """Compute ``numpy.copysign(size, x)`` of float32 numbers, `size` positive, by bits: in a third of numpy's time."""
     bits = scratch.view(np.int32)
     np.bitwise_and(x.view(np.int32), _SIGN, bits)
     np.bitwise_or(size.view(np.int32), bits, out.view(np.int32))
 
 
-# erfc at the border is computed by the operations used beyond it, so that nothing at all is added to results near 0.
+# erfc(_BORDER), computed as erfc is beyond it, so that their difference is exactly 0 where |x| is smaller.
 _ERFC_AT_BORDER: Final = np.array(_BEYOND[0])
 _minus_eighth_power(_ERFC_AT_BORDER)
 
@@ -138,7 +137,7 @@ def _gelu_gradient_step_of_single(
     np.multiply(density, size, density)
     polynomial(size, TAIL, power)
     _minus_eighth_power(power)
-    # The derivative of gelu minus 1/2 is odd: for |x| it is (1 - tail) / 2 + |x| density.
+    # gelu'(x) - 1/2 is odd; for x > 0 it is (1 - tail) / 2 + x * density.
     np.multiply(power, _HALF, power)
     np.subtract(_HALF, power, power)
     np.add(power, density, power)

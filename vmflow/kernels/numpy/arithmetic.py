@@ -32,8 +32,8 @@ takes_numbers(_places, "bitwise_left_shift", "bitwise_right_shift")
 @computes("pow")
 def _power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.dtype.kind == "i" and (exponent < 0).any():
-        # numpy raises an error for negative exponents.  These powers are fractions, rounded to 0, except for the bases
-        # 1 and -1.
+        # numpy raises an error for negative exponents of integers.  These powers are fractions, rounded to 0, except
+        # for the bases 1 and -1.
         unit = np.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
         result = np.where(exponent < 0, unit, np.power(base, np.maximum(exponent, 0)))
         return result.astype(base.dtype, copy=False)
@@ -70,7 +70,7 @@ _QUICKLY: Final[dict[complex, Callable[[Array, Array | None], Array]]] = {
 def _scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.ndim == 0:
         quick = _QUICKLY.get(exponent.item())
-        # Complex numbers are only squared this way: other products with infinities differ from the power.
+        # Complex bases take only the function for squares: the other products differ from the power at infinities.
         if quick is not None and (base.dtype.kind == "f" or exponent == 2):
             return quick(base, out)
     return _power(base, exponent, out)
@@ -163,9 +163,7 @@ computes("rsqrt")(_QUICKLY[-0.5])
 
 
 def _by_keyword(ufunc: Any) -> Function:
-    """Wrap numpy's maximum or minimum to pass `out` by keyword: the third positional argument is about to change its
-    meaning.
-    """
+    """Wrap a ufunc of two operands to pass `out` by keyword: numpy deprecates it as maximum's third argument."""
     return lambda first, second, out: ufunc(first, second, out=out)
 
 
@@ -181,9 +179,7 @@ _INFINITY: Final = np.float32(np.inf)
 
 
 def _limiting(ufunc: Function, least: bool) -> Function:
-    """Wrap maximum (`least`) or minimum to use `clip` for large arrays and a number, for which ufuncs have no vector
-    loop.
-    """
+    """Wrap maximum (`least`) or minimum to use `clip` for a large array and a number: ufuncs have no vector loop."""
 
     def limiting(first: Array, second: Array, out: Array | None) -> Array:
         array, limit = (second, first) if first.ndim < second.ndim else (first, second)

@@ -26,7 +26,7 @@ from .random import kept_elements
 # The number of scores in a block.
 BLOCK: Final = 1 << 18
 
-# Rows of a block where attention is causal: fewer rows skip more keys, but make products too small for BLAS.
+# The most rows of a block if attention is causal: fewer would skip more keys, but make products too small for BLAS.
 _CAUSAL_ROWS: Final = 64
 
 # Rows of up to this many elements are summed by BLAS; see `sums`.
@@ -39,10 +39,10 @@ Weights: TypeAlias = Callable[[Index, slice, int], Array]
 
 
 class Scores(NamedTuple):
-    """The scores of queries and keys, and their division into blocks.
+    """The sizes of attention's scores, one for each query and key, and their division into blocks.
 
     Attributes:
-        leading: the dimensions before the last two.
+        leading: the shape to which the operands' dimensions before the last two broadcast.
         length, others: the numbers of queries and keys.
         factor: the factor of the scores, in the dtype to compute in.
         causal: whether query l attends to keys up to l only.
@@ -59,9 +59,7 @@ class Scores(NamedTuple):
         return np.broadcast_to(array, (*self.leading, *array.shape[-2:]))
 
     def blocks(self) -> Iterator[tuple[Index, slice, int]]:
-        """Yield each block's index of heads, its rows, and the number of keys they attend to; the last rows
-        come first.
-        """
+        """Yield each block's index of heads, its rows, and the number of keys they attend to, the last rows first."""
         most = max(min(self.length, _CAUSAL_ROWS) if self.causal else self.length, 1)
         rows = max(min(most, BLOCK // max(self.others, 1)), 1)
         together = max(BLOCK // (rows * max(self.others, 1)), 1)
@@ -77,7 +75,7 @@ class Scores(NamedTuple):
                     yield (*outer, some), slice(start, stop), min(stop, self.others) if self.causal else self.others
 
     def block(self, query: Array, key: Array, mask: Array | None, index: Index, rows: slice, keys: int) -> Array:
-        """Compute the scores of a block; -inf where a query must not attend to a key."""
+        """Return a block's scores, plus a floating-point mask; -inf where a query must not attend to a key."""
         found = np.matmul(query[index][..., rows, :] * self.factor, key[index][..., :keys, :].swapaxes(-1, -2))
         if self.causal and keys > rows.start + 1:
             corner = found[..., rows.start :]
@@ -93,7 +91,7 @@ class Scores(NamedTuple):
 
 @functools.lru_cache(64)
 def _behind(rows: int, keys: int) -> Array:
-    """Return a matrix (rows, keys) that tells whether the key comes behind the row's query."""
+    """Return a read-only bool matrix (rows, keys): whether the key's number is greater than the row's."""
     result: Array = ~np.tri(rows, keys, dtype=bool)
     result.flags.writeable = False
     return result
@@ -110,8 +108,8 @@ def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softma
 
     Args:
         masked: whether there may be rows of only -inf.
-        logarithms: receives the logarithm of each row's divisor, 0 for rows of -inf, unless it is None.
-        in_c: the C function to use, without masks and logarithms; or None.
+        logarithms: receives each row's `logsumexp`, 0 for a row of only -inf; or None.
+        in_c: the C function to try first, which handles no masks and writes no logarithms; or None.
     """
     if in_c is not None and scores.flags.c_contiguous and in_c.call(scores, scores) is not None:
         return
@@ -144,7 +142,7 @@ def forward(
         scale: the factors of the weights after the softmax (dropout), or None.
         probabilities: (..., length, others), receives the softmaxes, or None.
         logarithms: (..., length), receives the logarithms of `_softmax`, or None.
-        softmax: see `_softmax`.
+        softmax: the `in_c` of `_softmax`.
     """
     query, key, value = operands[:3]
     mask = (
@@ -178,16 +176,14 @@ def backward(
     scale: Array | None,
     found: Sequence[Array | None],
 ) -> None:
-    """Compute the gradients by query, key, value and mask, block by block, into the arrays in `found` that are not
-    None.
-
-    The gradient by the mask has the shape of the scores.
+    """Compute the gradients by query, key, value and mask, block by block, into the arrays in `found`.
 
     Args:
         by_result, by_weights: the gradients by attention's result and by its weights; one of them may be None.
         weights_of: returns the softmaxes of a block, from its index of heads, its rows, and their number of keys.
         operands: query, key and value, with all leading dimensions.
         scale: see `forward`.
+        found: memory for the gradients, that by the mask of the scores' shape; None for an unwanted one.
     """
     query, key, value = operands
     by_query, by_key, by_value, by_mask = found
@@ -227,10 +223,9 @@ def backward(
 
 
 def _put(all_scores: Scores, target: Array, weights: Array, outer: Array, rows: slice, keys: int) -> None:
-    """Add ``weights.T @ outer`` to the first `keys` rows of `target`; the block of the last rows comes first, and
-    overwrites them.
+    """Add ``weights.T @ outer`` to the first `keys` rows of `target`; the block of the last rows overwrites them.
 
-    If that block does not reach all keys, `target` is 0 beforehand.
+    That block comes first; if its rows do not attend to all keys, `target` is 0 beforehand.
     """
     turned = weights.swapaxes(-1, -2)
     place = target[..., :keys, :]
@@ -253,9 +248,7 @@ def _probabilities(all_scores: Scores, query: TensorMeta) -> TensorMeta:
 
 
 def _in_c(problem: Problem, all_scores: Scores, query: TensorMeta, value: TensorMeta, keeps: bool) -> Attention | None:
-    """Return the C function of attention without mask and dropout, or of its gradient; None if there is none now, or
-    BLAS is as fast.
-    """
+    """Return the C function of the op, without mask and dropout; None if none is loaded now, or BLAS is as fast."""
     if not pays(all_scores.others, max(query.shape[-1], value.shape[-1])):
         return None
     name = "attention_gradient" if problem.op.endswith("_gradient") else "attention"
@@ -264,9 +257,7 @@ def _in_c(problem: Problem, all_scores: Scores, query: TensorMeta, value: Tensor
 
 
 def _dropout(probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Callable[[int, int], Array] | None:
-    """Return a function of seed and offset that draws the weights' factors, 0 for dropped weights; None without
-    dropout.
-    """
+    """Return a function of seed and offset that draws the weights' factors, 0 for dropped ones; None if `p` is 0."""
     if not p:
         return None
     kept, factor = kept_elements(probabilities, p), compute.type(1 / (1 - p) if p < 1 else 0.0)
@@ -308,11 +299,11 @@ def _attention(problem: Problem) -> Function:
 
 @builds("scaled_dot_product_attention_gradient")
 def _attention_gradient(problem: Problem) -> Function:
-    """Build the kernel of attention's gradients.  Attributes: the forward op's; whether each of its results has a
-    gradient; whether each operand needs one.
+    """Build the kernel of attention's gradients.
 
-    Operands: the existing gradients, the array kept by the forward op, query, key, value; a mask if weights were not
-    kept.
+    Attributes: the forward op's; for each of its results, whether its gradient exists; for each operand, whether its
+    gradient is wanted.  Operands: the existing gradients, the array kept by the forward op, query, key, value; and the
+    mask, if there is one and the weights were not kept.
     """
     options, present, wanted = cast("tuple[_Options, tuple[bool, bool], tuple[bool, ...]]", problem.attributes)
     factor, causal, p, keeps = options

@@ -24,16 +24,12 @@ BEYOND: Final = 18.0
 
 
 def series(order: int) -> tuple[float, ...]:
-    """Return the coefficients, by powers of ``x * x / 4``, highest first, of the function divided by ``(x / 2) **
-    order``.
-    """
+    """Return the coefficients of ``I(x) / (x / 2) ** order`` by powers of ``x * x / 4``, highest power first."""
     return tuple([1 / (math.factorial(k) * math.factorial(k + order)) for k in range(52)])[::-1]
 
 
 def asymptotic(order: int) -> tuple[float, ...]:
-    """Return the coefficients, by powers of ``1 / x``, highest first, of ``exp(-x) * sqrt(2 * pi * x)`` times the
-    function.
-    """
+    """Return the coefficients of ``I(x) * exp(-x) * sqrt(2 * pi * x)`` by powers of ``1 / x``, highest power first."""
     coefficients = [1.0]
     for k in range(1, 31):
         coefficients.append(coefficients[-1] * ((2 * k - 1) ** 2 - 4 * order * order) / (8 * k))

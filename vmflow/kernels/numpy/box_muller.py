@@ -19,8 +19,8 @@ from .philox import Words
 
 _Array = Any
 
-# The bits of the square root of 1/2, at which fractions begin, in float32 and float64; and the sizes of their
-# fractions.
+# The bits of sqrt(1/2), where the range begins to which `logarithm` scales numbers by powers of 2, in float32 and
+# float64; and the bits of their fractions.
 _ROOT: Final = 0x3F3504F3
 _WIDE_ROOT: Final = 0x3FE6A09E667F3BCD
 _FRACTION: Final = 23
@@ -28,11 +28,9 @@ _WIDE_FRACTION: Final = 52
 
 
 def normals(words: Words) -> _Array:
-    """Return as many normal numbers of float32 as there are words; the first word of each pair determines the
-    radius.
-    """
+    """Return a float32 normal number for each word; the first word of each pair determines the radius of two."""
     radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
-    # The nearest multiple of a quarter turn, and the rest.
+    # The angle's nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)
     quarters = turned >> np.uint32(30)
     rest = (turned & np.uint32((1 << 30) - 1)).astype(np.int32) - np.int32(1 << 29)

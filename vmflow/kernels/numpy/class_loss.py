@@ -23,9 +23,7 @@ def _rows(cases: Cases, array: Array) -> Array:
 
 
 def _weight(cases: Cases, rest: Sequence[Any]) -> Array | None:
-    """Return the weights of the classes, if they are among the last arguments of a kernel, `rest`, which end with
-    `out`.
-    """
+    """Return the weights of the classes, the first of a kernel's last arguments; None if `rest` is only (out,)."""
     return rest[0].astype(cases.compute.numpy, copy=False) if len(rest) > 1 else None
 
 
@@ -41,13 +39,13 @@ def _none_ignored(cases: Cases) -> bool:
 
 
 def _places(cases: Cases, target: Array) -> tuple[Array, Array | None]:
-    """Return the class of each row, 0 for an ignored row, and whether each row counts; None if all do.
+    """Return each row's class, 0 for an ignored row, and whether each row counts; None only if all do.
 
     Raises:
         IndexError: if a class is out of range.
     """
     target = target.reshape(-1)
-    # Without ignored rows, only the lowest and the highest class need a check.
+    # If `ignored` is no class, only the lowest and the highest target need a check.
     if _none_ignored(cases) and cases.rows and target.min() >= 0 and target.max() < cases.classes:
         return target, None
     kept = target != cases.ignored
@@ -60,7 +58,7 @@ def _places(cases: Cases, target: Array) -> tuple[Array, Array | None]:
 
 
 def _is_plain(cases: Cases) -> bool:
-    """Return whether the loss is a mean or sum over all rows in float32, without ignored rows and smoothing."""
+    """Return whether the loss is a mean or sum in float32, without smoothing, and `ignored` is no class."""
     return (
         _none_ignored(cases)
         and not cases.smoothing
@@ -71,7 +69,7 @@ def _is_plain(cases: Cases) -> bool:
 
 
 def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
-    """Compute the loss from log-probabilities, and the divisor of the mean (the sum of weights)."""
+    """Return the loss of log-probabilities, and the divisor of the mean: the sum of the rows' weights."""
     reduction = cases.reduction
     places, kept = _places(cases, target)
     smoothing = logs.dtype.type(cases.smoothing)

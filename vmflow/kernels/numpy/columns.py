@@ -21,7 +21,8 @@ from vmflow.kernels.problems.convolution import Geometry, Sizes
 # with four of 18 MB.
 COLUMN_BYTES: Final = 8 << 20
 
-# The row length from which rows are copied one by one, and the batch size below which the layout does not matter.
+# Columns are made with the batch innermost if the output's rows are shorter than _LONG_ROW and there are at least
+# _SMALL_BATCH samples.
 _LONG_ROW: Final = 32
 _SMALL_BATCH: Final = 8
 
@@ -29,7 +30,7 @@ _SMALL_BATCH: Final = 8
 class Layout:
     """The order of dimensions while columns are made, and the transpositions to this order and back.
 
-    In this layout, arrays have the channels first, then the samples and the image, or the image and the samples.
+    Arrays have the channels first, then the samples and the image; or, with `batch_last`, the image and the samples.
     """
 
     def __init__(self, geometry: Geometry, samples: int) -> None:
@@ -72,7 +73,7 @@ class Layout:
         return result
 
     def columns(self, array: Array, memory: Array | None = None) -> Array:
-        """Return the input's windows, (groups, taps of a group, output pixels), in `memory` if that has their shape."""
+        """Return the input's windows, (groups, taps of a group, output pixels), in `memory` if that fits."""
         sizes = self.geometry
         source = self.padded(array)
         channel, *rest = source.strides
@@ -104,7 +105,7 @@ class Layout:
         return pixels.reshape(self.inside(sizes.filters, sizes.output)).transpose(self.to_outside)
 
     def from_columns(self, columns: Array) -> Array:
-        """Add columns up at their pixels; return a view of shape (samples, channels, ...)."""
+        """Add up columns' elements at their input pixels; return a view of shape (samples, channels, ...)."""
         sizes = self.geometry
         taps = columns.reshape(sizes.channels, *sizes.kernel, *self.inside(sizes.channels, sizes.output)[1:])
         result = np.zeros(self.padded_shape(), columns.dtype)
@@ -132,15 +133,15 @@ def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
 
 
 def are_kept(sizes: Geometry, itemsize: int) -> bool:
-    """Return whether columns are kept for the gradient by the weight, which would otherwise make them again.
+    """Return whether the forward pass keeps its columns for the weight's gradient, which otherwise makes them again.
 
-    For a large batch, making them again is cheaper than keeping their memory.
+    It makes none for a pointwise convolution.  Columns of more than `COLUMN_BYTES` are cheaper made again than kept.
     """
     return 0 < prod(sizes.columns_shape()) * itemsize <= COLUMN_BYTES and not sizes.pointwise()
 
 
 def pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
-    """Yield slices that cut the batch so that the columns of each piece fit the buffer, with the piece's layout."""
+    """Yield slices of the batch, of one sample or of columns of at most `COLUMN_BYTES`, each with its layout."""
     each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
     size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
     if geometry.samples and geometry.samples % size:

@@ -30,9 +30,7 @@ _MANY_FILTERS: Final = 48
 
 
 def _in_c(sizes: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
-    """Return the C functions of a convolution of this dtype; None if there are none now, or matrix products are as
-    fast.
-    """
+    """Return the C functions of a convolution; None if none for its sizes are loaded now, or BLAS is as fast."""
     if sizes.rank > 2 or sizes.pointwise() or not sizes.samples or not sizes.filters or not all(sizes.columns_shape()):
         return None
     if sizes.filters // sizes.groups >= _MANY_FILTERS:
@@ -98,18 +96,18 @@ def _forward(sizes: Geometry, native: Convolution | None) -> Function:
 
 
 def _with_bias(pixels: Array, bias: Array | None) -> Array:
-    """Add the bias to products (groups, filters of a group, output pixels) in place.
+    """Add the bias, unless it is None, to products (groups, filters of a group, output pixels) in place.
 
-    The bias is added along whole images; during their copy, along other strides, it would cost more.
+    It is added along whole images, which costs less than during their copy to the result, along other strides.
     """
     return pixels if bias is None else np.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
 
 
 def _turned(sizes: Geometry) -> Geometry | None:
-    """Return the convolution of the output's gradient that computes the gradient by the input; None if the other way is
-    cheaper.
+    """Return the convolution of the output's gradient that computes the gradient by the input; None if it costs more.
 
-    The other way makes columns and adds them up, which costs more than copying as many.
+    None also if the stride is not 1, or a padding would be negative.  The other way makes columns and adds them up,
+    which costs more than copying as many.
     """
     if set(sizes.stride) != {1} or sizes.filters * prod(sizes.size) > 1.5 * sizes.channels * prod(sizes.output):
         return None
@@ -136,9 +134,7 @@ def _turned(sizes: Geometry) -> Geometry | None:
 
 
 def _turned_weight(weight: Array, sizes: Geometry) -> Array:
-    """Return the weight for the convolution of `_turned`: each kernel point-reflected, with channels in place of
-    filters.
-    """
+    """Return the weight for the convolution of `_turned`: kernels point-reflected, filters and channels exchanged."""
     parts = weight.reshape(sizes.groups, sizes.filters // sizes.groups, sizes.channels // sizes.groups, *sizes.kernel)
     reflected = parts[(slice(None),) * 3 + (slice(None, None, -1),) * sizes.rank]
     return reflected.swapaxes(1, 2).reshape(sizes.channels, sizes.filters // sizes.groups, *sizes.kernel)
@@ -165,7 +161,7 @@ def _gradients(sizes: Geometry, wanted: Wanted, native: Convolution | None, dtyp
 def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
     """Return the `_Gradients` function that computes with numpy, for arrays of this dtype.
 
-    All gradients are computed together, since each begins by transposing the same array.
+    All gradients are computed together, since each begins by transposing the output's gradient.
     """
     turned = _turned(sizes) if wanted[0] and not sizes.pointwise() else None
     convolve = None if turned is None else _forward(turned, _in_c(turned, dtype))
@@ -176,9 +172,7 @@ def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any])
         np.matmul(matrix, source, out.reshape(sizes.samples, sizes.groups, sizes.channels // sizes.groups, pixels))
 
     def by_parameters(gradient: Array, array: Any, columns: Any, matrix: Any, by_input: Any) -> tuple[Array, Array]:
-        """Compute the gradients by weight and bias, and, if `by_input` is an array, also that by the input, piece by
-        piece.
-        """
+        """Return the gradients by weight and bias, 0 if not wanted; write the input's to `by_input` unless None."""
         by_weight = np.zeros(
             (sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel), sizes.filters // sizes.groups),
             gradient.dtype,
@@ -264,7 +258,8 @@ def _several_gradients(problem: Problem) -> Kernel:
     sizes: Geometry = problem.details
     _, wanted, source, has_columns = problem.attributes
     half, to, compute = dtypes.is_half(source.dtype), source.dtype.numpy, computes_in(source.dtype)
-    # If columns were kept, C had no kernel in the forward pass; and C computes the bias's gradient alone no faster.
+    # If columns were kept, C had no kernel in the forward pass; and without the weight's gradient, C computes the
+    # bias's no faster.
     native = None if has_columns or wanted[1:] == (False, True) else _in_c(sizes, compute)
     gradients = _gradients(sizes, wanted, native, compute)
 

@@ -17,7 +17,7 @@ from .ufuncs import constant
 
 @builds("cast", "to_device", "copy_")
 def _copy(problem: Problem) -> Function:
-    """Build the kernel that copies an array, cast to another dtype and broadcast."""
+    """Build the kernel that copies an array to the output's dtype and shape: cast and broadcast if they differ."""
     (source,), (output,) = problem.inputs, problem.outputs
     loses_imaginary = loses_imaginary_part(source.dtype, output.dtype)
     to, shape, broadcasts = output.dtype.numpy, output.shape, source.shape != output.shape
@@ -34,16 +34,12 @@ def _copy(problem: Problem) -> Function:
 
 
 def loses_imaginary_part(source: dtypes.dtype, target: dtypes.dtype) -> bool:
-    """Return whether a cast drops imaginary parts, of which numpy would warn; a cast to bool depends on the whole
-    number.
-    """
+    """Return whether a cast drops imaginary parts, of which numpy would warn; a cast to bool drops none."""
     return source.is_complex and not target.is_complex and target is not dtypes.bool_
 
 
 def lies_across(out: Array, array: Array) -> bool:
-    """Return whether `array` is large, and its last two dimensions lie in memory in the opposite order of those of
-    `out`.
-    """
+    """Return whether `copy_transposed` pays: for a large array whose last two dimensions are transposed in memory."""
     return (
         out.size > 1 << 14
         and out.shape == array.shape
@@ -56,10 +52,10 @@ def lies_across(out: Array, array: Array) -> bool:
 
 
 def copy_transposed(out: Array, array: Array) -> None:
-    """Copy an array that `lies_across` in strips as wide as one or four cache lines, which row by row would be fetched
-    many times.
+    """Copy an array that `lies_across` in strips of its columns: row by row, each cache line would be fetched often.
 
-    Lines a multiple of a kibibyte apart share few places in the cache; there the strip is one line wide, else four.
+    A strip is four cache lines wide; one if lines lie a multiple of a kibibyte apart, which share few places in the
+    cache.
     """
     width = max((64 if array.strides[-1] % 1024 == 0 else 256) // out.itemsize, 1)
     for start in range(0, out.shape[-1], width):

@@ -28,7 +28,7 @@ def _linspace(problem: Problem, start: float, end: float, out: Array | None) -> 
     steps = output.numel
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     count = np.arange(steps)
-    # The first half counts from the start, the second from the end, so that both are exact.
+    # The first half counts from the start, the second from the end, so that both ends are exact.
     values = np.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
     return values.astype(output.dtype.numpy)
 
@@ -42,7 +42,7 @@ def _eye(problem: Problem, out: Array | None) -> Array:
 @kernel_of("triangle_places")
 def _triangle_places(problem: Problem, out: Array | None) -> Array:
     output, row, col, offset, lower = problem.attributes
-    # The column where each row reaches the diagonal.
+    # For each row, the column where the lower triangle ends, or the upper one begins.
     border = (np.arange(row) + (offset + lower)).clip(0, col)
     counts = border if lower else col - border
     first = (0 if lower else border) - (np.cumsum(counts) - counts)

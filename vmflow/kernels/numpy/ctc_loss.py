@@ -73,9 +73,7 @@ class _States:
         return np.where((behind == 0) | (behind == 1), 0.0, -np.inf)
 
     def forwards(self) -> Array:
-        """Return (times, batch, states): the log-likelihood of all beginnings of alignments that end in the state at
-        the time.
-        """
+        """Return (times, batch, states): the log-likelihood of all beginnings of alignments up to a time and state."""
         steps = self.log_probs.shape[0]
         # Two states in front, which are never reached, so that each state has two before it.
         result = np.full((steps, len(self.cases), self.classes.shape[1] + 2), -np.inf)
@@ -88,9 +86,7 @@ class _States:
         return result[:, :, 2:]
 
     def backwards(self) -> Array:
-        """Return (times, batch, states): the log-likelihood of all continuations of alignments after the state at the
-        time.
-        """
+        """Return (times, batch, states): the log-likelihood of all continuations behind a time and state."""
         steps = self.log_probs.shape[0]
         ends = self.ends()
         result = np.full((steps, *self.classes.shape), -np.inf)
@@ -128,9 +124,7 @@ class _States:
         return np.where(self.times == 0, empty, -np.logaddexp.reduce(final, 1))
 
     def gradient(self) -> tuple[Array, Array]:
-        """Return the losses, and each loss's gradient by log-probabilities (times, batch, classes) whose probabilities
-        sum to one.
-        """
+        """Return the losses, and their gradients (times, batch, classes) by log-probabilities made by a log_softmax."""
         forwards = self.forwards()
         losses = self.losses(forwards)
         likelihoods = np.exp(forwards + self.backwards() + losses[:, None])

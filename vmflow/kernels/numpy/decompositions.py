@@ -63,7 +63,7 @@ def _pivots_to_permutation(problem: Problem, pivots: Array, out: Array | None) -
 
 
 def _lu_factor(array: Array, pivoting: bool) -> tuple[Array, ...]:
-    with np.errstate(all="ignore"):  # for numbers that overflow, as in LAPACK
+    with np.errstate(all="ignore"):  # numbers may overflow without a warning, as in LAPACK
         return lu_factors(np, array, pivoting)
 
 
@@ -91,8 +91,9 @@ PADE_NORM: Final = 5.371920351148152
 
 
 def _matrix_exp(array: Array) -> tuple[Array, ...]:
-    """Compute exp(A) of matrices A as N. J. Higham does (The scaling and squaring method for the matrix exponential
-    revisited, 2005).
+    """Compute exp(A) of matrices A by scaling and squaring.
+
+    N. J. Higham, The scaling and squaring method for the matrix exponential revisited, 2005.
     """
     if not array.size:
         return (array.copy(),)

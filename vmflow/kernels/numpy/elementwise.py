@@ -1,7 +1,8 @@
 """Builds the kernels of elementwise ops, from the function of each op.
 
 A kernel casts the operands to the dtype in which the op computes, makes arrays of Python numbers, and shares large
-arrays among threads, or leaves them to C, which computes the same to the bit.
+arrays among threads, or leaves them to C, which computes the same to the bit.  Some float32 functions, such as exp, are
+computed in C for all sizes, if C is loaded, and may differ from numpy's.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _placed(single: Single) -> Placed:
 def _in_c(
     name: str, single: Single | None, given: list[str], compute: DType, output: TensorMeta, cost: float
 ) -> Single | SingleLoop | None:
-    """Return an op's C function, for arrays that are worth sharing among threads, or None; see `spread`.
+    """Return an op's C function for `spread`; None if there is none, or the work is not worth sharing among threads.
 
     Args:
         name: the op's name in the table of rules.

@@ -43,7 +43,7 @@ def _embedding_gradient(problem: Problem) -> Function:
             part = part / np.bincount(places, minlength=rows).astype(wide)[places][:, None]
         table = np.zeros(output.shape, wide)
         if in_c is None or not in_c.call(table, places, part):
-            # Elements are added one by one: numpy has a fast loop for vectors, four times as fast as adding whole rows.
+            # Elements are added one by one: numpy's `add.at` of vectors is four times as fast as that of whole rows.
             np.add.at(table.reshape(-1), (places[:, None] * width + np.arange(width)).reshape(-1), part.reshape(-1))
         if padding >= 0:
             table[padding] = 0
@@ -73,7 +73,7 @@ def _largest_of_bag(problem: Problem, values: Array, bag: Array, out: Array | No
     (bags,) = problem.attributes
     result = np.full(problem.outputs[0].shape, -1, np.int64)
     kept = np.flatnonzero(bag >= 0)
-    # Bags follow one another.
+    # The rows of a bag are neighbours.
     borders = np.searchsorted(bag[kept], np.arange(bags + 1))
     for number in range(bags):
         places = kept[borders[number] : borders[number + 1]]

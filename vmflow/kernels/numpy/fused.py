@@ -30,7 +30,7 @@ from vmflow.kernels.strides import with_merged_dimensions
 #    3 ops   0.99  0.73  0.58  0.47  0.48  0.45      0.45
 #    8 ops   1.32  0.96  0.76  0.77  0.64  0.63      0.87
 #   16 ops   1.23  0.90  0.73  0.68  0.66  0.57      0.82
-# Below 128K the calls cost more than the cache gains.  Above, tiles gain somewhat more, but fill the cache that others
+# Below 128K the calls cost more than the cache gains.  Above, tiles gain somewhat more, but fill the cache that cores
 # share.
 TILE: Final = 1 << 17
 
@@ -44,8 +44,8 @@ _LINE: Final = 64
 # From this many elements on, a fused op is worth a run of the C compiler.
 _COMPILED_FROM: Final = 1 << 12
 
-# The calls after which a fused op of eager ops is worth a run of the C compiler; and the number of forms that are
-# counted.
+# The calls after which a fused op of eager ops is worth a run of the C compiler; and the number of forms of fused ops
+# whose calls are counted.
 COMPILED_FROM_TIMES: Final = 3
 _FORMS: Final = 1024
 
@@ -60,7 +60,8 @@ def _occurs_often(form: Hashable) -> bool:
     return times >= COMPILED_FROM_TIMES
 
 
-# The most calls that are prepared once for arrays that stay where they are; more calls are prepared anew each time.
+# A fused op of at most so many calls of numpy, on arrays that stay where they are, prepares all of them once; a longer
+# one prepares none, and makes them anew in each run.
 _CALLS: Final = 2048
 
 
@@ -68,7 +69,7 @@ _CALLS: Final = 2048
 
 
 def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None], int]:
-    """Return the offset of each step's tile in the workspace, None for an output; and the workspace's bytes.
+    """Return the offset of each step's tile in the workspace, None if the step writes an output; and its bytes.
 
     Args:
         inputs: the number of the fused op's inputs.
@@ -121,7 +122,7 @@ class FusedKernel:
         metas: the metas of the inputs.
 
     Attributes:
-        scratch: the bytes of scratch memory that it needs.
+        scratch: the bytes of scratch memory that `placed` needs.
     """
 
     def __init__(self, fused: Fused, metas: tuple[TensorMeta, ...]) -> None:
@@ -133,7 +134,7 @@ class FusedKernel:
         self._numel = numel = math.prod(self._shape)
         self._work = work(self._made[0], sum([step.cost for step in fused.steps]) / max(numel, 1))
         self._in_c = FusedLoops(metas, [operation_of(step) for step in fused.steps], outputs, self._work)
-        # The form of an occasional op, which is the same for all numbers and sizes, to count its calls.
+        # The key by which `_occurs_often` counts the calls of an occasional op: the same for all numbers and sizes.
         self._form = (
             (
                 tuple([(step.name, step.attributes, step.operands) for step in fused.steps]),
@@ -146,8 +147,8 @@ class FusedKernel:
         self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
         elements = min(numel, self._tile)
         self._offsets, self.scratch = _offsets(fused, len(metas), elements)
-        # For each step: the function, its arguments before the operands, the operands, the arguments behind them, and
-        # the number of its output, or -1: prepared, since a launch with lent memory needs them for every tile.
+        # For each step: the function, its arguments before the operands, the operands' numbers, the arguments behind
+        # them, and the number of its output, or -1.  They are prepared here, since every tile needs them.
         self._recipe: list[tuple[Function, tuple[Any, ...], tuple[int, ...], tuple[Any, ...], int]] = []
         for position, step in enumerate(fused.steps):
             function, before, after = step.kernel.with_scalars(step.scalars)
@@ -174,9 +175,7 @@ class FusedKernel:
         return tuple(outs) if several else outs[0]
 
     def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
-        """Compute a single tile by numpy, without a workspace: dividing it up would take longer than allocating each
-        result.
-        """
+        """Compute a single tile by numpy, without a workspace: dividing that takes longer than allocating results."""
         values = list(arrays)
         for function, before, operands, after, output in self._recipe:
             out = outs[output] if output >= 0 else None
@@ -186,9 +185,7 @@ class FusedKernel:
             values.append(result if out is None else out)
 
     def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
-        """Return one call of C for all steps, valid as long as the arrays live; None if there is no C function, or not
-        yet.
-        """
+        """Return one call of C for all steps, valid as long as the arrays live; None if there is no C function now."""
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
@@ -249,8 +246,7 @@ class FusedKernel:
         return calls
 
     def sharing(self) -> list[tuple[int, int]]:
-        """Return the pairs (input, output) in which the output may take the input's memory, if dtypes and layouts are
-        the same.
+        """Return pairs (input, output): the output may take the input's memory, if dtype and layout are the same.
 
         The input must have been read for the last time before the step that writes the output, or by that step.
         """
@@ -276,8 +272,10 @@ def _make(calls: Iterable[Call]) -> None:
 def tiles(
     arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], elements: int
 ) -> Iterator[tuple[list[Array], list[Array], tuple[int, ...]]]:
-    """Cut `arrays`, which broadcast to a shape, and `outs`, of that shape, into matching pieces of at most `elements`,
-    if possible.
+    """Yield matching pieces of `arrays`, which broadcast to `shape`, and of `outs`, of that shape; and their shape.
+
+    Args:
+        elements: the most elements of a piece.
     """
     count = len(arrays)
     if all([array.size == 1 or (array.shape == shape and array.flags.c_contiguous) for array in (*arrays, *outs)]):
@@ -306,7 +304,7 @@ def tiles(
 
 
 def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Array]]:
-    """Return views of the arrays with as few dimensions as possible, and their shape; 0-d arrays stay as they are."""
+    """Return a shape of as few dimensions as possible, and views of it of the arrays; 0-d arrays stay as they are."""
     rank = len(shape)
     merged, strides = with_merged_dimensions(shape, [array.strides or (0,) * rank for array in arrays])
     views = [

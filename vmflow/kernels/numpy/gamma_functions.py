@@ -1,4 +1,4 @@
-"""The incomplete gamma functions, and Hurwitz's zeta function of any exponent.
+"""The regularized incomplete gamma functions, and Hurwitz's zeta function of any exponent.
 
 They are computed in float64 for all dtypes, and rounded once.  Numbers in brackets are formulas of the
 NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
@@ -18,7 +18,8 @@ from .ufuncs import computes
 
 # From this `a` on the density is computed by Stirling's formula, without differences of large logarithms.
 LARGE: Final = 10.0
-# Sums and fractions converge after some multiple of the larger operand's root: up to `HUGE`, within `MOST_TERMS` terms.
+# The terms until a sum or fraction converges grow with the square root of the larger operand: up to `HUGE`, there are
+# fewer than `MOST_TERMS`.
 HUGE: Final = 1e6
 MOST_TERMS: Final = 20_000
 # A term below `SMALL` times the sum no longer changes it; a fraction's factor within `NEARLY_ONE` of 1 is only
@@ -70,9 +71,7 @@ def _lower_by_series(a: Array, x: Array) -> Array:
 
 
 def _upper_of_tiny(a: Array, x: Array) -> Array:
-    """The upper gamma function for ``a < TINY`` and ``x < a + 1``, without a difference of nearly equal numbers
-    (8.7.3).
-    """
+    """The upper gamma function for ``a < TINY``, ``x < a + 1``, without a difference of nearly equal numbers (8.7.3)."""
     exponent = a * (np.log(x) - polynomial(a, LOG_GAMMA_BY_A))
     total, term = np.zeros_like(x), np.ones_like(x)
     for k in range(1, ALTERNATING_TERMS):
@@ -82,9 +81,7 @@ def _upper_of_tiny(a: Array, x: Array) -> Array:
 
 
 def _upper_by_fraction(a: Array, x: Array) -> Array:
-    """The upper gamma function's continued fraction (8.9.2), times ``a``, by Lentz's method (W. Lentz, Applied Optics
-    15, 1976).
-    """
+    """The upper function's continued fraction (8.9.2), times ``a``, by W. Lentz's method (Applied Optics 15, 1976)."""
     result = np.empty_like(x)
     active = np.arange(x.size)
     b = x + 1.0 - a
@@ -115,7 +112,7 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
 def _upper_of_huge(a: Array, x: Array) -> Array:
     """The upper gamma function for ``a >= HUGE``: the normal distribution's tail plus a correction (8.12.4)."""
     excess = (x - a) / a
-    # For a small excess, the difference to its logarithm would lose digits; a series is used.
+    # For a small excess, a series is used, since excess - log(1 + excess) would lose digits.
     half_square = np.where(
         np.abs(excess) < 1e-3,
         excess * excess * polynomial(excess, (1 / 6, -1 / 5, 1 / 4, -1 / 3, 1 / 2)),
@@ -173,9 +170,7 @@ FIRST_TERMS: Final = 12
 
 @computes("zeta")
 def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
-    """Hurwitz's zeta function by Euler's and Maclaurin's summation formula (25.11.5), applied where terms are
-    positive.
-    """
+    """Hurwitz's zeta function by Euler's and Maclaurin's formula (25.11.5), applied where terms are positive."""
     s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
     valid = (s > 1) & ((q > 0) | (~whole & (q == q) & (s == np.rint(s))))

@@ -32,7 +32,7 @@ def _scatter_slices(problem: Problem) -> Function:
     def kernel(*arguments: Any) -> Array:
         *parts, out = arguments
         whole = np.empty(output.shape, output.dtype.numpy) if out is None else out
-        # No element is written twice without need: these are often gradients of parts of one large tensor.
+        # No element is written twice without need: the operands are often gradients of parts of one large tensor.
         for place in empty:
             whole[place] = 0
         for part, place in zip(parts, filled, strict=True):
@@ -82,9 +82,7 @@ def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:
 
 
 def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> None:
-    """Raise IndexError unless all indices are from 0 up to the dimension's size; numpy would accept negative
-    indices.
-    """
+    """Raise IndexError unless all indices are from 0 to the dimension's size - 1: numpy would take negative ones."""
     size = shape[dim] if shape else 1
     if places.size and not (places.min() >= 0 and places.max() < size):
         wrong = places[(places < 0) | (places >= size)].flat[0]
@@ -92,9 +90,7 @@ def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> 
 
 
 def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
-    """Return a tuple that indexes dimension `dim` by `index`, and the other dimensions by the index's own
-    coordinates.
-    """
+    """Return a tuple that indexes dimension `dim` by `index`, and the others by the places of the index's elements."""
     place = list(np.ogrid[tuple([slice(size) for size in index.shape])])
     place[dim : dim + 1] = [index]
     return tuple(place)

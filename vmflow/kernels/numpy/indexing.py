@@ -71,7 +71,7 @@ def _index_add_to_zeros(problem: Problem) -> Function:
 def _add_rows(
     target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta], elements: int
 ) -> AddRows | None:
-    """Return the C function that adds values at indices of one dimension; None if the op has others."""
+    """Return the C function that adds values at indices of one dimension; None if it does not suit, or not now."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
     return AddRows.of("add_rows", target.dtype.numpy, elements, dims[0]) if is_for_c else None
 
@@ -111,7 +111,7 @@ def _index_put(problem: Problem) -> Function:
 
 
 def _view(whole: Array, part: Part) -> Array:
-    """Return the view of a C-contiguous array that `part` (shape, strides, offset) describes."""
+    """Return the view of a C-contiguous array that `part` (shape, strides, offset) describes; all of it if None."""
     if part is None:
         return whole
     shape, strides, offset = part

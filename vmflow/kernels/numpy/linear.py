@@ -69,7 +69,7 @@ def _linear(problem: Problem) -> Kernel:
 
 @builds("linear_gradient")
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Build the kernel of a dense layer's gradients.  Attributes: for input, weight and bias, whether it is wanted."""
+    """Build the kernel of a dense layer's gradients.  Attributes: whether those by input, weight, bias are wanted."""
     by_input, by_weight, by_bias = cast("tuple[bool, bool, bool]", problem.attributes)
     _, source, weight = problem.inputs
     outputs, features = weight.shape
@@ -78,10 +78,11 @@ def _linear_gradient(problem: Problem) -> Kernel:
     compute = dtypes.float32 if half else source.dtype
     to_input = product_kernel(compute, rows, outputs, features)
     to_weight = product_kernel(compute, outputs, rows, features)
-    # The bias's gradient, sums of the gradient's columns, comes with a product, which reads the gradient anyway.
+    # The bias's gradient, sums of the output gradient's columns, comes with the weight's, a product that reads the
+    # output's gradient anyway.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, MatrixProduct) else None
     columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
-    # A contiguous gradient makes both results the same for any layout of the operand.
+    # The output's gradient is made contiguous, so that both results are the same for any layout of it.
     in_lines = by_bias and by_weight and is_for_c(compute, outputs, rows, features)
     to = source.dtype.numpy
 

@@ -53,7 +53,7 @@ def explained(name: str) -> Iterator[None]:
         raise LinAlgError(f"linalg.{name}: {error}") from error
 
 
-# By op, factor(matrices, *attributes) -> one or several results.
+# By op, factor(matrices, *attributes) -> the tuple of results.
 FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "inv": lambda array: (np.linalg.inv(array),),
     "det": lambda array: (np.linalg.det(array),),

@@ -1,5 +1,4 @@
-"""Batch and layer normalization: values are shifted and scaled to mean 0 and variance 1, over a batch or within a
-sample.
+"""Batch and layer normalization: values are scaled to mean 0 and variance 1, over a batch or within a sample.
 
 Half precision is computed in float32.
 """
@@ -40,7 +39,7 @@ def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
 
 
 class _Channels:
-    """Arrays (samples, channels, ...), viewed so that numpy's loops are long.
+    """The views of arrays (samples, channels, ...) for which numpy's loops are long.
 
     Attributes:
         view: the shape for elementwise work.
@@ -143,7 +142,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
         by_bias = over.sum(gradient)
         by_weight = over.sum_of_products(gradient, result, columns) * scale
         factor = scale * parameters[0].astype(compute, copy=False) if parameters else scale
-        # factor * (gradient - mean(gradient) - normalized * mean(gradient * normalized))
+        # By input: factor * (gradient - mean(gradient) - normalized * mean(gradient * normalized))
         np.multiply(result, over.wide(-factor * scale * by_weight / count), result)
         np.add(result, gradient * over.wide(factor), result)
         np.subtract(result, over.wide(factor * by_bias / count), result)

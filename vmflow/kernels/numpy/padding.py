@@ -44,7 +44,7 @@ def interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 def border_part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return an index that takes `part` of dimension `axis`, and the interior of later dimensions."""
+    """Return an index that takes `part` of dimension `axis`, all of earlier ones, and the interior of later ones."""
     return (*[slice(None)] * axis, part, *interior(pairs, shape)[axis + 1 :])
 
 

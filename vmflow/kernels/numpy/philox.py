@@ -32,7 +32,7 @@ def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Wo
     """Return the words `first` to ``first + count`` of the blocks that begin at a position.
 
     Args:
-        seed, position, lane: of 64 bits each.
+        seed, position, lane: the seed, the number of the first block, and the lane, of 64 bits each.
         first, count: in words.
     """
     block, skipped = divmod(first, 4)
