@@ -69,7 +69,7 @@ _CALLS: Final = 2048
 
 
 def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None], int]:
-    """Return the offset of each step's tile in the workspace, None if the step writes an output; and its bytes.
+    """Return each step's offset in the workspace, None if the step writes an output; and the workspace's bytes.
 
     Args:
         inputs: the number of the fused op's inputs.

@@ -71,7 +71,7 @@ def _lower_by_series(a: Array, x: Array) -> Array:
 
 
 def _upper_of_tiny(a: Array, x: Array) -> Array:
-    """The upper gamma function for ``a < TINY``, ``x < a + 1``, without a difference of nearly equal numbers (8.7.3)."""
+    """The upper function for ``a < TINY`` and ``x < a + 1``, without a difference of nearly equal numbers (8.7.3)."""
     exponent = a * (np.log(x) - polynomial(a, LOG_GAMMA_BY_A))
     total, term = np.zeros_like(x), np.ones_like(x)
     for k in range(1, ALTERNATING_TERMS):

@@ -71,7 +71,7 @@ def _index_add_to_zeros(problem: Problem) -> Function:
 def _add_rows(
     target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta], elements: int
 ) -> AddRows | None:
-    """Return the C function that adds values at indices of one dimension; None if it does not suit, or not now."""
+    """Return the C function that adds values at indices of one dimension; None if C has none for the op now."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
     return AddRows.of("add_rows", target.dtype.numpy, elements, dims[0]) if is_for_c else None
 

@@ -80,7 +80,7 @@ class _Planes:
         return list(enumerate(self.windows, self.first))[::-1]
 
     def inside(self, array: Array) -> Array:
-        """Return an array (samples, channels, ...) with the planes' dimensions moved to the front, if that pays."""
+        """Return an array (samples, channels, ...) as (planes, ...); or, if that pays, as (..., planes)."""
         size = array.shape[2:]
         if self.last:
             return np.ascontiguousarray(array.reshape(self.count, -1).T).reshape(*size, self.count)
@@ -115,7 +115,7 @@ def _initial(array: Array, window: Window, axis: int) -> Array:
 
 
 def _largest(array: Array, window: Window, axis: int) -> Array:
-    """Reduce windows along `axis` to their largest element; nan if there is one."""
+    """Reduce each window along `axis` to its largest element, or to nan if it has one."""
     best = _initial(array, window, axis)
     for number in range(1, window.kernel):
         outside, inside = _tap(window, number)
@@ -127,7 +127,11 @@ def _largest(array: Array, window: Window, axis: int) -> Array:
 def _largest_and_where(
     planes: _Planes, array: Array, window: Window, axis: int, carried: Sequence[Array], nan: bool
 ) -> tuple[Array, Array, list[Array]]:
-    """Like `_largest`; return also the number of each maximum's tap, and the elements of `carried` at the maxima."""
+    """Like `_largest`; return also the number of each maximum's tap, and the elements of `carried` at the maxima.
+
+    Args:
+        nan: whether `array` has a nan.
+    """
     small = np.dtype(np.uint8) if window.kernel <= 256 else np.dtype(np.int32)
     best = _initial(array, window, axis)
     chosen = np.empty(best.shape, small)
@@ -244,7 +248,7 @@ def _plane_gather(problem: Problem, array: Array, places: Array, out: Array | No
 
 
 def _flat(indices: Array, plane: int) -> Array:
-    """Turn indices into each plane into indices into all planes, one after the other."""
+    """Return, as a vector, indices into each plane as indices into all planes, one after the other."""
     planes = indices.shape[0] * indices.shape[1]
     return (indices.reshape(planes, -1) + np.arange(0, planes * plane, plane)[:, None]).reshape(-1)
 
@@ -351,9 +355,7 @@ def _adaptive_spread(array: Array, sizes: Sequence[int]) -> Array:
 
 
 def _adaptive_largest(array: Array, sizes: Sequence[int]) -> tuple[Array, Array]:
-    """Return the largest elements of the planes' windows, (samples, channels, ...), and their indices into flat
-    planes.
-    """
+    """Return the windows' largest elements, (samples, channels, ...), and their indices into their flat planes."""
     plane = array.shape[2:]
     places = np.broadcast_to(np.arange(prod(plane)).reshape(plane), array.shape)
     for axis, output in list(enumerate(sizes, 2))[::-1]:

@@ -19,7 +19,7 @@ from vmflow.kernels import blas_core
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 
-# product(left, right, out or None) -> the result, which is `out` unless that is None.
+# product(left, right, out or None) -> the product, which is `out` unless that is None.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 
 # From `_LEAST` multiplications on, C is not slower than BLAS, which would use its threads, and these keep their cores
@@ -39,7 +39,7 @@ def _most() -> float:
 
 
 def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
-    """Return the function for one place in code that multiplies `batch` matrices (rows, depth) and (depth, columns).
+    """Return a function for one kernel, which multiplies `batch` matrices (rows, depth) and (depth, columns).
 
     Args:
         dtype: the dtype of the computation.
@@ -64,5 +64,5 @@ def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
 def call_with(
     multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
-    """Return a call of a `MatrixProduct`; None if C has none for these arrays."""
+    """Return a product as one call of C; None if `multiply` is numpy's, or C has none for these arrays."""
     return multiply.placed(left, right, out, added, sums) if isinstance(multiply, MatrixProduct) else None

@@ -1,6 +1,7 @@
 """Ops that draw random numbers, each element by its index in a range of a generator's blocks; see `philox`.
 
-An op of n elements has n blocks.  It uses four, two or one element of a block, for numbers of 32, 64 or 128 bits.
+An op of n elements takes a range of n blocks.  A block of 128 random bits makes four, two or one elements, of 32, 64
+or 128 bits each.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
 
 # Uniform, normal and exponential numbers
 
-# The bits of a number below 1 that the half precisions hold; rounding more of them could return 1.
+# The bits of a number below 1 that the half precisions hold; a number of more bits could be rounded to 1.
 BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
 
 
@@ -175,11 +176,10 @@ def _normal(problem: Problem) -> Function:
 
 
 def _reals(name: str, output: TensorMeta, finish: Callable[[Array], Array]) -> Function:
-    """Build the kernel that draws numbers of a floating-point dtype, or of a complex one, which takes two for each
-    element.
+    """Build the kernel that draws numbers of a floating-point dtype, or two for each element of a complex one.
 
     Args:
-        name: of the kinds of numbers, "uniform" or "normal".
+        name: the beginning of the kinds' names, "uniform" or "normal".
         output: the meta of the result.
         finish: turns the drawn numbers into the wanted ones, for dtypes other than float32 and float64.
     """
@@ -267,7 +267,7 @@ def _permutation(problem: Problem) -> Function:
 
 
 def permuted(words: Array) -> Array:
-    """Return the positions of 64-bit words in ascending order of the words."""
+    """Return the positions of 64-bit words in ascending order of the words' upper bits."""
     # A key ends in its position: so no two are equal, and the sorted keys hold the positions.
     size = max(words.size - 1, 0).bit_length()
     bits = np.uint64((1 << size) - 1)

@@ -21,12 +21,12 @@ from vmflow.kernels.problems.recurrent import Layer, Step, Weights
 
 from .half import computes_in
 
-# The number of elements of a chunk, which stays in the cache.
+# The number of elements of gates whose factors are computed together, in the cache.
 _IN_CACHE: Final = 1 << 15
 
 
 def _carried(state: Array, initial: Array, step: Step) -> Array:
-    """Return the state from which a step continues: a row that begins with this step has its initial state."""
+    """Return the state from which a step continues: a sequence that begins with this step has its initial state."""
     if step.size == len(state):
         return state
     if step.size < len(state):
@@ -70,7 +70,7 @@ def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights
 
 
 def _sums_from_input(rows: Array, weights: Weights) -> Array:
-    """Return the gates' sums from the input, and both biases, for all rows."""
+    """Return the part of the gates' sums that comes from the input and both biases, for all rows."""
     result = np.matmul(rows, weights.by_input.T)
     if weights.input_bias is not None:
         result += weights.input_bias + weights.state_bias
@@ -206,8 +206,12 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
 
 
 def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
-    """Return the factors of the gradients by the gates' sums: of the gradient by the cell (three gates) or by the state
-    (the output gate).
+    """Return the factors by which the gradient by the cell gives the gradients by the gates' sums.
+
+    For the output gate, it is the gradient by the state.
+
+    Args:
+        gates, bent, before: the gates, the tanh of the cell after each step, and the cell before each step.
     """
     hidden = bent.shape[1]
     result = np.empty_like(gates)
@@ -236,13 +240,13 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
 
 
 def new_first(parameter: Array) -> Array:
-    """Move the new gate to the front, from the parameters' order of gates."""
+    """Return a parameter of a GRU with the gate "new" moved from the end to the front."""
     third = len(parameter) // 3
     return np.concatenate([parameter[2 * third :], parameter[: 2 * third]])
 
 
 def new_last(parameter: Array) -> Array:
-    """Move the new gate to the end, to the parameters' order of gates."""
+    """Return an array in the order of `new_first` with the gate "new" moved back to the end."""
     third = len(parameter) // 3
     return np.concatenate([parameter[third:], parameter[:third]])
 
@@ -367,7 +371,7 @@ def _forward(problem: Problem) -> Function:
 
 
 def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
-    """Return the arrays of a gradient's kernel by their names."""
+    """Return the operands of a gradient's kernel by their names, with zeros for missing gradients by final states."""
     gradients, saved = sum(present), layer.saved
     given = iter(arrays[:gradients])
     by_states, *by_rest = [next(given) if there else None for there in present]
@@ -409,10 +413,10 @@ def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[],
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
 def _backward(problem: Problem) -> Function:
-    """Build the kernel of a layer's gradients.  Attributes: the layer's; whether each of its results has a gradient;
-    whether each operand needs one.
+    """Build the kernel of a layer's gradients.
 
-    Operands: the existing gradients, the results saved by the forward pass, the operands of the layer.
+    Attributes: the layer's; for each of its results, whether its gradient exists; for each operand, whether its
+    gradient is wanted.  Operands: the existing gradients, the results saved by the forward pass, the layer's operands.
     """
     given, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", problem.attributes)
     layer = Layer(*given)

@@ -85,9 +85,8 @@ class _Reduction(NamedTuple):
         function: returns the reduction for the metas of input and output.
         by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
             depend on the number of rows in a call.
-        in_c: the name of the C function for float32 over the last dimensions, see `RowReduction`; without `finish`,
-            which takes its result.
-        finish: turns C's result into the op's; None if both are the same.
+        in_c: the name of the `RowReduction` for float32 over the last dimensions; None if there is none.
+        finish: turns the result of `in_c` into the op's; None if both are the same.
     """
 
     function: Callable[[TensorMeta, TensorMeta], Reduce]

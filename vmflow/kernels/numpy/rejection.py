@@ -1,7 +1,7 @@
 """Random numbers by rejection sampling: counts of Poisson's distribution, and gamma numbers.
 
-Attempt number t of element number i has lanes of its own of block number i, and there are no more than `ATTEMPTS`.  So
-each element is a function of its index here, too, and does not depend on the attempts of others.
+Attempt number t for element number i has lanes of its own of block number i; an element has at most `ATTEMPTS`.  So
+each element is a function of its index here, too, and does not depend on the attempts for others.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ def _few_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
 
 def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
-    """Draw Poisson counts by W. Hoermann's PTRS (The transformed rejection method for generating Poisson random
-    variables, 1993).
+    """Draw Poisson counts of large rates by the algorithm PTRS.
+
+    W. Hoermann, The transformed rejection method for generating Poisson random variables, 1993.
     """
     b = 0.931 + 2.53 * np.sqrt(rates)
     a = -0.059 + 0.02483 * b
@@ -113,7 +114,7 @@ def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
 @builds("standard_gamma")
 def _gamma(problem: Problem) -> Function:
-    """Gamma numbers by G. Marsaglia and W. Tsang (A simple method for generating gamma variables, 2000)."""
+    """Build the kernel by G. Marsaglia and W. Tsang (A simple method for generating gamma variables, 2000)."""
     (output,) = problem.attributes
     least: Any = np.finfo(np.float64).tiny if output.dtype.itemsize == 8 else np.finfo(np.float32).tiny
 

@@ -55,9 +55,7 @@ def _interpolated(along: Along) -> Table:
 
 
 def _antialiased(along: Along) -> Table:
-    """Make the table like Pillow: the filter is as wide as an output element, cut off at the edges, and sums up
-    to 1.
-    """
+    """Make the table like Pillow: the filter is widened by a step above 1, cut off at the edges, and sums up to 1."""
     step = along.step()
     widening = max(step, 1.0)
     support = (1.0 if along.filter == "linear" else 2.0) * widening

@@ -34,7 +34,7 @@ def _together(matrix: Array) -> int:
 
 
 def _by_groups(matrix: Array, function: Callable[[slice], None]) -> None:
-    """Call a function for each group, on several threads if that is worth it."""
+    """Call a function with the slice of each group of rows, on several threads if that is worth it."""
 
     def some(start: int, stop: int) -> None:
         for part in groups(matrix[start:stop]):
@@ -44,23 +44,21 @@ def _by_groups(matrix: Array, function: Callable[[slice], None]) -> None:
 
 
 def destination(out: Array | None, matrix: Array) -> Array:
-    """Return memory for a result like `matrix`: `out`, in its shape, or new memory if `out` does not fit."""
+    """Return memory for a result like `matrix`: `out` in the matrix's shape, or new memory if `out` does not fit."""
     if out is None or out.dtype != matrix.dtype or not out.flags.c_contiguous:
         return np.empty_like(matrix)
     return out.reshape(matrix.shape)
 
 
 def handed(result: Array, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a contiguous result in this shape and dtype; `out` itself if the result lies there and need not be
-    copied.
-    """
+    """Return a contiguous result in this shape and dtype, or `out` itself if the result lies there: no copy is due."""
     if out is not None and out.dtype == result.dtype and address(out) == address(result):
         return out
     return result.reshape(shape).astype(dtype, copy=False)
 
 
 def softmax(matrix: Array, out: Array, logarithm: bool) -> None:
-    """Compute the softmax of each row, which is not empty, or its logarithm, into `out`, which may be `matrix`."""
+    """Compute the softmax of each row, or its `logarithm`, into `out`, which may be `matrix`; rows are not empty."""
 
     def group(part: slice) -> None:
         result = out[part]
@@ -82,7 +80,7 @@ def normalize(
     """Shift and scale each row to mean 0 and variance 1, times a weight, plus a bias, into `out`.
 
     Returns:
-        The mean of each row, and its scale.
+        The mean of each row, and its scale, 1 / sqrt(variance + eps).
     """
     share = np.array(1 / max(matrix.shape[1], 1), matrix.dtype)
     least = np.array(eps, matrix.dtype)
@@ -117,7 +115,7 @@ def normalize_backward(
     """Compute the gradient of `normalize` by the matrix into `out`, which is none of the operands.
 
     Args:
-        columns: the C function that adds up columns; see `sums.of_columns`.
+        columns: the C function that adds up columns, or None; see `sums.of_columns`.
 
     Returns:
         The gradients by weight and bias.
@@ -132,7 +130,7 @@ def normalize_backward(
         by_weight += np.dot(scale, np.multiply(outer, centred, scratch))
         by_bias += sums.of_columns(outer, in_c=columns)
         weighted = outer if weight is None else np.multiply(outer, weight, scratch)
-        # scale * (weighted - mean(weighted) - normalized * mean(weighted * normalized))
+        # By the matrix: scale * (weighted - mean(weighted) - normalized * mean(weighted * normalized))
         slope = np.multiply(np.vecdot(weighted, centred), share)
         np.multiply(np.multiply(slope, scale, slope), scale, slope)
         np.multiply(centred, slope[:, None], result)

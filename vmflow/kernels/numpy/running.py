@@ -48,8 +48,8 @@ def _recurrence(problem: Problem, factor: Array, term: Array, out: Array | None)
     (dim,) = problem.attributes
     (output,) = problem.outputs
     wide, length = accumulated(output.dtype, output.dtype), output.shape[dim]
-    # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.  It takes
-    # log2(length) passes, where following the recurrence would take a Python step for each element.
+    # y[i] = term[i] + factor[i + 1] * y[i + 1] by doubling: after each round `total` covers twice as many terms, and
+    # `product` the factors between.  That takes log2(length) passes instead of a Python step for each element.
     total = np.moveaxis(term.astype(wide, order="C"), dim, -1)
     product = np.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
     reach = 1

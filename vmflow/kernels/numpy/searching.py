@@ -1,6 +1,6 @@
 """Positions of elements in a sorted sequence, membership among other elements, and counts.
 
-It counts distinct elements (`unique`), numbers (`bincount`) and elements in bins (histograms).
+The counts are of distinct elements (`unique`), of numbers (`bincount`) and of elements in bins (histograms).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _distinct(problem: Problem, array: Array, out: Array | None) -> tuple[Array,
 
 
 def _sorted(array: Array, dim: int | None) -> _Distinct:
-    """In ascending order."""
+    """Find the distinct elements, in ascending order."""
     if dim is not None and not array.shape[dim]:
         return array, np.zeros(0, np.int64), np.zeros(0, np.int64)
     return np.unique(array, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
@@ -104,7 +104,11 @@ def _histogram(problem: Problem, *arguments: Any) -> tuple[Array, Array]:
 
 
 def _limits(low: float, high: float, array: Array) -> tuple[float, float]:
-    """Return the range that is divided into bins: `low` to `high`, or that of the elements, widened if it is empty."""
+    """Return the range of the bins: `low` to `high`, or if both are equal that of the elements; widened if empty.
+
+    Raises:
+        ValueError: if the elements' range is not finite.
+    """
     if low == high and array.size:
         low, high = float(array.min()), float(array.max())
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -157,7 +157,7 @@ def _erfinv_step(x: Array, out: Array, result: Array) -> None:
     half = x[central] * 0.5
     result[central] = half * ratio(0.180625 - half * half, *CENTRE)
     part = x[outer]
-    # Half of the difference to 1 is the probability of the tail; the difference is exact.
+    # Half of 1 - |x|, which is exact, is the probability of the tail.
     distance = np.sqrt(-np.log((1.0 - np.abs(part)) * 0.5))
     middle = ratio(np.minimum(distance, 5.0) - 1.6, *SIDE)
     far = ratio(np.clip(distance, 5.0, 30.0) - 5.0, *TAIL)
@@ -179,7 +179,7 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 
 
 
 def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
-    """Highest power first."""
+    """Return a polynomial of `x`; `coefficients` begin with the highest power's."""
     total: Any = coefficients[0]
     for coefficient in coefficients[1:]:
         total = total * x + coefficient
@@ -214,9 +214,7 @@ DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(BERNOULLI, 
 
 @computes("lgamma")
 def lgamma(array: Array, out: Array | None) -> Array:
-    """log(|gamma(x)|): below 0.5 by reflection (5.5.3); up to `FAR` moved near 2 by the recurrence (5.5.1); beyond by
-    Stirling.
-    """
+    """log(|gamma(x)|): below 0.5 by reflection (5.5.3), up to `FAR` moved near 2 (5.5.1), beyond by Stirling."""
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0.5
     y = np.where(reflected, 1.0 - x, x)
@@ -242,9 +240,7 @@ def lgamma(array: Array, out: Array | None) -> Array:
 
 @computes("digamma")
 def _digamma(array: Array, out: Array | None) -> Array:
-    """digamma(x): below 0 by reflection (5.5.4); moved up to `FAR` by the recurrence (5.5.2), and there by a series
-    (5.11.2).
-    """
+    """digamma(x): below 0 by reflection (5.5.4); moved up to `FAR` (5.5.2), and there by a series (5.11.2)."""
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0
     y = np.where(reflected, 1.0 - x, x)

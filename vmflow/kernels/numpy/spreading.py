@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # in_c(operands, out or None) -> the result, or None if C cannot compute it.
 InC: TypeAlias = Callable[[list[Any], "Array | None"], "Array | None"]
 
-# The least work, see `intra_op.LEAST`, that may be worth sharing: that of an addition of 256 x 256.
+# The least work of an op, see `intra_op.LEAST`, that C's threads may share: that of an addition of 256 x 256.
 IN_C_FROM: Final = 1 << 16
 
 
@@ -36,7 +36,7 @@ def work(output: TensorMeta, cost: float) -> float:
 
 @functools.cache
 def _work_of_costly() -> float:
-    """The work of an op of `EXPENSIVE` nanoseconds, in additions from memory; measured for 256 and 512 bits."""
+    """The work per element of an op of cost `EXPENSIVE`, in additions; measured with vectors of 512 and 256 bits."""
     return 2.0 if has_quick_wide_vectors() else 4.0
 
 
@@ -49,7 +49,7 @@ def spread(
         kernel: the kernel, to be called for each piece.
         output, cost: see `work`.
         in_c: the kernel in C, which shares the work among threads by itself.
-        site: remembers the calls of `in_c`, if that is called with exactly the kernel's arguments.
+        site: remembers the calls of `in_c`, which takes exactly the kernel's arguments; or None.
     """
     whole = work(output, cost)
     if whole < (2 * intra_op.LEAST if in_c is None else IN_C_FROM):

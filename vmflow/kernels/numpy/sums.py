@@ -21,7 +21,8 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
-# BLAS loses 1e-6 of the sum of a thousand equal numbers, the worst case: all errors have the same sign.
+# The most numbers that BLAS sums in one piece.  It loses 1e-6 of the sum of a thousand equal numbers, the worst case:
+# all errors have the same sign.
 _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
@@ -48,9 +49,7 @@ def ones(count: int, dtype: np.dtype[Any]) -> Array:
 
 
 def of_rows(matrix: Array, in_c: RowReduction | None = None) -> Array:
-    """Return the sum of each row of a matrix that `suits`; by the C function `in_c`, if there is one and rows
-    are long.
-    """
+    """Return the sum of each row of a floating-point matrix; by the C function `in_c`, if given and rows are long."""
     rows, length = matrix.shape
     if in_c is not None and matrix.dtype is _SINGLE and length >= _LONG:
         found = in_c.call(matrix)
@@ -108,7 +107,7 @@ def over(
     """Sum an array that `suits` over ascending `dims`, and drop them; return None if they lie between other dimensions.
 
     Args:
-        for_rows, for_columns: the C functions of the place that calls this.
+        for_rows, for_columns: the C functions for `of_rows` and `of_columns`, or None.
     """
     rank = array.ndim
     behind = 0

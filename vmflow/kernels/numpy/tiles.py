@@ -19,7 +19,7 @@ Step: TypeAlias = Callable[..., None]
 
 
 def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
-    """Return a kernel that computes operands, which broadcast, in tiles.
+    """Return a kernel that calls `step` for each tile of its operands, which broadcast.
 
     Args:
         step: computes a tile.
@@ -75,9 +75,7 @@ def by_precision(single: Callable[..., Array], double: Callable[..., Array]) -> 
 
 
 def _is_ahead_of(out: Array, array: Array) -> bool:
-    """Return whether a tile of `out` may overwrite elements that another tile has yet to read; identical memory is
-    safe.
-    """
+    """Return whether a tile of `out` may overwrite elements that a later tile reads; identical memory is safe."""
     if not np.may_share_memory(out, array):
         return False
     return bool(out.__array_interface__["data"] != array.__array_interface__["data"])

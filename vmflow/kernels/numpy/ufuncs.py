@@ -80,9 +80,7 @@ NAMES: Final = {
 
 
 def computes(*ops: str) -> Callable[[Function], Function]:
-    """Declare that ``function(*operands, out)`` computes these ops; numpy's functions of the same names compute
-    others.
-    """
+    """Declare that the decorated ``function(*operands, out)`` computes these ops; numpy's namesakes compute others."""
 
     def declare(function: Function) -> Function:
         for op in ops:

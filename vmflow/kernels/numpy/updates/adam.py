@@ -15,8 +15,8 @@ from vmflow.kernels.updates import declares_rule
 from .elementwise import Moving, average, average_both, decayed, moves, rate_of, root, slope_of, step_along
 from .pieces import updated
 
-# The learning rate; the same, corrected for the first average's beginning at 0; and the divisor of the second average's
-# root, which makes the same correction.
+# The learning rate; the learning rate corrected for the gradient's average, which begins at 0; and the divisor that
+# corrects the root of the squares' average.
 _Rates: TypeAlias = tuple[float, float, float]
 
 
@@ -146,7 +146,7 @@ def _lamb(settings: LAMB, inputs: list[Array], outputs: list[Array]) -> None:
 
 
 def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Array]) -> None:
-    """One parameter's step, in two passes: both norms must be known before an element changes."""
+    """Take one parameter's step in two passes: its norm and the direction's are needed before an element changes."""
     parameter, running, square, step = written
     apart, coupled = (settings.weight_decay, 0.0)[:: 1 if settings.decoupled else -1]
     step += 1

@@ -58,9 +58,7 @@ def _rmsprop(settings: RMSprop, lr: float, arrays: list[Array]) -> None:
 
 
 def _plan_rprop(settings: Rprop, lr: float, counts: list[Array]) -> float | None:
-    """Return the initial step size at a parameter's first step, else None; only the count tells, as steps may be
-    dropped.
-    """
+    """Return the initial step size at a parameter's first step, else None: the count tells, as steps may be dropped."""
     counts[0] += 1
     return lr if float(counts[0]) == 1 else None
 
@@ -81,9 +79,7 @@ def _rprop(settings: Rprop, first: float | None, arrays: list[Array]) -> None:
 
 
 def _plan_asgd(settings: ASGD, lr: float, counts: list[Array]) -> tuple[float, float]:
-    """Return the rate and the weight of this step, which the step before has stored, and store those of the
-    next step.
-    """
+    """Return the rate and the weight of this step, which the last one stored, and store those of the next step."""
     step, eta, mu = counts
     step += 1
     taken = float(step)

@@ -1,4 +1,8 @@
-"""Updates beside the steps of optimizers: of gradients, loss scales and running averages; and moves along a line."""
+"""Updates other than the steps of optimizers.
+
+They assign, limit and scale gradients, write their norm, adapt loss scales, and advance running averages; "move_along"
+moves parameters for L-BFGS, and "unless" may skip another update.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .pieces import change_pieces
 # plan(settings, learning rate, the parameter's counts): advances the counts, and returns the numbers that `Move` needs.
 Plan: TypeAlias = Callable[[Any, float, list[Array]], Any]
 
-# move(settings, the plan's result, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
+# move(settings, the plan's result, [parameter, *state, gradient, *scratch]) changes one piece of a parameter.
 Move = TypeVar("Move", bound=Callable[..., None])
 
 

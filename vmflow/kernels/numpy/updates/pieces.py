@@ -18,7 +18,8 @@ PIECE: Final = 1 << 15
 def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:
     """Cut arrays of one shape into matching real floating-point pieces that share their memory.
 
-    For elementwise work only: complex arrays come as their real and their imaginary parts.
+    For elementwise work only: complex arrays come as their real and their imaginary parts.  Arrays that are not all
+    contiguous stay whole.
     """
     if arrays[0].dtype.kind == "c":
         yield from pieces([array.real for array in arrays], size)
@@ -32,9 +33,7 @@ def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:
 
 
 def widened(array: Array) -> Array:
-    """Return an array of a 16-bit dtype, in which sums and squares lose too much, as float32; other arrays as
-    they are.
-    """
+    """Return an array of a 16-bit dtype, in which sums and squares lose too much, as float32; others as they are."""
     return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
