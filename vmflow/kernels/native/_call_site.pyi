@@ -1,4 +1,4 @@
-"""The extension module that `call_site.c` is."""
+"""The extension module that is compiled from `call_site.c`."""
 
 from collections.abc import Callable
 from typing import Any

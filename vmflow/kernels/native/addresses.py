@@ -69,7 +69,7 @@ def realigned(array: Array) -> Array:
 
 
 def places_of(array: Array, leading: Sequence[int]) -> Array:
-    """Return the address of ``array[i, j, ...]`` for all indices into its leading dimensions of sizes `leading`."""
+    """Return a vector of the addresses of ``array[i, j, ...]`` for all indices into dimensions of sizes `leading`."""
     found = np.full(1, address(array), np.int64)
     for count, stride in zip(leading, array.strides, strict=False):
         found = (found[:, np.newaxis] + np.arange(count) * stride).reshape(-1)

@@ -1,7 +1,7 @@
 """Calls of C functions with numpy arrays: `InC` and `NativeCall`.
 
-Each caller computes a result, or returns that C cannot compute it.  C can compute it if the function's library is
-loaded, and the arrays are contiguous and of the dtypes that the function is written for.
+Methods compute a result, or return None or False if C cannot compute it.  C can compute it if the function's library
+is loaded, and the arrays are contiguous and of the dtypes that the function is written for.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ static void copy_divided(const float *from, float total, float *to, int64_t coun
     for (int64_t i = 0; i < count; i++) to[i] = from[i] * factor;
 }
 
-/* Each head has five words: the addresses of query, key, value, result, and of the weights or their logarithms. */
+/* Each head has five words: the addresses of query, key, value, result, and of memory for the weights, if `keeps`, or for the
+ * logarithms of their divisors. */
 void attention(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *op = (const struct attention *)problem;
     EXPECT(op->length > 0 && op->others > 0 && op->size > 0 && op->value_size > 0);
@@ -134,7 +135,7 @@ static void unpack(const float *from, int64_t rows, int64_t columns, float facto
 }
 
 /* Each head has eight words: the addresses of query, key, value, the gradient by the result, the kept weights or logarithms,
- * and of the gradients by query, key and value, or 0. */
+ * and of the gradients by query, key and value, or 0 for an unwanted one. */
 void attention_gradient(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *op = (const struct attention *)problem;
     const int64_t rows = rows_at_once(op), width = padded(op->others);

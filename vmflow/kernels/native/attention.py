@@ -73,7 +73,7 @@ class Attention(InC):
         Args:
             arrays: the arrays of whose heads the kernel takes the addresses, in order.
             operands: query, key and value, for their shapes.
-            products: the multiplications for a query, a key and a value of one element each, to estimate the work.
+            products: the multiplications for each score and each element of a key or value, to estimate the work.
         """
         query, _, value = operands
         leading, (length, size) = query.shape[:-2], query.shape[-2:]

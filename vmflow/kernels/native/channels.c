@@ -6,7 +6,7 @@
 
 enum { FEW_ELEMENTS = 1 << 13 };
 
-/* Sums of more samples than this would lose digits, so each partial sum is added to the total after so many. */
+/* Sums over more samples than this would lose digits, so after so many samples the sums are added to the totals. */
 enum { MANY_SAMPLES = 128 };
 
 struct channels {

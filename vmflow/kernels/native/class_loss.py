@@ -19,8 +19,8 @@ class CrossEntropy:
     """The cross entropy of rows of float32 scores and class indices, computed by two C functions.
 
     Args:
-        by_row: the C function that computes each row's loss.
-        whole: the C function that reduces the rows' losses to one number.
+        by_row: the C function that computes each row's log_softmax and negative loss.
+        whole: the C function that reduces the rows' negative losses to the loss.
         averages: whether to take the mean of the rows' losses instead of the sum.
     """
 
@@ -43,8 +43,8 @@ class CrossEntropy:
             classes: each row's right class, int64 of shape (rows,).
 
         Returns:
-            The loss, the number of rows, and their `log_softmax`; None if C cannot compute them, as for arrays of other
-            kinds, or if a class does not exist.
+            The loss, the number of rows, and their `log_softmax`; None if C cannot compute them, as for other dtypes
+            or strides, or if a class does not exist.
         """
         logs, losses, wrong = np.empty(scores.shape, SINGLE), np.empty(len(scores), SINGLE), np.zeros((), INDEX)
         loss, total = np.empty((), SINGLE), np.empty((), SINGLE)
@@ -163,5 +163,5 @@ def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable
                 otherwise()
                 return
 
-    # The C calls know only the addresses of their arrays, so the arrays are kept alive as arguments.
+    # The C calls know only the addresses of their arrays.  These are arguments of `compute`, which keeps them alive.
     return [(compute, tuple([call.arrays for call in calls]), None)]

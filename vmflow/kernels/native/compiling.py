@@ -37,7 +37,7 @@ FLAGS: Final = (
 # that it is used for.
 _WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 
-# The macro with which C functions check their arguments, and end the process if they are invalid; see functions.h.
+# The flag with which C functions check their arguments, and end the process if they are invalid; see functions.h.
 _CHECKS: Final = "-DVMFLOW_CHECKS"
 
 # The names of compilers, in the order of preference, that are tried if the variable CC is not set.
@@ -99,7 +99,7 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 @cache
 def flags() -> tuple[str, ...]:
-    """Return the C compiler's flags for this processor, and those of VMFLOW_C_FLAGS, such as -fsanitize=undefined."""
+    """Return the C compiler's flags for this processor, and those that VMFLOW_C_CHECKS and VMFLOW_C_FLAGS add."""
     import shlex
 
     found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS

@@ -48,10 +48,10 @@ enum { IMAGES = 1 << 14 };
 /* So many products take as long as it takes to gather a row of a panel, or to spread one. */
 enum { GATHERING = 10, SPREADING = 20 };
 
-/* For so many filters, vectors are better made of pixels than of filters. */
+/* For the weight's gradient with up to so many filters, vectors are better made of pixels than of filters. */
 enum { FEW = 8 };
 
-/* For so many filters, adding the products to images takes longer than the products. */
+/* For the input's gradient with up to so many filters, adding products to images takes longer than the products. */
 enum { VERY_FEW = 4 };
 
 /* Pixels whose windows begin side by side. */
@@ -60,7 +60,8 @@ struct run {
 };
 
 /* Sizes that follow from a convolution: the elements of a padded line, plane and image, the taps, the pixels, and the pixels
- * including those beyond the ends of lines; the number of images together; and whether windows of a line begin side by side. */
+ * including those beyond the ends of lines; the numbers of images and of pixels that are computed together; and whether windows
+ * of a line begin side by side. */
 struct sizes {
     int64_t line, plane, image, taps, pixels, span, images, wide, adjacent;
 };
@@ -115,7 +116,8 @@ static float *aligned(float *scratch) {
     return (float *)(((uintptr_t)scratch + 63) / 64 * 64);
 }
 
-/* The convolution that computes the gradient by the input from that by the output; returns whether there is one. */
+/* Find the convolution, `other`, that computes the gradient by the input from that by the output; returns whether there is
+ * one. */
 static int turned(const struct convolution *op, struct convolution *other) {
     const int64_t down = (op->kernel_rows - 1) * op->row_dilation;
     const int64_t across = (op->kernel_columns - 1) * op->column_dilation;
@@ -132,7 +134,7 @@ static int turned(const struct convolution *op, struct convolution *other) {
 static int64_t own_scratch(const struct convolution *op) {
     struct sizes s = sizes_of(op);
     int64_t filters = whole(op->filters, 16), pixels = s.span > STRETCH ? s.span : STRETCH;
-    /* Two words each, and hardly all of them at the same time. */
+    /* Each place takes the memory of two floats; hardly all places are needed at the same time. */
     int64_t places = 2 * (s.images * s.pixels + 2 * s.taps + 2 * op->filters + TOGETHER);
     return piece(s.images * s.image) + piece(s.taps * MOST_PIXELS) + piece(whole(pixels, MOST_PIXELS) * filters) +
            piece(s.taps * filters) + piece(places) + 8 * piece(0) + 16;
@@ -204,8 +206,8 @@ static int64_t find_runs(const struct convolution *op, const struct sizes *s, in
     return found;
 }
 
-/* The windows of `count` pixels: one row of `width` for each tap.  Elements that are written behind the end of a run are
- * overwritten by the next run or row. */
+/* Fill a panel with the windows of `count` pixels: one row of `width` for each tap.  Elements that are written behind the end
+ * of a run are overwritten by the next run or row. */
 static void fill(const float *images, const struct run *runs, int64_t number, int64_t count, const int64_t *offsets,
                  int64_t taps, int64_t width, float *panel) {
     for (int64_t tap = 0; tap < taps; tap++, panel += width) {
@@ -241,7 +243,7 @@ static void store_of_lines(const struct convolution *op, const struct sizes *s, 
     }
 }
 
-/* The same for rows without gaps, which may go on in the next sample; or the copy back. */
+/* Store pixels of rows without gaps, which may go on in the next sample; or, with `inwards`, copy them back to the rows. */
 static void copy_pixels(const struct convolution *op, const struct sizes *s, float *outside, int64_t first,
                         int64_t count, int64_t width, float *rows, int inwards) {
     int64_t sample = first / s->pixels, pixel = first % s->pixels;
@@ -256,7 +258,7 @@ static void copy_pixels(const struct convolution *op, const struct sizes *s, flo
 
 /* Products */
 
-/* `count` items are cut into parts of at most `most`, as equal as possible; part number `part` starts at `begin`. */
+/* The number of parts, of at most `most` and as equal as possible, of `count` items; part number `part` starts at `begin`. */
 static int64_t parts(int64_t count, int64_t most) {
     return (count + most - 1) / most;
 }
@@ -278,7 +280,7 @@ static float *packed(const float *matrix, int64_t rows, int64_t columns, const i
 }
 
 /* m rows of a packed matrix by v vectors of each of the rows that begin at `places`, into rows that begin at `targets`; added to
- * the targets, or to the numbers at `start` unless that is null. */
+ * the targets if `adding`, else to the numbers at `start` unless that is null. */
 ALWAYS product(const int m, const int v, const int adding, const float *matrix, const float *from,
                const int64_t *places, int64_t length, const float *start, float *to, const int64_t *targets) {
     eight sums[TOGETHER][4];
@@ -322,7 +324,7 @@ static void multiply_and_add(int64_t m, const float *matrix, const float *from, 
 /* The three products of a convolution.  Arrays are (samples, groups, channels, height, width), (groups, filters, taps)
  * and (samples, groups, filters, rows, columns). */
 
-/* Some pixels of all filters of a group; `bias` may be null. */
+/* Compute some pixels of all filters of a group; `bias` may be null. */
 static void pixels_of_filters(const struct convolution *op, const struct sizes *s, const float *matrix,
                               const float *from, const int64_t *places, const float *bias, float *to,
                               const int64_t *targets) {

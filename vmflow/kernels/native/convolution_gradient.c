@@ -96,7 +96,7 @@ static void turn_weight(const struct convolution *op, const float *weight, float
                     to[(channel * op->filters + filter) * window + window - 1 - tap] = weight[tap];
 }
 
-/* The gradient of one image, whose pixels are in lines. */
+/* Add up the gradient by one input image from the output's gradient, whose pixels are in lines. */
 static void add_lines(const struct convolution *op, const struct sizes *s, const float *matrix, const float *rows,
                       const int64_t *places, const int64_t *offsets, float *image) {
     const int64_t number = parts(s->taps, TOGETHER);
@@ -108,7 +108,7 @@ static void add_lines(const struct convolution *op, const struct sizes *s, const
         }
 }
 
-/* The gradient of some images, of which a few pixels at a time are gathered in `rows`. */
+/* Add up the gradient by some input images from the output's gradient, a few pixels at a time, gathered in `rows`. */
 static void add_panels(const struct convolution *op, const struct sizes *s, const float *matrix, const float *gradient,
                        int64_t count, float *rows, const int64_t *places, const int64_t *offsets, float *images) {
     struct run runs[PIXELS];

@@ -20,7 +20,7 @@
 #define EXPECT(condition) ((void)0)
 #endif
 
-/* Whether an address is aligned for elements of this type. */
+/* Whether a pointer is not NULL and aligned for its elements. */
 #define IS_AT(from) ((from) != NULL && (uintptr_t)(from) % sizeof *(from) == 0)
 #define IS_AT_OR_NULL(from) ((from) == NULL || IS_AT(from))
 
@@ -61,7 +61,7 @@ static inline void stream(void *to, const void *from, int64_t nbytes) {
 static inline void streamed(void) { _mm_sfence(); }
 #endif
 
-/* Used only where these approximations say so: elsewhere a product and a sum remain two operations. */
+/* A fused multiply-add, if the processor has it; where FMA is not written, a product and a sum remain two operations. */
 #ifdef __FMA__
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else

@@ -263,7 +263,7 @@ LOADER.watchers += [_functions.clear, _missing.clear]
 
 
 def function(name: str, elements: int) -> CFunction | None:
-    """Return a hand-written C function, if it is loaded and may be used, or else None and request its library.
+    """Return a hand-written C function, if it is loaded and may be used; else request its library and return None.
 
     Call this when a kernel is chosen: when a library is loaded later, kernels are chosen again.
 

@@ -1,6 +1,6 @@
 """Calls of the C functions for images: convolutions, pooling and batch norm.
 
-Each caller computes a result, or returns that C cannot compute it, as in `arrays`.
+Methods compute a result, or return None if C cannot compute it; see `arrays`.
 """
 
 from __future__ import annotations

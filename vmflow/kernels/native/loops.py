@@ -33,7 +33,7 @@ _Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 class Chain:
     """The C function of one chain of elementwise ops, loaded when it is first needed.
 
-    A lookup that has found no function is not repeated: kernels are chosen again when a library is loaded.
+    A lookup that has failed is repeated only to compile a missing library: when one is loaded, kernels are chosen anew.
 
     Args:
         loop: the function's source.
@@ -255,8 +255,8 @@ class SingleLoop:
         call = None if form is None else form.call((*operands, out), in_place=not streams)
         if call is None:
             return None
-        # A call in place does not write past the cache, so it is not remembered: it must not be repeated for arrays
-        # that call for streaming stores.
+        # A call in place does not write past the cache.  Where other calls do, it is not remembered: it must not be
+        # repeated for arrays that call for streaming stores.
         call.make(self.site if streams is self._streams else None)
         return out
 

@@ -94,8 +94,9 @@ INLINE void turn(const float *from, int64_t row, int64_t rows, int64_t depth, fl
         for (int64_t i = 0; i < width; i++) to[k * width + i] = i < rows ? from[i * row + k] * factor : 0;
 }
 
-/* The product of `count` rows of `depth` numbers and as many rows of one vector or two; it is added to `c` if `adds`.  The
- * rows of `b` are copied to `kept`, one behind the other, unless that is NULL; the row `ahead` rows later is prefetched. */
+/* The product of `count` rows of `a`, of `depth` numbers, and `depth` rows of `b`, of one vector or two, goes to `c`; it is
+ * added if `adds`.  The rows of `b` are copied to `kept`, one behind the other, unless that is NULL; the row `ahead` rows later
+ * is prefetched, unless that is 0. */
 INLINE void panel(const int count, const int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
                   int64_t b_row, float *c, int64_t c_row, int64_t depth, int adds, float *kept, const int64_t ahead) {
     lanes sums[ROWS][2];

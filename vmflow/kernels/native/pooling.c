@@ -72,7 +72,7 @@ static void largest_of_fours(const float *from, int64_t width, int64_t index, in
     }
 }
 
-/* The same for images that are so small that several fill a vector. */
+/* The adjacent windows of two by two elements of images that are so small that several fill a vector. */
 static void largest_of_small_images(const struct pooling *op, const float *from, float *to, int64_t *indices) {
     int32_t starts[64], inside[64], places[64];
     const int64_t windows = op->rows * op->columns, size = op->height * op->width, together = 64 / windows;

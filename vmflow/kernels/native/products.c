@@ -23,7 +23,8 @@ enum { ROWS_AHEAD = 40, NEAR = 128 };
  * multiple of CROWDED elements apart, which the cache cannot hold together. */
 enum { PACK_FROM = 4 * PANEL, PACK_LINES_FROM = 16 * PANEL, CROWDED = 512 };
 
-/* So many products take as long as transposing an element of an operand, and storing one of a transposed result. */
+/* Transposing an element of an operand takes as long as so many products; storing one of a transposed result takes as long as
+ * so many transpositions. */
 enum { AS_A_TURN = 20, TURNS_A_RESULT = 4 };
 
 /* Element (i, k) is at[i * row + k * step]; `row` or `step` is 1. */
@@ -36,7 +37,7 @@ struct matrix {
  * then hit the first cache, where numbers that lie a power of two apart evict each other, and the writes fill whole lines. */
 enum { RUN = 8 };
 
-/* Some rows, ROWS by ROWS; `depth` times ROWS numbers lie together. */
+/* Pack some rows of a, ROWS by ROWS; `depth` times ROWS numbers lie together. */
 static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
     if (a.step == 1) {
         for (; rows > 0; rows -= ROWS, a.at += ROWS * a.row, to += depth * ROWS)
@@ -55,7 +56,7 @@ static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
     }
 }
 
-/* A panel that is not full, or of columns of adjacent numbers. */
+/* Pack a panel of b that is not full, or whose columns are adjacent numbers. */
 static void pack_panel(struct matrix b, int64_t columns, int64_t depth, float *to) {
     if (b.row == 1)
         for (int64_t k = 0; k < depth; k++, to += PANEL) {
@@ -219,7 +220,7 @@ static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix
             }
 }
 
-/* The same without scratch memory, slowly. */
+/* c = a b, for b by its columns, without scratch memory, slowly. */
 static void multiply_simply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c,
                             int64_t c_row) {
     const int64_t deep = length_of_parts(depth);

@@ -53,7 +53,7 @@ class MatrixProduct:
         self._one = one
         self._several = several
         self._site = CallSite()
-        self._with_sums = CallSite()  # a site of its own, which could not tell memory for sums from `added`
+        self._with_sums = CallSite()  # apart, since a site could not tell memory for sums from `added`
 
     @classmethod
     def of(cls) -> Self | None:

@@ -188,7 +188,7 @@ BY_BLOCKS(normal_floats, float, 4)
 BY_BLOCKS(normal_doubles, double, 2)
 
 /* A mask for dropout from 16 bits for each element.  An element is kept if its bits are more than `limit`; if they are equal to
- * it, its word in the next lane decides: the element is kept if that is at least the fraction `rest` of all words. */
+ * it, the element's word in lane 1 decides: the element is kept if that word is at least the fraction `rest` of all words. */
 void random_kept(uint8_t *to, int64_t first, int64_t count, uint64_t seed, uint64_t position, int64_t limit, double rest) {
     enum { EACH = 8 };
     EXPECT(IS_AT(to) && first >= 0 && count >= 0);
@@ -217,7 +217,7 @@ void random_kept(uint8_t *to, int64_t first, int64_t count, uint64_t seed, uint6
     }
 }
 
-/* Integers from `low` up to, without, `low + below`, where 0 stands for 2**64; see `scaled` in random.py. */
+/* Integers from `low` up to, without, `low + below`, where a `below` of 0 stands for 2**64; see `scaled` in random.py. */
 void random_integers(int64_t *to, int64_t first, int64_t count, uint64_t seed, uint64_t position, uint64_t below,
                      int64_t low) {
     enum { EACH = 2 };

@@ -42,8 +42,8 @@ void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
     }
 }
 
-/* `logs`: the log_softmax of each row of scores; `losses`: its value at the row's class.  `wrong` is set if there is no such
- * class. */
+/* `logs`: the log_softmax of each row of scores; `losses`: its value at the row's class, the negative loss.  `wrong` is set if
+ * there is no such class. */
 void class_losses(const float *scores, const int64_t *classes, float *logs, float *losses, int64_t rows, int64_t n,
                   int64_t *wrong) {
     EXPECT(IS_AT(scores) && IS_AT(classes) && IS_AT(logs) && IS_AT(losses) && IS_AT(wrong));
@@ -54,7 +54,7 @@ void class_losses(const float *scores, const int64_t *classes, float *logs, floa
         else *wrong = 1;
 }
 
-/* The mean, or the sum, of the losses, and their number. */
+/* The mean, if `averages`, or the sum, of losses that are given with the opposite sign, and their number. */
 void class_loss(const float *losses, float *loss, float *total, int64_t rows, int64_t averages) {
     EXPECT(IS_AT(losses) && IS_AT(loss) && IS_AT(total));
     EXPECT(rows >= 0);
@@ -98,7 +98,7 @@ static float long_squares(const float *values, int64_t n) {
     return long_squares(values, half) + long_squares(values + half, n - half);
 }
 
-/* The largest number, or the smallest, which is the largest of the negatives; nan if one of the numbers is nan. */
+/* The largest number, or the smallest, as the negative of the largest negative; nan if one of the numbers is nan. */
 static inline __attribute__((always_inline)) float extremum(const float *values, int64_t n, const int smallest) {
     float found = smallest ? -values[0] : values[0];
     int64_t i = 1;

@@ -47,7 +47,7 @@ class Steps:
         self._layout: _Layout | None = None
 
     def begin(self, written: Sequence[Sequence[Array]], gradients: Sequence[Array]) -> Step | None:
-        """Prepare the step of all parameters that C can change; None if it can change none now.
+        """Prepare the step of all parameters that C can change; None if there are none, or gradients overlap `written`.
 
         Args:
             written: the parameters, and the arrays of each kind of the optimizer's state, in the same order.

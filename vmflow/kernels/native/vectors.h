@@ -33,7 +33,7 @@ static inline float across(eight r) {
 #define FMA8(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Add the sums of up to four vectors to as many numbers. */
+/* Add the sum of each vector's lanes to a number of `to`, for up to four vectors. */
 static inline __attribute__((always_inline)) void add_across(float *to, const int count, const eight *vectors) {
 #ifdef __AVX__
     __m256 r[4];
@@ -132,7 +132,7 @@ static inline __m512 exp_16(__m512 x) {
 }
 #endif
 
-/* exp(row - most). */
+/* to[i] = exp(row[i] - most) for i < n. */
 static inline void exponentials(const float *row, float most, float *to, int64_t n) {
 #ifdef __AVX512F__
     const __m512 offset = _mm512_set1_ps(most);

@@ -202,6 +202,6 @@ def _relu(array: Array, out: Array | None) -> Array:
 
 @computes("relu_gradient")
 def _relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
-    dead = np.less_equal(result, 0)  # false for nan, where the gradient passes
+    dead = np.less_equal(result, 0)  # false where the result is nan: the gradient passes
     target = np.empty(dead.shape, gradient.dtype) if out is None else out
     return chosen(dead, np.zeros((), gradient.dtype), gradient, target)

@@ -23,7 +23,7 @@ from . import sums
 from .half import computes_in
 from .random import kept_elements
 
-# The number of scores in a block.
+# The most scores in a block of several rows.
 BLOCK: Final = 1 << 18
 
 # The most rows of a block if attention is causal: fewer would skip more keys, but make products too small for BLAS.

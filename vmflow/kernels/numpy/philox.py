@@ -29,7 +29,7 @@ _TOGETHER: Final = 1 << 12
 
 
 def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Words:
-    """Return the words `first` to ``first + count`` of the blocks that begin at a position.
+    """Return `count` words, from number `first` on, of the blocks that begin at a position.
 
     Args:
         seed, position, lane: the seed, the number of the first block, and the lane, of 64 bits each.

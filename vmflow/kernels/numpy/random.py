@@ -1,7 +1,7 @@
 """Ops that draw random numbers, each element by its index in a range of a generator's blocks; see `philox`.
 
-An op of n elements takes a range of n blocks.  A block of 128 random bits makes four, two or one elements, of 32, 64
-or 128 bits each.
+An op of n elements takes a range of n blocks.  A block of 128 random bits makes eight, four, two or one elements, of
+16, 32, 64 or 128 bits each.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
 def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
     """Return the factors by which the gradient by the cell gives the gradients by the gates' sums.
 
-    For the output gate, it is the gradient by the state.
+    The output gate's factor is that of the gradient by the state.
 
     Args:
         gates, bent, before: the gates, the tanh of the cell after each step, and the cell before each step.
@@ -222,7 +222,7 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
         taken, new = gate[:, :hidden], gate[:, 2 * hidden : 3 * hidden]
         factor = result[rows_of]
         np.subtract(1, gate, factor)
-        np.multiply(factor, gate, factor)  # right for three of the four gates
+        np.multiply(factor, gate, factor)  # right for all gates but the cell's
         factor[:, :hidden] *= new
         factor[:, hidden : 2 * hidden] *= before[rows_of]
         third = factor[:, 2 * hidden : 3 * hidden]

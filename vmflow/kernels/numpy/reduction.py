@@ -50,7 +50,7 @@ def _with_ones(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
 def _prod(source: TensorMeta, output: TensorMeta) -> Reduce:
     wide = accumulated(source.dtype, output.dtype)
     if wide == dtypes.float32.numpy:
-        wide = dtypes.float64.numpy  # as in C: large and small factors must not overflow in any order
+        wide = dtypes.float64.numpy  # as in C: products must not overflow in any order of the factors
     return lambda array, axis, keepdims: _MULTIPLY(array, axis, wide, None, keepdims)
 
 
@@ -67,7 +67,7 @@ def _mean(source: TensorMeta, output: TensorMeta) -> Reduce:
 
 def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
     add_up = _sum(source, output)
-    wide = accumulated(source.dtype, output.dtype)  # in which squares of half precision neither overflow nor vanish
+    wide = accumulated(source.dtype, output.dtype)  # half precision's squares neither overflow nor vanish in it
     return lambda array, axis, keepdims: np.sqrt(add_up(np.square(array, dtype=wide), axis, keepdims))
 
 

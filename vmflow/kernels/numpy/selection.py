@@ -21,7 +21,7 @@ _WORDS: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
 def chosen(condition: Array, first: Array, second: Array, out: Array) -> Array:
     """Write `first` where the condition holds, else `second`, into `out`, all of one dtype; return `out`.
 
-    It may be one of the operands.
+    `out` may be one of the operands.
 
     Bits are selected by arithmetic, since numpy's own selection takes ten times as long where the condition follows no
     pattern: the processor mispredicts its branches.

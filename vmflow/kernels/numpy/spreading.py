@@ -49,7 +49,7 @@ def spread(
         kernel: the kernel, to be called for each piece.
         output, cost: see `work`.
         in_c: the kernel in C, which shares the work among threads by itself.
-        site: remembers the calls of `in_c`, which takes exactly the kernel's arguments; or None.
+        site: remembers the calls of `in_c` if their arrays are exactly the kernel's arguments, else None.
     """
     whole = work(output, cost)
     if whole < (2 * intra_op.LEAST if in_c is None else IN_C_FROM):

@@ -54,7 +54,7 @@ def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
 _FUNCTIONS: Final[dict[str, Function]] = {}
 _NUMBERS: Final[dict[str, Number]] = {}
 
-# Where numpy's name differs from the op's.
+# By op, the name of numpy's function where it differs from the op's.
 NAMES: Final = {
     "sub": "subtract",
     "mul": "multiply",
