@@ -160,7 +160,7 @@ class Lifecycle:
         self.abandon(unrun, fail)
 
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> None:
-        """Erase all instructions not launched, and the launched ones in `unrun`; `fail` is called with their policies."""
+        """Erase all instructions not launched, and the launched ones in `unrun`; `fail` is called with each policy."""
         machine = self._machine
         for instruction in machine.engine.abandon(unrun, fail):
             tracer = machine.tracer
