@@ -14,6 +14,7 @@ from .kernels.problems.updates import Unless
 from .kernels.updates import choose_update
 
 if TYPE_CHECKING:
+    from .devices import device as Device
     from .tensors import Tensor
 
 
@@ -124,17 +125,17 @@ def _blob_of(update: Update, tensor: Tensor) -> Blob:
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
-    """Set the `grad` of tensors to None, or all their gradients to zero by one instruction."""
-    gradients: list[Tensor] = []
+    """Set the `grad` of tensors to None, or all their gradients to zero by one instruction for each device."""
+    by_device: dict[Device, list[Tensor]] = {}
     for tensor in tensors:
         if tensor.grad is None:
             continue
         if set_to_none:
             tensor.grad = None
         else:
-            gradients.append(tensor.grad.detach_())
-    if gradients:
-        zero = choose_update("zero", gradients[0].device).kernel()
+            by_device.setdefault(tensor.grad.device, []).append(tensor.grad.detach_())
+    for device, gradients in by_device.items():
+        zero = choose_update("zero", device).kernel()
         issue_update(
             Update("zero_grad", zero, (), gradients, sum([gradient.numel() for gradient in gradients]) // 4, True)
         )

@@ -174,11 +174,13 @@ def test_a_task_behind_a_running_one_gets_a_thread_of_its_own() -> None:
     background = Background(2)
     both = threading.Barrier(2, timeout=60)
 
+    begun = threading.Event()
+
     def meet() -> None:
+        begun.set()
         both.wait()
 
-    begun = threading.Event()
-    background.add(lambda: (begun.set(), meet())[1], 1)
+    background.add(meet, 1)
     assert begun.wait(60)
     background.add(meet, 2)
     assert background.wait(60)

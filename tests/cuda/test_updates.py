@@ -279,6 +279,17 @@ def test_setting_to_zero(dtype: str) -> None:
     _agree("zero", [], [], [np.abs(array).astype(by_name(dtype).numpy) for array in _arrays(numbers)])
 
 
+def test_gradients_on_two_devices_are_set_to_zero() -> None:
+    parameters = [nn.Parameter(flow.ones(2, device=device)) for device in ("cpu", "cuda")]
+    optimizer = optim.SGD(parameters, lr=0.1)
+    for parameter in parameters:
+        parameter.sum().backward()
+    optimizer.zero_grad(set_to_none=False)
+    for parameter in parameters:
+        assert parameter.grad is not None
+        assert parameter.grad.tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_clipping(dtype: str) -> None:
     arrays = _arrays(dtype)

@@ -142,6 +142,28 @@ def test_the_cost_is_the_traffic_of_the_network() -> None:
         assert predicted == pytest.approx(seen)
 
 
+def test_the_cost_on_a_mesh_is_that_of_all_exchanges_on_the_way() -> None:
+    shape = (12, 24)
+    sbps: list[Sbp] = [split(0), split(1), broadcast]
+
+    def program() -> list[tuple[str, float, float]]:
+        where = placement("cpu", [[0, 1], [2, 3]])
+        found = []
+        for old, new in product(product(sbps, repeat=2), repeat=2):
+            source, target = spread(where, old), spread(where, new)
+            engine = CHANNEL.get().engine  # type: ignore[union-attr]
+            dist.barrier().tolist()
+            before = engine.nbytes
+            dist.barrier().tolist()  # the ranks of another row may not begin before the bytes are read
+            boxed(flow.zeros(source.sizes(shape, dist.get_rank())), shape, source, target).tolist()
+            dist.barrier().tolist()
+            found.append((f"{old} to {new}", cost(shape, 4, source, target), (engine.nbytes - before) / 4))
+        return found
+
+    for change, predicted, seen in dist.simulate(program, 4)[0]:
+        assert predicted == pytest.approx(seen), change
+
+
 def test_between_placements_each_element_is_sent_once_to_each_rank_that_needs_it() -> None:
     def program() -> list[tuple[float, float]]:
         channel = CHANNEL.get()

@@ -140,8 +140,38 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes(tmp_p
             checkpoint.load({}, tmp_path / "missing")
         with pytest.raises(TypeError, match="which cannot be saved"):
             checkpoint.save({"a": {1, 2}}, tmp_path / "bad")
+        with pytest.raises(ValueError, match="a dict of the one key 'global tensor' stands for a tensor"):
+            checkpoint.save({"a": [{"global tensor": "mine"}]}, tmp_path / "bad")
 
     dist.simulate(program, 2)
+
+
+def test_tensors_in_tuples_are_loaded_in_place_and_keep_their_spread(tmp_path: Path) -> None:
+    def program() -> None:
+        where = flow.placement.all("cpu")
+        state = {"pair": (flow.ones(4, placement=where, sbp=sbp.split(0)), (flow.ones(2), 5)), "betas": (0.5, 0.9)}
+        checkpoint.save(state, tmp_path / "x")
+        halves, local = flow.zeros(4, placement=where, sbp=sbp.split(0)), flow.zeros(2)
+        mine: dict[str, Any] = {"pair": (halves, (local, 0)), "betas": (0.0,)}
+        with pytest.raises(ValueError, match=r"state_dict\['pair'\]\[1\]\[0\] has shape \[3\]"):
+            checkpoint.load({"pair": (halves, (flow.zeros(3), 0))}, tmp_path / "x")
+        checkpoint.load(mine, tmp_path / "x")
+        assert halves.to_local().tolist() == [1.0, 1.0]
+        assert local.tolist() == [1.0, 1.0]
+        assert mine["pair"][0] is halves
+        assert mine["pair"][1][1] == 5
+        assert mine["betas"] == (0.5, 0.9)
+
+    dist.simulate(program, 2)
+
+
+def test_the_old_folder_is_read_if_saving_ended_between_two_renames(tmp_path: Path) -> None:
+    def program() -> None:
+        checkpoint.save({"a": flow.full((2,), 3.0)}, tmp_path / "x")
+
+    dist.simulate(program, 2)
+    os.replace(tmp_path / "x", tmp_path / "x.old")
+    assert checkpoint.read(tmp_path / "x")["a"].tolist() == [3.0, 3.0]
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -158,6 +188,25 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 # One file
+
+
+class _Closed:
+    def read(self) -> bytes:
+        raise ValueError("I/O operation on closed file")
+
+
+def test_an_error_of_the_one_rank_that_reads_is_raised_on_all() -> None:
+    def program() -> None:
+        with pytest.raises(OSError, match="rank 0 could not read the file: I/O operation on closed file"):
+            flow.load(_Closed(), global_src_rank=0)  # type: ignore[arg-type]
+
+    dist.simulate(program, 2)
+    program()
+
+
+def test_a_program_of_one_rank_loads_a_file_for_all(tmp_path: Path) -> None:
+    flow.save({"a": flow.ones(2)}, tmp_path / "x.npz")
+    assert flow.load(tmp_path / "x.npz", global_src_rank=0)["a"].tolist() == [1.0, 1.0]
 
 
 def test_a_file_of_whole_tensors_is_written_by_one_rank_and_read_by_one(tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def test_equals_keep_program_order(priority: int | None) -> None:
 
 def test_an_inner_scope_may_change_it() -> None:
     record = Record()
-    with held(VirtualMachine(cpu_worker="always", gather=1)) as closed:
+    machine = VirtualMachine(cpu_worker="always", gather=1)
+    with held(machine) as closed:
         with flow.scope(priority=2):
             results = [record.op("high")]
             with flow.scope(priority=-2):
@@ -153,6 +154,9 @@ def test_an_inner_scope_may_change_it() -> None:
                 with flow.scope(name="inherits"):
                     results.append(record.op("low too"))
         results.append(record.op("ordinary"))
+        snapshot = machine.snapshot()
+        assert sum([stream.ready for stream in snapshot.streams]) == 4
+        assert [instruction.state for instruction in snapshot.lively].count("READY") == 4
         closed.open()
         for result in results:
             result.item()

@@ -102,14 +102,16 @@ def _moved(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor
     if source.placement.coordinates(rank) is None:
         return _nothing(part, shape)
     now = list(source.sbp)
-    wanted = target.sbp
-    changing, by_broadcast = _axes(source.sbp, wanted)
-    if by_broadcast:
-        for axis in reversed(changing):
-            part = _change(part, shape, source, now, axis, broadcast)
-    for axis in changing:
-        part = _change(part, shape, source, now, axis, wanted[axis])
+    for axis, new in _steps(source.sbp, target.sbp):
+        part = _change(part, shape, source, now, axis, new)
     return part
+
+
+def _steps(source: NdSbp, target: NdSbp) -> list[tuple[int, Sbp]]:
+    """The changes, each of one axis to a new sbp, that lead from one nd-sbp to another on the same mesh."""
+    changing, by_broadcast = _axes(source, target)
+    to_broadcast = [(axis, broadcast) for axis in reversed(changing)] if by_broadcast else []
+    return to_broadcast + [(axis, target[axis]) for axis in changing]
 
 
 def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
@@ -122,17 +124,14 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
         moved = sum([message.window.numel for message in messages if message.giver != message.getter])
         return cost(shape, itemsize, source, source.summed()) + moved * itemsize / len(target.placement.group)
     total = 0.0
-    for axis, (old, new) in enumerate(zip(source.sbp, target.sbp, strict=True)):
-        parts = source.placement.shape[axis]
+    now = list(source.sbp)
+    mesh = source.placement.shape
+    for axis, new in _steps(source.sbp, target.sbp):
         # Ranks exchange only the part of the tensor that the other axes leave to them.
-        held = nbytes / prod(
-            [
-                count
-                for other, (sbp, count) in enumerate(zip(source.sbp, source.placement.shape, strict=True))
-                if other != axis and sbp.is_split
-            ]
-        )
-        total += held * _SHARES[old.kind, new.kind](parts) if old != new else 0.0
+        held = nbytes / prod([mesh[other] for other, sbp in enumerate(now) if other != axis and sbp.is_split])
+        if now[axis] != new:
+            total += held * _SHARES[now[axis].kind, new.kind](mesh[axis])
+        now[axis] = new
     return total
 
 

@@ -69,6 +69,7 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
     Raises:
         TypeError: on all ranks, naming the place of a value that cannot be saved.
+        ValueError: on all ranks, for a dict of the one key "global tensor".
         OSError: on a rank that cannot write its file; the existing folder stays.
     """
     folder = os.path.realpath(os.fspath(path))
@@ -94,6 +95,7 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
             parts[name] = part_of(whole)
         return {_MARK: name}
 
+    _refuse_marks(state_dict)
     with no_grad():
         arranged = mapped(state_dict, divided)
     # All ranks check this, so that a value that cannot be saved raises on all of them, before anything is written.
@@ -111,13 +113,29 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         flush(os.path.join(writing, _MANIFEST))
     _wait_for_all()
     if rank == 0:
-        old = f"{folder}.old"
+        old = _kept_aside(folder)
         shutil.rmtree(old, ignore_errors=True)
         if os.path.lexists(folder):
             os.replace(folder, old)
         os.replace(writing, folder)
         shutil.rmtree(old, ignore_errors=True)
     _wait_for_all()
+
+
+def _refuse_marks(value: Any) -> None:
+    if _marked(value):
+        raise ValueError(f"checkpoint.save: a dict of the one key {_MARK!r} stands for a tensor; rename the key")
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif type(value) not in (list, tuple):
+        return
+    for item in value:
+        _refuse_marks(item)
+
+
+def _kept_aside(folder: str) -> str:
+    """The path of an existing folder while `save` puts a new one in its place."""
+    return f"{os.path.realpath(folder)}.old"
 
 
 def _wait_for_all() -> None:
@@ -139,6 +157,9 @@ class _Folder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(path)
+        old = _kept_aside(self._folder)
+        if not os.path.lexists(self._folder) and os.path.lexists(old):
+            self._folder = old  # the process that was saving has ended between two renames
         manifest = load_file(os.path.join(self._folder, _MANIFEST))
         if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
             raise ValueError(f"checkpoint: {self._folder} was not written by checkpoint.save, or by a later version")
@@ -196,7 +217,7 @@ def read(path: str | os.PathLike[str]) -> Any:
 
 
 def _marked(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {_MARK}
+    return isinstance(value, Mapping) and value.keys() == {_MARK}
 
 
 def _unmarked(value: Any, folder: _Folder) -> Any:
@@ -227,7 +248,7 @@ class _Entry(NamedTuple):
 def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Load the values saved under the keys of a state dict: into its tensors in place; other values are replaced.
 
-    Tuples are replaced, too, with whole local tensors.  Each rank reads only its own parts of global tensors, also if
+    Each rank reads only its own parts of global tensors, also if
     they were saved with another spread.  Saved keys that the state dict lacks are ignored; all keys and shapes are
     compared before anything is changed.
 
@@ -242,7 +263,8 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
         OSError: if a file is missing.
     """
     folder = _Folder(path)
-    entries = list(_entries(state_dict, folder.state, "state_dict"))
+    tuples: list[tuple[Any, Any, list[Any]]] = []
+    entries = list(_entries(state_dict, folder.state, "state_dict", tuples))
     for entry in entries:
         target = entry.holder[entry.key]
         if isinstance(target, Tensor):
@@ -261,6 +283,8 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
                 target.copy_(value)
             else:
                 entry.holder[entry.key] = value
+    for holder, key, items in tuples:
+        holder[key] = tuple(items)
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
@@ -277,14 +301,35 @@ def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
     return made(folder.window(saved[_MARK], window_of(summed, shape, rank)), of)
 
 
-def _entries(value: Any, saved: Any, place: str) -> Iterator[_Entry]:
+def _entries(value: Any, saved: Any, place: str, tuples: list[tuple[Any, Any, list[Any]]]) -> Iterator[_Entry]:
+    """The values of a nesting of dicts and lists, and of tuples with tensors.
+
+    Args:
+        value: the dict or list.
+        saved: the value that was saved under the same keys.
+        place: the keys, for messages.
+        tuples: gets, for each tuple with tensors, its dict or list, its key there, and a list of its items, which
+            stands for the tuple as a holder; inner tuples come first.
+    """
     items: Any = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, item in items:
         here = f"{place}[{key!r}]"
-        known = (isinstance(saved, dict) and key in saved) or (isinstance(saved, list) and key < len(saved))
+        known = (isinstance(saved, dict) and key in saved) or (isinstance(saved, (list, tuple)) and key < len(saved))
         if not known or _marked(saved):
             raise KeyError(f"checkpoint.load: {here} was not saved")
         if isinstance(item, (Mapping, list)):
-            yield from _entries(item, saved[key], here)
+            yield from _entries(item, saved[key], here, tuples)
+        elif type(item) is tuple and _has_tensors(item):
+            copied = list(item)
+            yield from _entries(copied, saved[key], here, tuples)
+            tuples.append((value, key, copied))
         else:
             yield _Entry(here, value, key, saved[key])
+
+
+def _has_tensors(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif type(value) not in (list, tuple):
+        return isinstance(value, Tensor)
+    return any([_has_tensors(item) for item in value])

@@ -177,6 +177,7 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Reduction =
         >>> flow.distributed.simulate(program, ranks=2)
         [2.0, 4.0]
     """
+    check_reduction(op)
     _check_list("reduce_scatter", input_list, output)
     if get_world_size() == 1:
         return _into(output, input_list[0])

@@ -132,7 +132,9 @@ def to_global(
     target = spread_of(placement, nd_sbp_of(sbp, len(placement.shape)))
     check_sbp(target, tuple(tensor.shape))
     back = None if grad_sbp is None else spread_of(have.placement, nd_sbp_of(grad_sbp, len(have.sbp)))
-    if target is have:
+    if back is not None:
+        check_sbp(back, tuple(tensor.shape))
+    if target is have and (back is None or back is have):
         return tensor
     boxing: Tensor = _Boxing.apply(tensor, target, back)
     return boxing

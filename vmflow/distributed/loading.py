@@ -16,7 +16,7 @@ from .checkpoint import mapped
 from .collectives import check_rank, sent_by_root, world
 from .global_tensors import cut
 from .placement import placement as Placement
-from .process import get_rank
+from .process import get_rank, get_world_size
 from .sbp import broadcast
 
 
@@ -35,12 +35,12 @@ def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
                     content = file.read()
             else:
                 content = f.read()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             failure = str(error)
     failed, length = _sent([bool(failure), len(failure.encode() if failure else content)], rank)
     payload = np.frombuffer(failure.encode() if failure else content, np.uint8)
     given = payload if get_rank() == rank else np.zeros(length, np.uint8)
-    whole = bytes(sent_by_root(tensor(given), world(), rank).numpy())
+    whole = bytes(_from(rank, tensor(given)).numpy())
     if failed:
         raise OSError(f"load: rank {rank} could not read the file: {whole.decode()}")
     everywhere = Placement.all("cpu")
@@ -52,4 +52,8 @@ def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
 
 
 def _sent(numbers: list[int], rank: int) -> list[int]:
-    return cast("list[int]", sent_by_root(tensor([int(number) for number in numbers]), world(), rank).tolist())
+    return cast("list[int]", _from(rank, tensor([int(number) for number in numbers])).tolist())
+
+
+def _from(rank: int, given: Tensor) -> Tensor:
+    return sent_by_root(given, world(), rank) if get_world_size() > 1 else given

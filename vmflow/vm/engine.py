@@ -560,7 +560,7 @@ class VirtualMachineEngine:
         for instruction in self.lively:
             for successor in instruction.successors():
                 edges[successor] = edges.get(successor, 0) + 1
-        ready = {waiting for instruction in self.lively for waiting in _ready_on(instruction.stream)}
+        ready = {waiting for instruction in self.lively for waiting in ready_on(instruction.stream)}
         running = {instruction for stream in self.active_streams for instruction in stream.running}
         barriers = set(self.barriers)
         lively = len(members_of(self.lively))
@@ -651,9 +651,10 @@ def _urgency(rank: Rank) -> int:
     return rank.priority * AGEING + rank.passed_over
 
 
-def _ready_on(stream: Stream) -> list[Instruction]:
+def ready_on(stream: Stream) -> list[Instruction]:
     """Return the ready instructions of a stream, of all priorities."""
     if stream.ranked is None:
         return list(stream.ready)
-    ranks: Iterable[Rank] = stream.ranked.values()
+    # A copy, since a snapshot may look while another thread runs turns.
+    ranks: Iterable[Rank] = list(stream.ranked.values())
     return [instruction for rank in ranks for instruction in rank.instructions]

@@ -13,6 +13,7 @@ from vmflow.instructions.instruction import LAUNCHED, STATE_NAMES, Instruction, 
 from vmflow.instructions.scope import scope_of
 from vmflow.markup import Edge, Node, drawing, line, scrolling, stacked, table
 
+from .engine import ready_on
 from .memory import format_bytes
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
                 StreamInfo(
                     stream.name,
                     repr(stream.policy),
-                    len(stream.ready),
+                    len(ready_on(stream)),
                     len(stream.running),
                     stream.posted,
                     len(stream.in_flight),

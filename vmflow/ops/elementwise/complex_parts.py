@@ -203,7 +203,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         return atan2(imag(input), real(input))
     # `angle` of a real number that is not negative is 0, computed as ``sign * 0 + 0``, which has a gradient of 0.
     floating = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
-    return where(floating < 0, math.pi, where(isnan(floating), floating, floating.sign() * 0.0 + 0.0))
+    return where(floating < 0, math.pi, where(isnan(floating), math.nan, floating.sign() * 0.0 + 0.0))
 
 
 @public()
