@@ -43,7 +43,7 @@ from .ops.linalg.triangular_factors import (
 )
 from .ops.reduction.norms import linalg_norm, matrix_norm as matrix_norm, vector_norm as vector_norm
 
-# Functions of these names differ in torch.linalg and in torch; here they are those of torch.linalg.
+# Functions of these names differ in torch.linalg and in torch; this module has those of torch.linalg.
 cross = linalg_cross
 norm = linalg_norm
 vander = linalg_vander

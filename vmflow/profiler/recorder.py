@@ -111,7 +111,7 @@ class Recording:
         self._open_notes: dict[int, tuple[str, str, int, int]] = {}
         self._session_names: list[str] = []
         self.sessions: dict[int, SessionRecorder] = {}
-        # Reentrant, since a destructor may call in here while the lock is held.
+        # Reentrant, since a destructor may call `session` while the lock is held.
         self._sessions_lock = lock_held_while_forking()
 
     def attach(self) -> None:

@@ -45,7 +45,7 @@ from .story import Fence, Story
 # more instructions; smaller ones let the driver check the clock, and new instructions of other threads, more often.
 WINDOW: Final = 64
 
-# The number of instructions of a higher priority that may overtake one of a lower priority, for each step between them.
+# The number of instructions of a higher priority that may overtake one of a lower priority, per step of priority.
 AGEING: Final = 16
 
 # Estimated nanoseconds that launching any instruction costs, besides its own cost.
@@ -291,7 +291,7 @@ class VirtualMachineEngine:
             if readers is not None and instruction in readers:
                 del readers[instruction]
                 if not readers:
-                    # An empty dict is dropped: the garbage collector would visit one for each living storage.
+                    # An empty dict of readers is dropped: the garbage collector would visit one per living storage.
                     dependence.readers = None
         successors = instruction.on_finish
         if successors is not None:
@@ -319,7 +319,7 @@ class VirtualMachineEngine:
         pending = self.pending
         taken = self.local_pending
         for _ in range(min(self.window, len(pending))):
-            # The instruction is added to the new list before it is removed from the old one, since another thread may
+            # The instruction is added to `local_pending` before it is removed from `pending`, since another thread may
             # call `idle` in between.
             taken.append(pending[0])
             pending.popleft()

@@ -146,7 +146,7 @@ class Handover:
             storage.take_over(home, new, incoming, machine.engine.pending)
             self.last_incoming = incoming
             self._outgoing.append((previous, outgoing))
-        # A closed machine raises here; it has dropped the `HandoverOut`, which has ended the `HandoverIn`.
+        # A closed old machine raises here, having dropped the `HandoverOut`, which has ended the `HandoverIn`.
         with suppress(VirtualMachineClosed):
             previous.accepted(outgoing)
         # Nobody is woken to run the `HandoverIn`: issuing the instruction that is to use the storage will do that.

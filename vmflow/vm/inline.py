@@ -40,7 +40,7 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     driver = fields.driver
     mode = instruction.mode
     scoped = mode is not None and mode.scope is not None
-    # Ctrl-C may interrupt the policy while it writes a new array, which nobody will see then.
+    # Ctrl-C may interrupt the policy while it writes a new array, which no storage has then.
     may_tear = written is not None and written.array is None and not policy.prepares and not scoped
     if not driver.run(policy, instruction.stream, instruction.cost, mode, None if may_tear else instruction):
         return False
@@ -68,7 +68,7 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
     fields: MachineFields = machine
     if (
         (_ALLOCATES_WHOLE or not call.prepares)
-        and call.step is None  # otherwise the call may wait for later ops to be fused with, which `issue` handles
+        and call.step is None  # else the call may wait for later ops to be fused with it, see `Driver.begin_chain`
         and (mode.scope is None or mode.scope.dropped() is None)
         and _is_ready(machine, stream, call)
         and fields.driver.run(call, stream, call.plan.cost, mode)

@@ -65,10 +65,10 @@ class Shield:
 def remember_at_exit() -> None:
     """Make Python end the process by SIGINT if Ctrl-C has ended the program, as a shell expects.
 
-    Python does so by itself, unless any thread has run code from a string since, for it notes how the last such code
-    ended.  Importing a module with a named tuple does that, and so does the thread that compiles C kernels.
+    Python does so by itself, unless any thread has run code from a string since: Python notes how the last such code
+    ended.  Importing a module with a named tuple runs some, and so does the thread that compiles C kernels.
     """
-    interactive = hasattr(sys, "ps1")  # there Ctrl-C ends only a statement, and sets `last_type`, too
+    interactive = hasattr(sys, "ps1")  # then Ctrl-C ends only a statement, not the program, and sets `last_type`, too
     if getattr(sys, "last_type", None) is KeyboardInterrupt and not interactive:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")

@@ -112,7 +112,7 @@ class Loops:
         for other in list(self._until):
             if other.is_closed():
                 self._until.pop(other, None)
-        loop.call_soon(self._until.pop, loop, None)  # before the entry is made, since this may raise KeyboardInterrupt
+        loop.call_soon(self._until.pop, loop, None)  # before the entry is made: this call may raise KeyboardInterrupt
         self._until[loop] = _now() + int(self._machine.turn_budget * 1e9)
         return True
 

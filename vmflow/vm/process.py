@@ -116,7 +116,7 @@ def _after_fork_in_child() -> None:
             "child"
         )
     )
-    failure.observe()  # it is raised where such a tensor is read, and need not be logged
+    failure.observe()  # the failure is raised where such a tensor is read, and need not be logged
     held = _released_after_fork()
     for machine in live_machines():
         if machine.driver.turn_lock.owner == threading.get_ident() and machine not in held:

@@ -132,7 +132,7 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 
 def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
-    """Run an instruction on a worker's thread, and report it; `item` has its earlier failure or None, too."""
+    """Run an instruction on a worker's thread, and report it; `item` has its failure of preparation, or None, too."""
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
 

@@ -29,7 +29,7 @@ class StallWatch:
         self._armed: AbstractEventLoop | None = None
 
     def sleep(self, waker: ThreadWaker, patience: float | None) -> None:
-        """Let this thread sleep until `waker` is woken, at most `patience` and `stall_after` seconds.
+        """Let this thread sleep until `waker` is woken, at most `stall_after` seconds, and `patience` unless None.
 
         If the time runs out, check for a stall.
         """
