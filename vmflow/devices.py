@@ -102,7 +102,7 @@ _DEVICES: dict[tuple[str, int | None], device] = {}
 
 
 def _best(index: int | None) -> device:
-    """The device that "auto" means: the current CUDA device if it can be used, else the CPU."""
+    """The device "auto": the current CUDA device if it can be used, else the CPU; ValueError unless `index` is None."""
     from .cuda.availability import why_not_device
 
     if index is not None:

@@ -140,7 +140,10 @@ def _writes(rank: int | None) -> bool:
 
 
 def _encoded(obj: Any, npz: bool, rank: int | None) -> tuple[str, dict[str, Array]]:
-    """The JSON that describes `obj`, and the arrays to store by name; waits for the tensors' values."""
+    """The JSON that describes `obj`, and the arrays to store by name; waits for the tensors' values.
+
+    Global tensors raise ValueError if `rank` is None.
+    """
     writing = _Writing(npz, rank is not None)
     root = writing.encode(obj, (), ())
     described = json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))

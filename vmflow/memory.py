@@ -1,4 +1,4 @@
-"""PyTorch's functions about the memory of devices and its use, for every device.
+"""PyTorch's functions about the memory of devices and its use, for every device, by default that of new tensors.
 
 On the CPU only results above 64 KiB come from vmflow's allocator; numpy allocates smaller ones, which are not counted.
 """

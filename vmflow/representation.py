@@ -93,7 +93,7 @@ def get_printoptions() -> dict[str, Any]:
 
 @contextmanager
 def printoptions(**options: Any) -> Iterator[None]:
-    """Use these options of `set_printoptions` within the block.
+    """A context manager in whose block tensors are printed by these options of `set_printoptions`.
 
     Raises:
         ValueError, TypeError: as `set_printoptions`.

@@ -79,7 +79,7 @@ class CompletionTracker:
         self.in_use = False
 
     def submit(self, instruction: Instruction, failure: Failure | None, chain: Instruction | None = None) -> None:
-        """Pass an instruction to its device; with a failure, it only gives that to its outputs, in the stream's order.
+        """Pass an instruction to its device, where, with a `failure`, the instruction only poisons its outputs.
 
         Args:
             instruction: the instruction.

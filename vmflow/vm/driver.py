@@ -302,7 +302,7 @@ class Driver:
     # Exceptions that end the program
 
     def let_escape(self, error: BaseException | None) -> None:
-        """Have the driving thread raise `error`, such as SystemExit from a callback, when its turn has ended."""
+        """Have the driving thread raise `error`, such as SystemExit from a callback, after its turn; None: no error."""
         self._escaping = error
 
     def take_escaping(self) -> BaseException | None:
