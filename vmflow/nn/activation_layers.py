@@ -59,7 +59,7 @@ class _AlongDimension(FunctionLayer):
     Shape: input (*), output (*), the same shape.
 
     Args:
-        dim: the dimension to sum over.  None is PyTorch's old choice: dimension 0 of 0, 1 or 3 dimensions, else 1.
+        dim: the dimension to sum over.  None is PyTorch's old choice: 0 for an input of 0, 1 or 3 dimensions, else 1.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
@@ -83,11 +83,11 @@ class ReLU(_InPlace, function=F.relu):
 
 
 class GELU(_Activation, function=F.gelu):
-    """``x`` times the standard normal distribution's probability below ``x``; `approximate` is "none" or "tanh".
+    """``x`` times the standard normal distribution's probability below ``x``; ``approximate="tanh"`` approximates it.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called, for another `approximate`.
+        ValueError: when called, for an `approximate` other than "none" and "tanh".
 
     Example:
         >>> flow.nn.GELU()(flow.tensor([-1.0, 0.0, 1.0]))
@@ -289,7 +289,7 @@ class GLU(_Activation, function=F.glu):
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when the size of the dimension is odd.
+        ValueError: when the size of dimension `dim` is odd.
         IndexError: when the input has no dimension `dim`.
 
     Example:
@@ -389,7 +389,7 @@ class Threshold(_Activation, function=F.threshold):
 
 
 class _Shrink(_Activation):
-    """The base of shrinking activations, whose only setting `lambd` is a distance from 0.
+    """The base of `Hardshrink` and `Softshrink`, whose only setting `lambd` is a distance from 0.
 
     Shape: input (*), output (*), the same shape.
 
@@ -427,7 +427,7 @@ class Softshrink(_Shrink, function=F.softshrink):
 
 
 class RReLU(_Activation, function=F.rrelu):
-    """``x`` where positive, else ``slope * x``: a random slope in [lower, upper) in training mode, else their mean.
+    """``x`` where positive, else ``slope * x``; slopes are random in [lower, upper) in training mode, else the middle.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
@@ -445,7 +445,7 @@ class RReLU(_Activation, function=F.rrelu):
 class PReLU(Module):
     """``x`` where positive, else ``weight * x`` with a learned weight, the slope.
 
-    Shape: input (N, C, *), or any other shape with one slope; output the same shape.
+    Shape: input (N, C, *), or any shape if `num_parameters` is 1; output the same shape.
 
     Args:
         num_parameters: 1, or the number of channels, the size of the input's dimension 1.
@@ -457,7 +457,7 @@ class PReLU(Module):
 
     Raises:
         TypeError: when the input has another dtype than the slopes.
-        ValueError: when the input does not have `num_parameters` channels.
+        ValueError: when the input does not have `num_parameters` channels, unless that is 1.
 
     Example:
         >>> flow.nn.PReLU()(flow.tensor([-1.0, 2.0]))

@@ -1,4 +1,4 @@
-"""`AdaptiveLogSoftmaxWithLoss`: a softmax over many classes that spends fewer features on rare classes."""
+"""`AdaptiveLogSoftmaxWithLoss`: a softmax over many classes that computes rare classes from fewer features."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     of a class in a cluster is that of the cluster times that of the class within the cluster.  Two narrow `Linear`
     layers compute each cluster.
 
-    Every cluster is computed for every row, so that no call waits for values, and graphs can contain the layer; PyTorch
-    selects the rows of each cluster instead.
+    Every cluster is computed for every row, so that no call waits for the targets' values, and graphs can contain the
+    layer; PyTorch selects the rows of each cluster instead.
 
     Shape: input (N, in_features), target (N,), or (in_features,) and a scalar; output the target's shape, and a scalar.
 
@@ -45,17 +45,17 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         in_features: the number of features of the input.
         n_classes: the number of classes; lower numbers are more frequent.
         cutoffs: the first class of each cluster, in rising order, each between 1 and ``n_classes - 1``.
-        div_value: the factor by which the inner features of each cluster are fewer than those of the cluster before.
+        div_value: cluster i, from 0, has ``in_features // div_value ** (i + 1)`` features between its two layers.
         head_bias: whether the head has a bias.
         device, dtype: the device and dtype of the parameters.
 
     Attributes:
         head: the `Linear` layer with outputs for the first ``cutoffs[0]`` classes and for the clusters.
-        tail: for each cluster two `Linear` in sequence.
+        tail: for each cluster a `Sequential` of two `Linear`.
 
     Raises:
         ValueError: for other cutoffs; when called with shapes that do not fit.
-        IndexError: when a result is read, for a class number out of range.
+        IndexError: when a result is read, for a target out of range.
 
     Example:
         >>> layer = flow.nn.AdaptiveLogSoftmaxWithLoss(8, 1000, cutoffs=[10, 100])
@@ -113,7 +113,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
         Raises:
             ValueError: for shapes that do not fit.
-            IndexError: for a class number out of range, when a result is read.
+            IndexError: when a result is read, for a target out of range.
         """
         if target_.ndim not in (0, 1) or input_.ndim != target_.ndim + 1 or input_.shape[:-1] != target_.shape:
             raise ValueError(
@@ -121,9 +121,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"scalar, got shapes {list(input_.shape)} and {list(target_.shape)}"
             )
         head = F.log_softmax(self.head(input_), -1)
-        # Each row looks up its target in every cluster; a target in another cluster is clamped to the nearer end, and
-        # `where` drops the result.  Negative targets and targets of n_classes or more are not clamped, so that the
-        # lookup raises an error for them.
+        # Each row looks up its target in every cluster; a target in another cluster is clamped to this cluster's nearer
+        # end, and `where` drops the result.  Negative targets and targets of n_classes or more are not clamped, so that
+        # the lookup raises an error for them.
         first = target_.clamp(max=self.shortlist_size - 1)
         output = _looked_up(head, first)
         for number in range(self.n_clusters):
@@ -136,7 +136,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return ASMoutput(output, -output.mean())
 
     def log_prob(self, input: Tensor) -> Tensor:
-        """The log-probabilities of all classes, (N, in_features) to (N, n_classes); also without N."""
+        """The log-probabilities of all classes: maps (N, in_features) to (N, n_classes), or both without N."""
         head = F.log_softmax(self.head(input), -1)
         parts = [head[..., : self.shortlist_size]]
         for number, cluster in enumerate(self.tail):
@@ -145,7 +145,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return cat(parts, -1)
 
     def predict(self, input: Tensor) -> Tensor:
-        """The most probable class of each row, (N, in_features) to (N,); also without N."""
+        """The most probable class of each row: maps (N, in_features) to (N,), or both without N."""
         return self.log_prob(input).argmax(-1)
 
 

@@ -19,7 +19,7 @@ class MultiheadAttention(Module):
     A. Vaswani et al., 2017.
 
     Shape: query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), with `batch_first` (N, L, ...), or all without
-    N; outputs: the query's shape, and weights (N, L, S).
+    N; outputs: the query's shape, and weights (N, L, S); each row appended to the keys adds one to S.
 
     Args:
         embed_dim: the number of features of the query and of the result, divisible by `num_heads`.
@@ -29,7 +29,7 @@ class MultiheadAttention(Module):
         add_bias_kv: whether a learned row is appended to keys and values.
         add_zero_attn: whether a row of zeros is appended to keys and values.
         kdim, vdim: the numbers of features of key and value, by default `embed_dim`.
-        batch_first: whether tensors are (N, L, features) and not (L, N, features).
+        batch_first: whether query, key, value and result are (N, L, features) and not (L, N, features).
         device, dtype: the device and dtype of the parameters.
 
     Attributes:
@@ -132,12 +132,12 @@ class MultiheadAttention(Module):
             need_weights: whether to return the attention weights; without them the computation needs less memory.
             attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to
                 the scores.
-            average_attn_weights: whether to return the mean of the weights over the heads.
+            average_attn_weights: whether to return the mean of the weights over the heads, not those of each head.
             is_causal: whether `attn_mask`, which must be given, is the causal mask, so that it need not be read.
 
         Returns:
             The result, shaped like the query; and the weights (batch, L, S), or (batch, num_heads, L, S) of each head,
-            or None.  A query that may attend to no key has weights of 0.
+            or None without `need_weights`.  A query that may attend to no key has weights of 0.
 
         Raises:
             ValueError: for shapes that do not fit, or is_causal without a mask.

@@ -14,10 +14,11 @@ from .parameter import Parameter
 
 
 def _fitting(container: Module, registry: str, value: Any) -> Any:
-    """Return `value` as a container's member: a module for "_modules"; for "_parameters", a tensor as a `Parameter`.
+    """Return a container's new member: `value`, a module, for "_modules"; for "_parameters", a tensor as a `Parameter`.
 
     Raises:
         TypeError: for a value of another type.
+        RuntimeError: for a tensor of integers or bools.
     """
     if registry == "_modules" and isinstance(value, Module):
         return value
@@ -46,7 +47,7 @@ class _Container(Module):
     _registry = "_modules"
 
     def _members(self) -> dict[str, Any]:
-        # By getattr rather than from __dict__: so a graph that is being built records that it depends on the members.
+        # By getattr, not from __dict__, so that a graph that is being built records its dependence on the members.
         members: dict[str, Any] = getattr(self, self._registry)
         return members
 
@@ -62,11 +63,11 @@ class _Numbered(_Container):
     """The base of list containers, whose members are registered under their positions, "0", "1", ..."""
 
     def _part(self, members: list[tuple[str, Any]]) -> Self:
-        """Return a new container of this class with some of the members, given as pairs of name and value."""
+        """Return a new container of this class with the given `members` of this one, pairs of name and value."""
         return type(self)([value for _, value in members])  # type: ignore[call-arg]
 
     def _name(self, idx: Any) -> str:
-        """The name of the member at a position, which counts from the end if negative."""
+        """The name of the member at position `idx`, which counts from the end if negative."""
         position = operator.index(idx)
         names = list(self._members())
         if not -len(names) <= position < len(names):
@@ -98,12 +99,12 @@ class _Numbered(_Container):
         self._renumber(values)
 
     def append(self, value: Any) -> Self:
-        """Add a member at the end."""
+        """Add a member at the end, and return the container."""
         self._keep(str(len(self)), value)
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Add several members at the end; if a value has a wrong type, add none."""
+        """Add several members at the end, or none if a value has a wrong type; return the container."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(f"extend: expected several to add, got {type(values).__name__}")
         for value in [_fitting(self, self._registry, value) for value in values]:
@@ -111,13 +112,13 @@ class _Numbered(_Container):
         return self
 
     def insert(self, index: int, value: Any) -> None:
-        """Insert a member before the position `index`."""
+        """Insert a member before position `index`, and rename all members to their positions."""
         values = list(self._members().values())
         values.insert(index, _fitting(self, self._registry, value))
         self._renumber(values)
 
     def pop(self, key: int = -1) -> Any:
-        """Remove and return the member at a position, by default the last."""
+        """Remove and return the member at position `key`, by default the last; rename the others to their positions."""
         value = self[key]
         del self[key]
         return value
@@ -135,7 +136,8 @@ class Sequential(_Numbered):
     Modules given in a dict (or OrderedDict) are named by its keys instead of numbers.
 
     Raises:
-        TypeError: for anything else than modules.
+        TypeError: for anything else than modules, or a name that is no string.
+        KeyError: for names that are empty, contain a dot, or are those of attributes.
 
     Example:
         >>> flow.nn.Sequential(flow.nn.ReLU(), flow.nn.Softmax(0))(flow.tensor([-1.0, 0.0]))
@@ -201,6 +203,7 @@ class ParameterList(_Numbered):
 
     Raises:
         TypeError: for anything else than tensors.
+        RuntimeError: for tensors of integers or bools.
 
     Example:
         >>> flow.nn.ParameterList([flow.ones(2), flow.zeros(3, 4)])[1].shape
@@ -246,11 +249,11 @@ class _Named(_Container):
         return self._members().keys()
 
     def values(self) -> ValuesView[Any]:
-        """The members."""
+        """The members, without their keys."""
         return self._members().values()
 
     def items(self) -> ItemsView[str, Any]:
-        """The keys with their members."""
+        """The pairs of a key and its member."""
         return self._members().items()
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -269,7 +272,7 @@ class _Named(_Container):
         """Add members, or replace those with the same keys.
 
         Raises:
-            TypeError: if `members` is neither a mapping nor an iterable of pairs.
+            TypeError: if `members` is neither a mapping nor an iterable of pairs, and as for the class.
         """
         if isinstance(members, _Named):
             pairs: Iterable[Any] = members.items()
@@ -285,7 +288,7 @@ class _Named(_Container):
             self[pair[0]] = pair[1]
 
 
-# The types that `ModuleDict` and `ParameterDict` take members from.
+# The types of arguments with several members for `ModuleDict` and `ParameterDict`.
 Members = _Named | Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
@@ -293,7 +296,8 @@ class ModuleDict(_Named):
     """A dict of modules, which are registered as submodules; it has no `forward` of its own.
 
     Raises:
-        TypeError: for values that are no modules, or arguments that are neither a mapping nor pairs.
+        TypeError: for values that are no modules, names that are no strings, or an argument that is neither a mapping
+            nor pairs.
         KeyError: for names that are empty, contain a dot, or are those of attributes.
 
     Example:
@@ -310,7 +314,9 @@ class ParameterDict(_Named):
     """A dict of parameters, of any shapes; tensors put into it become parameters.
 
     Raises:
-        TypeError: for values that are no tensors, or arguments that are neither a mapping nor pairs.
+        TypeError: for values that are no tensors, names that are no strings, or an argument that is neither a mapping
+            nor pairs.
+        RuntimeError: for tensors of integers or bools.
         KeyError: for names that are empty, contain a dot, or are those of attributes.
 
     Example:

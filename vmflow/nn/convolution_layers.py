@@ -19,7 +19,7 @@ from .module import unusual_settings
 from .parameter import new_parameter
 from .ranked_layer import RankedLayer
 
-# The type of sizes such as a kernel's: one number for all spatial dimensions, or one for each.
+# The type of sizes such as `kernel_size`: one number for all spatial dimensions, or one for each.
 Size = int | tuple[int, ...]
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -92,8 +92,8 @@ class Convolution(_Convolution):
 
     Args:
         in_channels, out_channels: the numbers of channels, both divisible by `groups`.
-        kernel_size, stride, padding, dilation: an int for all dimensions, or one for each.  The padding may be "same"
-            or "valid".
+        kernel_size, stride, padding, dilation: an int for all dimensions, or one for each.  `padding` may be "same"
+            (the output has the input's size) or "valid" (no padding).
         groups: the number of independent parts into which the channels are split.
         bias: whether to add a bias.
         padding_mode: how the input is padded: "zeros", "reflect", "replicate" or "circular", as by `F.pad`.
@@ -105,8 +105,9 @@ class Convolution(_Convolution):
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weight's.
-        ValueError: for sizes out of range, channels that `groups` does not divide, or another padding mode; when called
-            with another number of dimensions or channels, or an input smaller than the kernel.
+        ValueError: for sizes out of range, channels that `groups` does not divide, another padding mode, or the padding
+            "same" with a stride above 1; when called with another number of dimensions or channels, or an input smaller
+            than the kernel.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Convolution(_Convolution):
         return _CONVOLUTIONS[self._rank](input, weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _borders(self) -> list[int]:
-        """The padding in the order of `F.pad`: the numbers before and behind, from the last dimension to the first."""
+        """The padding as `F.pad` takes it: the numbers before and behind, from the last dimension to the first."""
         if isinstance(self.padding, str):
             before, behind = around(self.padding, self.dilation, self.kernel_size)
         else:
@@ -235,12 +236,12 @@ class _Transposed(_Convolution):
         self._make_parameters((in_channels, out_channels // groups), bias, device, dtype)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """Map an input (N, in_channels, ...) to (N, out_channels, ...), or both without N.
+        """Convolve an input (N, in_channels, ...) to (N, out_channels, ...), or both without N.
 
         Args:
             input: (N, in_channels, ...), or (in_channels, ...).
-            output_size: the spatial sizes of the result, or its whole shape, where several are possible; if given,
-                `output_padding` is ignored.
+            output_size: the spatial sizes of the result, or its whole shape, where several are possible; if given, it
+                replaces `output_padding`.
 
         Raises:
             ValueError: if the result cannot have `output_size`.
@@ -311,7 +312,7 @@ class Unfold(FunctionLayer, function=F.unfold):
     """Turns the sliding windows of an image into columns (im2col).
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C * window, L) or (C * window, L), where L is the number of
-    windows and ``window`` the number of their elements.
+    windows and ``window`` the product of `kernel_size`.
 
     Args:
         kernel_size, dilation, padding, stride: an int for both dimensions, or a pair.
@@ -336,14 +337,14 @@ class Fold(FunctionLayer, function=F.fold):
     """Adds windows, given as columns, into an image (col2im): the adjoint of `Unfold`.
 
     Shape: input (N, C * window, L) or (C * window, L), output (N, C, *output_size) or (C, *output_size), where L is the
-    number of windows and ``window`` the number of their elements.
+    number of windows and ``window`` the product of `kernel_size`.
 
     Args:
         output_size, kernel_size, dilation, padding, stride: an int for both dimensions, or a pair.
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
-        ValueError: when called, for sizes out of range, or an input that does not have that many windows.
+        ValueError: when called, for sizes out of range, or another number of windows than `output_size` holds.
 
     Example:
         >>> flow.nn.Fold((2, 3), 2)(flow.ones(4, 2))

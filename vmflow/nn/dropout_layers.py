@@ -11,10 +11,10 @@ from .function_layers import FunctionLayer
 
 
 class _Dropout(FunctionLayer):
-    """The base of dropout layers, which keep the probability and pass `training` on to the function.
+    """The base of dropout layers, which call their function with `p`, `inplace` and the training mode.
 
     Args:
-        p: the probability of zero.
+        p: the probability with which an element (or channel) is set to zero.
         inplace: whether to write the result into the input.
 
     Raises:
@@ -35,9 +35,9 @@ class Dropout(_Dropout, function=F.dropout):
     Shape: input (*), output (*), the same shape.
 
     Args:
-        p: the probability of zero.
+        p: the probability with which an element (or channel) is set to zero.
         inplace: whether to write the result into the input.
-        generator: the generator of random numbers, by default the device's default generator; OneFlow's.
+        generator: the generator of random numbers, by default the device's; an argument of OneFlow's.
 
     Example:
         >>> layer = flow.nn.Dropout(0.5)
@@ -54,7 +54,7 @@ class Dropout(_Dropout, function=F.dropout):
         self.generator = generator
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        """Return the input after dropout, plus `addend` if given, an argument of OneFlow's."""
+        """Return the input after dropout, plus `addend` if given; `addend` is an argument of OneFlow's."""
         return F.dropout(input, self.p, self.training, self.inplace, addend=addend, generator=self.generator)
 
 

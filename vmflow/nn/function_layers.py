@@ -15,16 +15,16 @@ from .ranked_layer import RankedLayer, with_sections
 class FunctionLayer(RankedLayer):
     """The base of layers that call a function with the arguments of `forward` and, by keyword, the layer's settings.
 
-    The function is a keyword of the class: ``class Tanh(FunctionLayer, function=F.tanh)``.  The class's docstring gets
-    the sections that only its base's docstring has, unless the base is `FunctionLayer` itself.
+    A subclass names the function as a keyword: ``class Tanh(FunctionLayer, function=F.tanh)``.  Its docstring gets the
+    sections that only its base's docstring has, unless the base is `FunctionLayer` itself.
 
     Args:
-        settings: the keyword arguments of the function, kept as attributes, which may be changed between calls.
+        settings: keyword arguments for the function, kept as attributes, which may be changed between calls.
 
     Attributes:
         function: the function to call.
-        shown: the settings in the repr; by default all but `training`, and `inplace` where it is True.
-        tensors: the settings that are tensors or None, and are registered as buffers.
+        shown: the names of the settings in the repr; by default all but `training` and an `inplace` that is False.
+        tensors: the names of the settings that are tensors or None, and are registered as buffers.
     """
 
     function: ClassVar[Callable[..., Any]]
@@ -48,7 +48,7 @@ class FunctionLayer(RankedLayer):
                 setattr(self, name, value)
 
     def forward(self, *inputs: Any) -> Any:
-        """Call `function` with the inputs and the settings."""
+        """Return the result of `function` for the inputs and the settings."""
         return self.function(*inputs, **{name: getattr(self, name) for name in self._settings})
 
     def extra_repr(self) -> str:
@@ -60,7 +60,7 @@ class FunctionLayer(RankedLayer):
 
 
 class Identity(Module):
-    """Returns its input; arguments to the constructor are ignored.
+    """Returns its input; the constructor ignores its arguments.
 
     Raises no errors of its own.
 
@@ -110,7 +110,7 @@ class Unflatten(Module):
     Raises:
         TypeError: if `unflattened_size` is no sequence.
         IndexError: when the input has no dimension `dim`.
-        ValueError: when the sizes do not fit that dimension.
+        ValueError: when the product of the sizes is not the size of dimension `dim`.
 
     Example:
         >>> flow.nn.Unflatten(1, (2, -1))(flow.ones(2, 6)).shape
