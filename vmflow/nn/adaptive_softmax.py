@@ -98,7 +98,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(*both))
 
     def reset_parameters(self) -> None:
-        """Draw new initial values."""
+        """Draw new initial values of all parameters."""
         self.head.reset_parameters()
         for cluster in self.tail:
             for layer in cluster:

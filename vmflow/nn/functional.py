@@ -222,7 +222,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
-    """Return `input`; within a graph, ops on the result run after `depend` is computed, even if nothing else uses it.
+    """Return `input`; within a graph, ops on the result run after `depend` is computed, even if no op uses `depend`.
 
     Under OneFlow's name.  Outside of graphs ops run in the order of their calls anyway.  In a graph the result is a
     copy of `input`; no gradient flows into `depend`.
@@ -269,7 +269,7 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 
 
 def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: float) -> Tensor:
-    """Return ``function(input, *parameters)``, written into `input` if `inplace`."""
+    """Return ``function(input, *parameters)``; if `inplace`, write the result into `input`, and return `input`."""
     if not inplace:
         return function(input, *parameters)
     # `function` may keep its operand for the gradient, so it gets a copy of the values that `input` is about to lose.
@@ -278,7 +278,7 @@ def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *par
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
-    """`input` divided by its p-norm along `dim`, or by `eps` where that is larger, in the input's shape.
+    """`input` divided by its p-norm along `dim`, or by `eps` where `eps` is larger, in the input's shape.
 
     Args:
         input: a tensor of any shape.
@@ -304,7 +304,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
 
 @_autocast_as_op
 def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
-    """`normalize` without `out`: a function apart, because autocast treats it as one op.
+    """`normalize` without `out`, in a function of its own, because autocast treats this function as one op.
 
     Raises:
         TypeError: for a dtype that is not floating-point or complex.
@@ -322,7 +322,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
     Args:
         input: a tensor of any shape.
-        dim: the dimension to sum over; None is PyTorch's old choice, dimension 0 of 0, 1 or 3 dimensions, else 1.
+        dim: the dimension to sum over; None is PyTorch's old choice: 0 for an input of 0, 1 or 3 dimensions, else 1.
         dtype: the dtype to cast `input` to first.
 
     Raises:
@@ -354,11 +354,11 @@ def _old_choice(input: Tensor) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
-# PyTorch's names of poolings that always return indices, such as `max_pool2d_with_indices`, are defined here.
+# The following functions are poolings that always return indices, under PyTorch's names.
 
 
 def _with_indices(pool: Callable[..., Any], arguments: str, result: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Wrap a pooling to always return indices; the new docstring shows a call with `arguments` and its `result`."""
+    """Wrap a pooling to always return indices; the wrapper's docstring shows a call with `arguments` and `result`."""
     place = list(inspect.signature(pool).parameters).index("return_indices")
 
     @functools.wraps(pool)

@@ -1,4 +1,4 @@
-"""Calling modules with hooks: hooks before and after `forward`, and on the gradients that pass through the module."""
+"""Hooks around `forward` and on gradients, of a module or of all; hooks on registering parameters, buffers, modules."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class HookOfAll(NamedTuple):
-    """A global hook, which is called for all modules; also used for a module's own hooks while they are called.
+    """A global hook, which is called for all modules; a call of a module puts its own hooks into this form, too.
 
     Attributes:
-        place: when it is called: "before" or "after" `forward`, on the gradients of its "results" or its "arguments",
-            or when a "parameter", "buffer" or "module" is registered.
-        function: the user's function, with the same arguments as a module's own hook of this place.
+        place: when the hook is called: "before" or "after" `forward`, on the gradients of the module's "results" or
+            "arguments", or when a module registers a "parameter", "buffer" or "module".
+        function: the user's function, called with the same arguments as a module's own hook of this place.
         with_kwargs, always_call: as for `Module.register_forward_hook`.
     """
 
@@ -32,7 +32,7 @@ class HookOfAll(NamedTuple):
     always_call: bool = False
 
 
-# The global hooks of all places are in one dict, so that calling a module without hooks costs one more test only.
+# The global hooks of all places are in one dict, so that a module without hooks tests one dict only at each call.
 OF_ALL: Final[dict[int, HookOfAll]] = Registry()
 
 
@@ -41,7 +41,7 @@ def _of_all(place: str) -> list[tuple[int, HookOfAll]]:
 
 
 def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
-    """Add a hook at the end of `hooks`, whose order is that of the calls, or with `prepend` at the front."""
+    """Add a hook at the end of `hooks`, or with `prepend` at the front, and return the handle that removes the hook."""
     handle = Handle(hooks, hook)
     if prepend:
         # A dict keeps the order of insertion: removing the older hooks and inserting them again moves them to the end.
@@ -91,22 +91,22 @@ def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, param)`` when a module registers a parameter; a result other than None replaces it."""
+    """Call ``hook(module, name, param)`` when a module registers a parameter; register the result unless it is None."""
     return Handle(OF_ALL, HookOfAll("parameter", hook))
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, buffer)`` when a module registers a buffer; a result other than None replaces it."""
+    """Call ``hook(module, name, buffer)`` when a module registers a buffer or None; register a result that is not None."""
     return Handle(OF_ALL, HookOfAll("buffer", hook))
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, submodule)`` when a module gets a submodule; a result other than None replaces it."""
+    """Call ``hook(module, name, submodule)`` when a module registers one or None; register a result that is not None."""
     return Handle(OF_ALL, HookOfAll("module", hook))
 
 
 def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
-    """Call the global registration hooks of this kind with `value`; return `value`, or its replacement by a hook."""
+    """Call the global registration hooks of place `kind` with `value`; return `value`, or a hook's replacement."""
     for _, hook in _of_all(kind):
         changed = hook.function(module, name, value)
         value = value if changed is None else changed
@@ -114,7 +114,7 @@ def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
 
 
 def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a module's `forward` and its hooks: first the global hooks, then the module's own; return the result."""
+    """Call a module's `forward`, and before and after it the global hooks and the module's own; return the result."""
     done: set[int] = set()
     result: Any = None
     try:
@@ -181,7 +181,7 @@ def _after(module: Module, hook: HookOfAll, args: tuple[Any, ...], kwargs: dict[
 def _despite(
     error: BaseException, module: Module, done: set[int], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
-    """After an error in a module's call, call the forward hooks with `always_call` that have not been called yet."""
+    """After `error` in a module's call, call the forward hooks with `always_call` whose numbers are not in `done`."""
     for number, hook in _hooks_after(module):
         if hook.always_call and number not in done:
             try:
@@ -199,8 +199,8 @@ class BackwardWatch:
 
     Args:
         module: the module, an argument of the hooks.
-        hooks: functions ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``.
-        pre_hooks: functions ``hook(module, grad_output)``; a result replaces ``grad_output``.
+        hooks: functions ``hook(module, grad_input, grad_output)``; a result other than None replaces ``grad_input``.
+        pre_hooks: functions ``hook(module, grad_output)``; a result other than None replaces ``grad_output``.
     """
 
     def __init__(
@@ -215,13 +215,13 @@ class BackwardWatch:
         self._result_positions: list[int] = []
 
     def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the positional arguments, with tensors passed through an identity that reports their gradients."""
+        """Return `args`, with tensors that require gradients passed through an identity whose backward calls hooks."""
         self._arguments = len(args)
         self._positions = _with_gradients(args)
         return _watched(args, self._positions, self._reached_inputs)
 
     def after(self, result: Any) -> Any:
-        """Return the module's result, with tensors passed through an identity that reports their gradients."""
+        """Return `result`, a tensor or a tuple, likewise: tensors that require gradients pass through an identity."""
         outputs = result if isinstance(result, tuple) else (result,)
         self._results = len(outputs)
         self._result_positions = _with_gradients(outputs)
@@ -233,7 +233,7 @@ class BackwardWatch:
         for hook in self._pre_hooks:
             grad_output = self._replaced(grad_output, hook(self._module, grad_output), "results")
         self._grad_output = grad_output
-        if not self._positions:  # no gradient reaches the arguments, so `_reached_inputs` will not be called
+        if not self._positions:  # no argument requires a gradient, so `_reached_inputs` will not be called
             self._call((None,) * self._arguments)
         return tuple([grad_output[position] for position in self._result_positions])
 
@@ -259,7 +259,7 @@ class BackwardWatch:
 
 
 def _with_gradients(values: tuple[Any, ...]) -> list[int]:
-    """The positions of the tensors that require gradients."""
+    """The positions in `values` of the tensors that require gradients."""
     return [position for position, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
 
 
@@ -283,7 +283,7 @@ def _watched(
 
 
 class _Watched(Function):
-    """The identity of tensors, whose backward pass returns the result of `reached` for their gradients."""
+    """The identity of `tensors`; its backward pass returns ``reached(gradients)`` as their gradients."""
 
     @staticmethod
     def forward(ctx: Any, reached: Callable[[Gradients], Gradients], *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 """Initialization: functions that fill tensors with the values that training begins with.
 
-Every function changes its tensor in place, without recording for autograd, and returns it.
+A function whose name ends in "_" changes its tensor in place, without recording for autograd, and returns it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from vmflow.transfers import beside as _beside
 
 Arguments = ParamSpec("Arguments")
 
-# PyTorch's gains, which compensate the change of the standard deviation by a nonlinearity.  The gain of leaky_relu
-# depends on its slope; the gain of selu is empirical.
+# PyTorch's gains, which compensate the change of the standard deviation by a nonlinearity.  `calculate_gain` computes
+# the gain of leaky_relu, which depends on a slope; the gain of selu is empirical.
 _GAINS: dict[str, float] = {
     **dict.fromkeys(("linear", "sigmoid"), 1.0),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), 1.0),
@@ -38,10 +38,10 @@ _GAINS: dict[str, float] = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Return the factor of a weight's standard deviation that compensates the `nonlinearity` behind the layer.
+    """Return the factor of a weight's standard deviation that compensates the `nonlinearity` behind the weight's layer.
 
     Args:
-        nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", or the name of a convolution.
+        nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", or a convolution such as "conv2d".
         param: the slope of leaky_relu, by default 0.01.
 
     Raises:
@@ -85,7 +85,7 @@ _skipping: ContextVar[bool] = ContextVar("skipping", default=False)
 
 @contextmanager
 def skipped() -> Iterator[None]:
-    """A block within which the functions of this module leave tensors as they are, in this task or thread only.
+    """Make a block in which the functions of `nn.init` leave tensors as they are, in this task or thread only.
 
     Example:
         >>> with flow.nn.init.skipped():
@@ -198,11 +198,11 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @_filling
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Fill the weight of a convolution so that it copies input channels to output channels, as many as both have.
+    """Fill a convolution's weight so that output channel i copies input channel i, for channels that both have.
 
     Args:
         tensor: (outputs, inputs of a group, *kernel), of three to five dimensions.
-        groups: the convolution's number of groups, each of which copies its own channels.
+        groups: the convolution's number of groups; each group copies its own channels.
 
     Raises:
         ValueError: for another number of dimensions, or outputs that the groups do not divide.
@@ -238,7 +238,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         generator: the generator of random numbers.
 
     Raises:
-        ValueError: if the tensor is no matrix, or `sparsity` is outside [0, 1].
+        ValueError: if the tensor is no matrix, `sparsity` is outside [0, 1], or `std` is negative.
+        TypeError: for a dtype that is not floating-point or complex.
 
     Example:
         >>> (flow.nn.init.sparse_(flow.empty(4, 2), sparsity=0.5) == 0).sum(0)
@@ -250,7 +251,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         raise ValueError(f"sparse_: the sparsity must be within [0, 1], got {sparsity}")
     normal_(tensor, 0.0, std, generator)
     order = random.rand(tuple(tensor.shape), generator=generator, device=tensor.device).argsort(0)
-    # The second argsort gives each element's rank in a random order of its column; the lowest ranks become zeros.
+    # The second argsort gives each element's rank in a random order of its column; elements of low rank become 0.
     return tensor.masked_fill_(order.argsort(0) < math.ceil(sparsity * tensor.shape[0]), 0)
 
 
@@ -339,7 +340,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode must be 'fan_in' or 'fan_out', not {mode!r}")
     fan = fan_in_and_out(tensor)[mode == "fan_out"]
-    # A weight without elements may have a fan of 0; there is nothing to fill, so any number will do.
+    # A weight without elements may have a fan of 0; there is no element to fill, so any number will do.
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
@@ -402,7 +403,7 @@ def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters
     return _dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), random.take(tensor.numel(), generator))
 
 
-# PyTorch's name of this function, which is private there, but used by many programs.
+# PyTorch's name of `fan_in_and_out`: private in PyTorch, but used by many programs.
 _calculate_fan_in_and_fan_out = fan_in_and_out
 
 

@@ -1,6 +1,6 @@
 """The layers `Linear`, `Bilinear`, `Embedding` and `EmbeddingBag`.
 
-They own the weights; `functional` has the computations.
+The layers own the weights; `functional` has the computations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .parameter import Parameter, new_parameter
 
 
 def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
-    """Fill weight and bias uniformly within +-1 / sqrt(fan_in): PyTorch's default for linear and convolution layers."""
+    """Fill weight and bias uniformly within +-1 / sqrt(fan_in), as PyTorch's linear and convolution layers do."""
     init.kaiming_uniform_(weight, a=math.sqrt(5))
     if bias is not None and bias.numel():
         fan_in, _ = init.fan_in_and_out(weight)
@@ -85,7 +85,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values."""
+        """Draw new initial values of the weight and the bias."""
         draw_by_fan_in(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class Bilinear(Module):
     Shape: inputs (*, in1_features) and (*, in2_features), output (*, out_features).
 
     Args:
-        in1_features, in2_features, out_features: the sizes of the last dimensions.
+        in1_features, in2_features, out_features: the sizes of the last dimensions of the two inputs and the output.
         bias: whether to add a bias.
         device, dtype: the device and dtype of the parameters.
 
@@ -112,7 +112,7 @@ class Bilinear(Module):
 
     Raises:
         TypeError: for sizes that are no integers.
-        ValueError: for negative sizes, or no first feature; when called with shapes that do not fit.
+        ValueError: for negative sizes, or an `in1_features` of 0; when called with shapes that do not fit.
 
     Example:
         >>> layer = flow.nn.Bilinear(2, 3, 4)
@@ -163,11 +163,11 @@ class Embedding(Module):
     Args:
         num_embeddings: the number of rows of the table.
         embedding_dim: the length of one vector.
-        padding_idx: a row that gets no gradient and is zero at first.
-        max_norm, norm_type: the largest norm of rows that are looked up; longer rows are scaled down in place.
-        scale_grad_by_freq: divide a row's gradient by how often the input names the row.
+        padding_idx: a row that gets no gradient, and is zero at first in a table that the layer makes.
+        max_norm, norm_type: the largest norm, and its order; rows with larger norms are scaled down in place when used.
+        scale_grad_by_freq: whether to divide a row's gradient by the number of its indices in the input.
         sparse: must be False; gradients are dense.
-        _weight: a table to share memory with; by default the layer makes a table with random values.
+        _weight: a table whose memory the layer shares; by default the layer makes a table with random values.
         _freeze: whether the table is not trained.
         device, dtype: the device and dtype of the table.
 
@@ -177,7 +177,7 @@ class Embedding(Module):
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a tensor of integers.
         ValueError: if there is no row `padding_idx`, for a table of another shape, or for sparse gradients.
-        IndexError: when the result is read, if an integer names no row.
+        IndexError: when the result is read, if an index is out of range.
 
     Example:
         >>> table = flow.nn.Embedding.from_pretrained(flow.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -297,12 +297,13 @@ class EmbeddingBag(Module):
     Args:
         num_embeddings: the number of rows of the table.
         embedding_dim: the length of one vector.
-        max_norm, norm_type: the largest norm of rows that are looked up; longer rows are scaled down in place.
-        scale_grad_by_freq: divide a row's gradient by how often the input names the row; not for maxima.
+        max_norm, norm_type: the largest norm, and its order; rows with larger norms are scaled down in place when used.
+        scale_grad_by_freq: whether to divide a row's gradient by the number of its indices in the input; not for "max".
         mode: "sum", "mean" or "max".
         sparse: must be False; gradients are dense.
-        include_last_offset: whether the offsets end with the end of the last bag.
-        padding_idx: a row that the bags leave out; it is zero at first, and gets no gradient.
+        include_last_offset: whether the last offset is the end of the last bag, so that there are N + 1.
+        padding_idx: a row that the bags leave out; it gets no gradient, and is zero at first in a table that the layer
+            makes.
         device, dtype: the device and dtype of the table.
 
     Attributes:
@@ -311,8 +312,8 @@ class EmbeddingBag(Module):
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than integers.
         ValueError: for another mode, if there is no row `padding_idx`, or for sparse gradients; when called with
-            offsets for an input of two dimensions, or without for one.
-        IndexError: when the result is read, if an integer names no row.
+            offsets for an input of two dimensions, or without offsets for one dimension.
+        IndexError: when the result is read, if an index is out of range.
 
     Example:
         >>> bags = flow.nn.EmbeddingBag.from_pretrained(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), mode="sum")
@@ -371,10 +372,10 @@ class EmbeddingBag(Module):
         Args:
             embeddings: the table, (rows, length).
             freeze: whether the table is not trained.
-            settings: as for the class.
+            settings: the other arguments of the class, by name.
 
         Raises:
-            ValueError: if the table is no matrix.
+            ValueError: if the table is no matrix, and as for the class.
         """
         if embeddings.ndim != 2:
             raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")

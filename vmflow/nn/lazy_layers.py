@@ -43,7 +43,7 @@ from .parameter import UninitializedBuffer, UninitializedParameter, Uninitialize
 
 
 class LazyModuleMixin(Module):
-    """The base of lazy modules, whose `initialize_parameters` is called with the arguments of their first call.
+    """The base of lazy modules: a call passes its arguments to `initialize_parameters`, and then to `forward`.
 
     A derived class makes parameters as `UninitializedParameter`, and gives them shapes in `initialize_parameters`:
 
@@ -64,17 +64,21 @@ class LazyModuleMixin(Module):
     become variables of the graph.
 
     Attributes:
-        cls_to_become: the class of the module after its first call; None to keep the class.
+        cls_to_become: the class of the module after its first call; None to keep the class, so that later calls call
+            `initialize_parameters`, too.
+
+    Raises:
+        RuntimeError: when called, if `initialize_parameters` leaves a parameter or buffer without a shape.
     """
 
     cls_to_become: ClassVar[type[Module] | None] = None
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Give shapes and values to uninitialized parameters and buffers; the arguments are those of `forward`."""
+        """Give shapes and values to parameters and buffers that have none; the arguments are those of `forward`."""
         raise NotImplementedError(f"{type(self).__name__} defines no initialize_parameters()")
 
     def has_uninitialized_params(self) -> bool:
-        """Whether a parameter or buffer of this module itself has no shape yet."""
+        """Whether a parameter or buffer of this module, submodules not included, has no shape yet."""
         members = [*self._parameters.values(), *self._buffers.values()]
         return any([isinstance(member, UninitializedTensorMixin) for member in members])
 
@@ -130,7 +134,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `in_features` to the size of the input's last dimension, and make the parameters."""
+        """Set `in_features` by the input's last dimension, and make the parameters; if loaded, set it by the weight."""
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
             _materialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
@@ -165,7 +169,7 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Set `in_channels` to the input's number of channels, and make the parameters."""
+        """Set `in_channels` by the input's channels, and make the parameters; if loaded, set it by the weight."""
         if not self.has_uninitialized_params():
             if self.in_channels == 0:  # the parameters have been loaded
                 self.in_channels = self._loaded_channels()
@@ -188,7 +192,7 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
         raise NotImplementedError
 
     def _loaded_channels(self) -> int:
-        """The number of input channels, computed from the shape of a loaded weight."""
+        """The number of input channels, computed from the shape of the weight, which has been loaded."""
         raise NotImplementedError
 
 
@@ -304,7 +308,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
         self._forget_sizes(out_channels, bias, device, dtype)
 
     def initialize_parameters(self, input: Tensor, output_size: Sequence[int] | None = None) -> None:
-        """Set `in_channels` to the input's number of channels, and make the parameters."""
+        """Set `in_channels` by the input's channels, and make the parameters; if loaded, set it by the weight."""
         super().initialize_parameters(input)
 
     def _channels(self) -> tuple[int, int]:
@@ -380,12 +384,12 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
             self.num_batches_tracked = creation.zeros((), device=device, dtype=dtypes.int64)
 
     def reset_parameters(self) -> None:
-        """Reset parameters and running statistics to their initial values, if they have shapes already."""
+        """Reset parameters and running statistics to their initial values, if all have shapes already."""
         if not self.has_uninitialized_params() and self.num_features:
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `num_features` to the input's number of channels, and make parameters and running statistics."""
+        """Set `num_features` by the input's channels, and make the tensors; if loaded, set it by these."""
         if self.has_uninitialized_params():
             self.num_features = self._features(input)
             names = ("weight", "bias", "running_mean", "running_var")
@@ -461,7 +465,7 @@ class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
 
 
 class _LazyInstanceNorm(_LazyNormBase):
-    """The base of lazy instance norms: `_LazyNormBase` for inputs with or without a batch dimension."""
+    """The base of lazy instance norms, whose inputs may be without a batch dimension."""
 
     def _features(self, input: Tensor) -> int:
         channel = input.ndim - self._rank - 1
