@@ -91,17 +91,17 @@ def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, param)`` when a module registers a parameter; register the result unless it is None."""
+    """Call ``hook(module, name, param)`` when a module registers a parameter; register the result if not None."""
     return Handle(OF_ALL, HookOfAll("parameter", hook))
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, buffer)`` when a module registers a buffer or None; register a result that is not None."""
+    """Call ``hook(module, name, buffer)`` when a module registers a buffer or None; register the result if not None."""
     return Handle(OF_ALL, HookOfAll("buffer", hook))
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, submodule)`` when a module registers one or None; register a result that is not None."""
+    """Call ``hook(module, name, submodule)`` when a module registers one or None; register the result if not None."""
     return Handle(OF_ALL, HookOfAll("module", hook))
 
 

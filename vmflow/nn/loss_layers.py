@@ -1,7 +1,7 @@
 """The layers of losses; those with margins are in `margin_loss_layers`.
 
 A loss is called with the prediction and the target, unless its docstring says otherwise; `reduction` is "mean", "sum"
-or "none".  `size_average` and `reduce` are older arguments for the reduction, which warn.
+or "none".  `size_average` and `reduce` are PyTorch's old arguments for `reduction`; giving one of them warns.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
     Args:
         weight: (C,), the weight of each class.
         size_average, reduce: older arguments for the reduction, which warn.
-        ignore_index: a class index; targets with this index do not count.
+        ignore_index: a class index; targets with this index add nothing to the loss, nor to the count of a mean.
         reduction: "mean", "sum" or "none".
         label_smoothing: the fraction of each target's probability that is spread evenly over all classes.
 
@@ -87,7 +87,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
 
 
 class NLLLoss(_Loss, function=F.nll_loss):
-    """The negative log likelihood: minus the log-probability that the input has for each target class.
+    """The negative log likelihood: minus the input's log-probability of each target class, times the class's weight.
 
     Shape: input (N, C, *) or (C,), target (N, *) or a scalar; output a scalar, or the target's shape with the reduction
     "none".
@@ -95,7 +95,7 @@ class NLLLoss(_Loss, function=F.nll_loss):
     Args:
         weight: (C,), the weight of each class.
         size_average, reduce: older arguments for the reduction, which warn.
-        ignore_index: a class index; targets with this index do not count.
+        ignore_index: a class index; targets with this index add nothing to the loss, nor to the count of a mean.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -124,7 +124,7 @@ class NLLLoss(_Loss, function=F.nll_loss):
 
 
 class NLLLoss2d(NLLLoss):
-    """`NLLLoss` by an older name of PyTorch's, which warns.
+    """`NLLLoss` by an old name of PyTorch's; the constructor warns.
 
     Shape: input (N, C, H, W), target (N, H, W); output a scalar, or (N, H, W) with the reduction "none".
 
@@ -296,8 +296,8 @@ class KLDivLoss(_Loss, function=F.kl_div):
 
     Args:
         size_average, reduce: older arguments for the reduction, which warn.
-        reduction: "mean", "sum", "none" or "batchmean" (the sum over the batch size, the true divergence).
-        log_target: whether the target consists of log-probabilities, too.
+        reduction: "mean", "sum", "none" or "batchmean" (the sum divided by the batch size, the true divergence).
+        log_target: whether the target is given as log-probabilities, too.
 
     Raises:
         TypeError: when called with anything else than floating-point tensors.
@@ -326,9 +326,9 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
     Args:
         log_input: whether the input is the logarithm of the expected counts: ``exp(input) - target * input``; otherwise
             ``input - target * log(input + eps)``.
-        full: whether to add Stirling's approximation of the target's factorial.
+        full: whether to add Stirling's approximation of ``log(target!)``, for targets above 1.
         size_average, reduce: older arguments for the reduction, which warn.
-        eps: the `eps` in the formula above, which keeps the logarithm finite.
+        eps: the `eps` in the formula of `log_input`, which keeps the logarithm finite.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -359,17 +359,17 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
 
     Called with the expected values, the values and the variances.
 
-    Shape: input (*), target (*), variance (*), or with a last dimension that is 1 or left out; output a scalar, or (*)
+    Shape: input (*), target (*), variance (*), with the last dimension possibly 1 or left out; output a scalar, or (*)
     with the reduction "none".
 
     Args:
         full: whether to add the constant term ``log(2 * pi) / 2``.
-        eps: the least variance.
+        eps: the lower bound of the variance.
         reduction: "mean", "sum" or "none".
 
     Raises:
         TypeError: when called with anything else than tensors; the variance may be a number.
-        ValueError: when called, for shapes that do not fit, or another reduction.
+        ValueError: when called, for shapes that do not fit, another reduction, or an `eps` that is not positive.
 
     Example:
         >>> flow.nn.GaussianNLLLoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]), flow.ones(2))
@@ -385,13 +385,13 @@ class CTCLoss(_Loss, function=F.ctc_loss):
 
     Called with log-probabilities, targets, and the lengths of both; see `functional.ctc_loss`.
 
-    Shape: log-probabilities (T, N, C) or (T, C), targets (N, S) or one after the other, lengths (N,); output a scalar,
+    Shape: log-probabilities (T, N, C) or (T, C), targets (N, S) or joined in one vector, lengths (N,); output a scalar,
     or (N,) with the reduction "none".
 
     Args:
         blank: the class of the blank, which stands for no label.
         reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
-        zero_infinity: set infinite losses, of targets that are too long for their input, to 0.
+        zero_infinity: whether to set infinite losses, of targets too long for their input, to 0.
 
     Raises:
         TypeError: when called with targets that are no integers.

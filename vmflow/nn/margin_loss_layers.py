@@ -170,20 +170,20 @@ class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distan
 
 
 class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
-    """The mean over the wrong classes of ``max(0, margin - right score + score)**p``.
+    """The sum over wrong classes of ``max(0, margin - right score + score)**p``, divided by the number of all classes.
 
     Shape: input (N, C) or (C,), target (N,) or a scalar; output a scalar, or (N,) with the reduction "none".
 
     Args:
         p: the exponent, 1 or 2.
         margin: the margin by which the right score should exceed the others.
-        weight: (C,), the weight of each class.
+        weight: (C,), the weight of each right class.
         size_average, reduce: older arguments for the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
         ValueError: for another `p`; when called, for shapes that do not fit, or another reduction.
-        TypeError: when called with integers as scores, or class indices that are none.
+        TypeError: when called with integers as scores, or class indices that are no integers.
         IndexError: when the result is read, for a class index out of range.
 
     Example:
@@ -208,13 +208,13 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
 
 
 class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
-    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
+    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of all classes.
 
-    Shape: input (N, C) or (C,), target the same: the indices of the right classes, and then -1; output a scalar, or
+    Shape: input (N, C) or (C,), target the same: the indices of the right classes, then only -1; output a scalar, or
     (N,) with the reduction "none".
 
     Raises:
-        TypeError: when called with integers as scores, or class indices that are none.
+        TypeError: when called with integers as scores, or class indices that are no integers.
         ValueError: when called, for shapes that differ, or another reduction.
         IndexError: when the result is read, for a class index out of range.
 
@@ -256,19 +256,19 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
 
 
 class CombinedMarginLoss(_Loss, function=F.combined_margin):
-    """Changes the cosine of the right class to ``cos(m1 * angle + m2) - m3``; a cross entropy is to follow.
+    """Changes the cosine of the right class to ``cos(m1 * angle + m2) - m3``, as the input of a cross entropy.
 
-    OneFlow's name and defaults.
+    The name and the defaults are OneFlow's.
 
     Shape: input (N, C), target (N,), output (N, C).
 
     Args:
         m1: the factor of the angle (Liu et al., 2017).
-        m2: added to the angle (Deng et al., 2019).
-        m3: subtracted from the cosine (Wang et al., 2018).
+        m2: the number added to the angle (Deng et al., 2019).
+        m3: the number subtracted from the cosine (Wang et al., 2018).
 
     Raises:
-        TypeError: when called with integers as cosines, or class indices that are none.
+        TypeError: when called with integers as cosines, or class indices that are no integers.
         ValueError: when called, for shapes that do not fit.
         IndexError: when the result is read, for a class index out of range.
 

@@ -29,7 +29,7 @@ from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 Member = TypeVar("Member")
 
 # The name of an attribute that is set on modules of which a graph was built: assigning any attribute of such a module
-# then lets graphs check whether they must be built again.
+# makes graphs check whether they must be built again.
 WATCHED: Final = "_watched"
 
 # The attributes of a module with the dicts of its members, and the noun for one member in errors.
@@ -167,15 +167,15 @@ class Module:
         """Call ``hook(module, grad_output)`` when the gradients of a call's results are known.
 
         ``grad_output`` is a tuple with None where there is no gradient.  A result of the hook that is not None replaces
-        it.
+        ``grad_output``.
         """
         return hooks.registered(self._backward_pre_hooks, hook, prepend)
 
     def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
 
-        Both are tuples with None where there is no gradient; tensors inside nested arguments are not included.  A
-        result of the hook that is not None replaces ``grad_input``.
+        Both are tuples with None where there is no gradient; tensors inside nested arguments or results are not
+        included.  A result of the hook that is not None replaces ``grad_input``.
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 
@@ -222,9 +222,9 @@ class Module:
                 changed()
 
     def _make_room(self, name: str, registry: str) -> None:
-        """Remove an attribute of this name, and members of this name in the other registries.
+        """Remove the attribute, parameter, buffer or submodule of this name, except a member of `registry`.
 
-        Raises AttributeError before ``super().__init__()``.
+        Raises AttributeError if ``super().__init__()`` has not been called.
         """
         own = self.__dict__
         if registry not in own:
@@ -281,11 +281,11 @@ class Module:
     # Registering
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter; None reserves the name for a later parameter.
+        """Add a parameter as attribute `name`; None reserves the name for a later parameter.
 
         Raises:
-            AttributeError: before ``super().__init__()``.
-            TypeError: if `param` is no `Parameter`.
+            AttributeError: if ``super().__init__()`` has not been called.
+            TypeError: if `param` is no `Parameter`, or `name` no string.
             KeyError: for a name that is empty, has a dot, or belongs to another attribute.
             ValueError: if `param` is the result of a recorded op.
         """
@@ -313,8 +313,8 @@ class Module:
             persistent: whether the buffer is part of the state dict.
 
         Raises:
-            AttributeError: before ``super().__init__()``.
-            TypeError: if `tensor` is no tensor.
+            AttributeError: if ``super().__init__()`` has not been called.
+            TypeError: if `tensor` is no tensor, or `name` no string.
             KeyError: for a name that is empty, has a dot, or belongs to another attribute.
         """
         self._check_name("_buffers", name)
@@ -329,11 +329,11 @@ class Module:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a submodule; None reserves the name for a later submodule.
+        """Add a submodule as attribute `name`; None reserves the name for a later submodule.
 
         Raises:
-            AttributeError: before ``super().__init__()``.
-            TypeError: if `module` is no `Module`.
+            AttributeError: if ``super().__init__()`` has not been called.
+            TypeError: if `module` is no `Module`, or `name` no string.
             KeyError: for a name that is empty, has a dot, or belongs to another attribute.
         """
         self._check_name("_modules", name)
@@ -367,7 +367,8 @@ class Module:
     ) -> Iterator[tuple[str, Module]]:
         """Iterate over this module and all modules below it, with dotted names.
 
-        A module that appears several times comes once, unless `remove_duplicate` is False.
+        A module that appears several times comes once, unless `remove_duplicate` is False; modules in `memo` are left
+        out.
         """
         memo = set() if memo is None else memo
         if self in memo:
@@ -457,7 +458,8 @@ class Module:
 
         Raises:
             ValueError: for an empty name.
-            AttributeError: if the parent module does not exist, or with `strict` if there is no submodule to replace.
+            AttributeError: if the parent module does not exist, the name is that of another attribute, or with `strict`
+                if there is no submodule to replace.
             TypeError: if `module` is no `Module`.
         """
         path, _, name = target.rpartition(".")
@@ -506,12 +508,12 @@ class Module:
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Return a dict of the parameters and persistent buffers, here and below, under dotted names.
+        """Return a dict of parameters, persistent buffers and extra state of this and all modules below, by dotted names.
 
         Args:
             destination: a dict to fill and return instead of a new one.
             prefix: a string to put before every name.
-            keep_vars: include the parameters themselves; else detached tensors that share their memory.
+            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory.
         """
         entries: dict[str, Any] = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):
@@ -538,7 +540,7 @@ class Module:
         return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
-        """State besides tensors, kept under ``_extra_state`` in the state dict; override it with `set_extra_state`."""
+        """State besides tensors, for ``_extra_state`` in the state dict; override this method and `set_extra_state`."""
         raise NotImplementedError(f"{type(self).__name__} has no extra state; define get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
@@ -546,11 +548,11 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} takes no extra state; define set_extra_state(state)")
 
     def register_state_dict_pre_hook(self, hook: Callable[[Any, str, bool], object]) -> Handle:
-        """Call ``hook(module, prefix, keep_vars)`` before `state_dict` reads this module."""
+        """Call ``hook(module, prefix, keep_vars)`` before `state_dict` reads this module's tensors."""
         return Handle(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[[Any, Any, str, Any], object]) -> Handle:
-        """Call ``hook(module, state_dict, prefix, local_metadata)`` after `state_dict`; it may change the dict.
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after `state_dict`; the hook may change the dict.
 
         The metadata is an empty dict.  If the hook returns anything but None, `state_dict` raises RuntimeError.
         """
@@ -564,11 +566,11 @@ class Module:
         return Handle(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., object]) -> Handle:
-        """Call a hook before `load_state_dict` compares names; the hook may change its copy of the state dict.
+        """Call a hook before `load_state_dict` compares names; the hook may change the dict, a copy of the user's.
 
         Args:
             hook: called as ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                error_msgs)``; it may add to the last three, which are lists.
+                error_msgs)``; the hook may add to the last three, which are lists.
         """
         return Handle(self._load_state_dict_pre_hooks, hook)
 
@@ -580,7 +582,7 @@ class Module:
         return Handle(self._load_state_dict_pre_hooks, hook if with_module else state.Moduleless(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
-        """Call ``hook(module, incompatible_keys)`` after loading; it may remove names from the two lists.
+        """Call ``hook(module, incompatible_keys)`` after loading; the hook may remove names from the two lists.
 
         With such a hook, missing and unexpected names raise an error only after all other entries have been loaded,
         unless the hook has removed them from the lists.
@@ -611,7 +613,7 @@ class Module:
     # Changing all members
 
     def train(self, mode: bool = True) -> Self:
-        """Set the training mode of this module and all modules below it; see `training`."""
+        """Set `training` of this module and all modules below it to `mode`, which must be a bool."""
         if not isinstance(mode, bool):
             raise ValueError(f"train: the mode must be True or False, not {mode!r}")
         self.training = mode
@@ -624,7 +626,7 @@ class Module:
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set `requires_grad` of all parameters of this module and the modules below it."""
+        """Set `requires_grad`, which must be a bool, of all parameters of this module and the modules below it."""
         if requires_grad is not True and requires_grad is not False:
             raise TypeError(f"requires_grad_: requires_grad must be True or False, not {requires_grad!r}")
         for parameter in self.parameters():
@@ -645,7 +647,7 @@ class Module:
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replace the values of parameters, gradients and buffers by results of `fn`; parameters stay the same objects.
 
-        With `recurse`, those of the modules below this module, too.
+        With `recurse`, the values of the modules below this module, too.
         """
         for module in self.children() if recurse else ():
             module._apply(fn)
@@ -692,7 +694,7 @@ class Module:
     def to_global(self, placement: Any = None, sbp: Any = None) -> Self:
         """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned.
 
-        Tensors without dimensions, such as counters of batches, are broadcast where others are split.  Local tensors
+        Tensors without dimensions, such as counters of batches, are broadcast where `sbp` splits others.  Local tensors
         become the ranks' parts of global tensors; to split a module that is the same on all ranks, broadcast it first:
 
             model.to_global(placement, sbp.broadcast).to_global(sbp=sbp.split(0))
@@ -703,7 +705,7 @@ class Module:
         """Cast all parameters and buffers to a dtype.
 
         Raises:
-            RuntimeError: for a dtype without gradients, if a parameter requires one.
+            RuntimeError: for a dtype that has no gradients, if a parameter requires a gradient.
         """
         if dst_type.category < dtypes.FLOATING and any([parameter.requires_grad for parameter in self.parameters()]):
             raise RuntimeError(
@@ -731,7 +733,7 @@ class Module:
         return self._cast_floating(dtypes.bfloat16)
 
     def to_empty(self, *, device: Device | str | None, recurse: bool = True) -> Self:
-        """Give all parameters and buffers new, uninitialised memory on a device; fill it before use.
+        """Give all parameters and buffers new memory on a device; it is uninitialised, to be filled before use.
 
         Args:
             device: the new device; None to keep the device of each tensor.
@@ -763,7 +765,7 @@ class Module:
     # How it is shown
 
     def extra_repr(self) -> str:
-        """The text in the module's repr before its submodules; subclasses override it to show their settings."""
+        """The text in the module's repr before its submodules; subclasses override the method to show settings."""
         return ""
 
     def _get_name(self) -> str:
@@ -790,7 +792,7 @@ def _unsplit(sbp: Any) -> Any:
 
 
 def tree(name: str, lines: list[str], children: list[str]) -> str:
-    """Format a module's repr: `name` and in brackets the setting `lines` and the reprs of `children`, indented."""
+    """Format a module's repr: `name`, and in brackets the `lines` of settings and the reprs of `children`, indented."""
     if not children and len(lines) <= 1:
         return f"{name}({''.join(lines)})"
     inside = "\n".join(lines + children).replace("\n", "\n  ")
@@ -798,6 +800,6 @@ def tree(name: str, lines: list[str], children: list[str]) -> str:
 
 
 def unusual_settings(module: Module, usual: Mapping[str, Any]) -> str:
-    """Return ``, name=value`` for each attribute whose value is not that of `usual`, for the end of `extra_repr`."""
+    """Return ``, name=value`` for each attribute whose value differs from `usual`, for the end of `extra_repr`."""
     values = {name: getattr(module, name) for name in usual}
     return "".join([f", {name}={value}" for name, value in values.items() if value != usual[name]])

@@ -1,4 +1,4 @@
-"""`ModulePath`: the modules whose `forward` is running, which errors name."""
+"""`ModulePath`: the modules whose `forward` is running, for the texts of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ModulePath:
-    """A module and the modules whose `forward` calls led to its call; as a string, their dotted names.
+    """A module, and the modules whose `forward` led to its call; as a string, "layers.0 (Linear) of Net" for instance.
 
     A module does not know its own name; its parent does, and ``str(path)`` asks the parent.
     """
@@ -19,7 +19,7 @@ class ModulePath:
 
     def __init__(self, module: Module, outer: ModulePath | None) -> None:
         self._kind = type(module).__name__
-        # A weak reference, because instructions keep their path for errors, and must not keep modules alive.
+        # A weak reference, because instructions keep paths for errors, and must not keep modules alive.
         self._module = weakref.ref(module)
         self._outer = outer
 
@@ -29,7 +29,7 @@ class ModulePath:
         return self._outer
 
     def module(self) -> Module | None:
-        """The module, or None if it has been garbage-collected."""
+        """The innermost module, or None if it has been garbage-collected."""
         return self._module()
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """``vmflow.nn.modules``: layers under the names of PyTorch's modules, such as ``nn.modules.conv.Conv2d``.
 
-Each submodule looks names up in those modules of `vmflow.nn` that may define them, when they are used.
+Each submodule looks a name up, when a program reads it, in the modules of `vmflow.nn` that may define the name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "utils": (),
 }
 
-# PyTorch's private names, mostly of base classes that programs use with `isinstance`, and vmflow's names of the same.
+# PyTorch's private names, mostly of base classes that programs pass to `isinstance`, and vmflow's names of the same.
 _OTHER_NAMES: Final[dict[str, str]] = {
     "_AdaptiveAvgPoolNd": "_AdaptiveAvgPool",
     "_AdaptiveMaxPoolNd": "_AdaptiveMaxPool",
@@ -79,7 +79,7 @@ _UTILS: Final[dict[str, Callable[..., Any]]] = {
 
 
 class _Submodule(ModuleType):
-    """A module object for one of PyTorch's ``nn.modules``, which looks up names in the sources of `_SOURCES`."""
+    """A module object for one of PyTorch's ``nn.modules``; it looks names up in the modules that `_SOURCES` lists."""
 
     def __getattr__(self, name: str) -> Any:
         short = self.__name__.rpartition(".")[2]
@@ -104,7 +104,7 @@ class _Submodule(ModuleType):
 for _name in _SOURCES:
     _submodule = _Submodule(f"{__name__}.{_name}", f"The names of ``torch.nn.modules.{_name}``.")
     globals()[_name] = _submodule
-    # Registered for ``import vmflow.nn.modules.conv``, because there is no such file.
+    # In `sys.modules` for ``import vmflow.nn.modules.conv``, because there is no such file.
     sys.modules[_submodule.__name__] = _submodule
 vars(sys.modules[f"{__name__}.utils"]).update(_UTILS)
 
