@@ -208,7 +208,7 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
 
 
 class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
-    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of all classes.
+    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
 
     Shape: input (N, C) or (C,), target the same: the indices of the right classes, then only -1; output a scalar, or
     (N,) with the reduction "none".

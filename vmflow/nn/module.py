@@ -508,7 +508,7 @@ class Module:
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Return a dict of parameters, persistent buffers and extra state of this and all modules below, by dotted names.
+        """Return a dict of parameters, persistent buffers and extra state of this module and all below by dotted name.
 
         Args:
             destination: a dict to fill and return instead of a new one.

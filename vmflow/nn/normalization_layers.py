@@ -39,8 +39,8 @@ class _ChannelNorm(_AffineNorm):
 
     Args:
         num_features: the number of channels.
-        eps: added to the variance.
-        momentum: the weight of a batch in the running statistics; None has a meaning of each subclass.
+        eps: a number added to the variance.
+        momentum: the weight of a batch in the running statistics; subclasses define the meaning of None.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
         device, dtype: the device and dtype of parameters and buffers.
@@ -104,15 +104,15 @@ class _ChannelNorm(_AffineNorm):
 class _BatchNorm(_ChannelNorm):
     """The base of batch norms, which normalise each channel over the batch (Ioffe and Szegedy, 2015).
 
-    In training mode they use the batch's own mean and variance, and update the running mean and variance; in
+    In training mode batch norms use the batch's own mean and variance, and update the running mean and variance; in
     evaluation mode they use the running mean and variance.
 
     Args:
         num_features: the number of channels, the size of dimension 1.
-        eps: added to the variance.
+        eps: a number added to the variance.
         momentum: the weight of a batch in the running statistics; None for the average over all batches so far.
         affine: whether to scale and shift afterwards.
-        track_running_stats: whether there are running statistics; without them, the batch's own are always used.
+        track_running_stats: whether there are running statistics; without them, those of the batch are always used.
         device, dtype: the device and dtype of parameters and buffers.
         bias: whether to shift, if affine.
 
@@ -245,7 +245,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: None = None) -> Module:
-        """Replace each batch norm of a module by a `SyncBatchNorm` with the same parameters; return the module.
+        """Replace each batch norm of a module by a `SyncBatchNorm` with its parameters and buffers; return the module.
 
         Args:
             module: the module to change; if it is a batch norm itself, its replacement is returned.
@@ -279,12 +279,12 @@ class SyncBatchNorm(_BatchNorm):
 class _InstanceNorm(_ChannelNorm):
     """The base of instance norms, which normalise each channel of each sample (Ulyanov, Vedaldi and Lempitsky, 2016).
 
-    They use the mean and variance over the channel's image; in evaluation mode with `track_running_stats`, the running
-    mean and variance.
+    Instance norms use the mean and variance over the channel's image; in evaluation mode with `track_running_stats`,
+    the running mean and variance.
 
     Args:
         num_features: the number of channels.
-        eps: added to the variance.
+        eps: a number added to the variance.
         momentum: the weight of a batch in the running statistics; None for no change.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
@@ -298,7 +298,8 @@ class _InstanceNorm(_ChannelNorm):
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels, or images of one element.
+        ValueError: when called with another number of dimensions or channels, or with images of one element where their
+            own mean and variance are used.
     """
 
     def __init__(
@@ -382,7 +383,7 @@ class GroupNorm(_AffineNorm):
     Args:
         num_groups: the number of groups, which divides the channels.
         num_channels: the number of channels.
-        eps: added to the variance.
+        eps: a number added to the variance.
         affine: whether to scale and shift each channel afterwards.
         device, dtype: the device and dtype of the parameters.
         bias: whether to shift, if affine.
@@ -429,15 +430,15 @@ class GroupNorm(_AffineNorm):
 
 
 class LayerNorm(_AffineNorm):
-    """Normalises over the last dimensions of each element of the batch (Ba, Kiros and Hinton, 2016).
+    """Normalises over the last dimensions, for each index of the other dimensions (Ba, Kiros and Hinton, 2016).
 
     Shape: input (*, *normalized_shape), output the same shape.
 
     Args:
         normalized_shape: the sizes of the last dimensions, which are normalised; an int for the last dimension alone.
-        eps: added to the variance.
+        eps: a number added to the variance.
         elementwise_affine: whether to scale and shift afterwards.
-        bias: whether to shift, if affine.
+        bias: whether to shift, if `elementwise_affine`.
         device, dtype: the device and dtype of the parameters.
 
     Attributes:
@@ -487,7 +488,7 @@ class RMSNorm(Module):
 
     Args:
         normalized_shape: the sizes of the last dimensions, which are normalised; an int for the last dimension alone.
-        eps: added to the mean square; None for the machine epsilon of float32 (of float64 for float64 inputs).
+        eps: a number added to the mean square; None for the machine epsilon of float32 (of float64 for float64 inputs).
         elementwise_affine: whether to scale afterwards.
         device, dtype: the device and dtype of the parameter.
 
@@ -520,7 +521,7 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Scale by one."""
+        """Set all weights to 1."""
         if self.weight is not None:
             init.ones_(self.weight)
 
@@ -533,12 +534,12 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
-    """Divides by a power of the mean square of neighbouring channels (Krizhevsky, Sutskever and Hinton, 2012).
+    """Divides by a power of ``k`` plus a mean square of neighbouring channels (Krizhevsky and others, 2012).
 
     Shape: input (N, C, *), output the same shape.
 
     Args:
-        size: the number of neighbouring channels.
+        size: the number of neighbouring channels in the mean.
         alpha, beta, k: the constants of the divisor ``(k + alpha * mean_square)**beta``.
 
     Raises:

@@ -22,8 +22,9 @@ class _Pad(RankedLayer):
             it, and so on.
 
     Raises:
-        ValueError: for another count of sizes; when called with an input of fewer dimensions or too small.
-        TypeError: when called with anything else than a tensor.
+        ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
+        TypeError: for a padding that is neither an int nor a sequence; when called with anything else than a tensor, or
+            if a padding is no integer.
     """
 
     _mode: ClassVar[str] = "constant"
@@ -60,8 +61,9 @@ class _ConstantPad(_Pad):
         value: the number to pad with.
 
     Raises:
-        ValueError: for another count of sizes; when called with an input of fewer dimensions or too small.
-        TypeError: when called with anything else than a tensor, or for a value that is no number.
+        ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
+        TypeError: for a padding that is neither an int nor a sequence; when called with anything else than a tensor, or
+            if a padding is no integer or `value` no number.
     """
 
     def __init__(self, padding: Borders, value: float) -> None:

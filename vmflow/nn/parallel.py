@@ -13,10 +13,11 @@ from .module import Module
 
 
 class DistributedDataParallel(Module):
-    """Wraps a module for data parallelism: gradients become the means over all ranks, each with a part of the batch.
+    """Wraps a module for data parallelism: each rank has a part of the batch; gradients are averaged over all ranks.
 
     At first, parameters and buffers become copies of those of rank 0.  Each gradient is averaged over the ranks as soon
-    as the backward pass has computed it, while the pass continues.  All ranks must use the same parameters.
+    as the backward pass has computed it, while the pass continues.  All ranks must compute gradients of the same
+    parameters.
 
     Args:
         module: a module whose parameters are local tensors.
@@ -49,7 +50,7 @@ class DistributedDataParallel(Module):
                 parameter.register_post_accumulate_grad_hook(_average)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the wrapped module; in training with `broadcast_buffers`, first copy the buffers of rank 0."""
+        """Call the wrapped module; in training with `broadcast_buffers`, first copy rank 0's buffers to all ranks."""
         if self._broadcast_buffers and get_world_size() > 1 and self.training:
             self._take_from_first(list(self.module.buffers()))
         return self.module(*args, **kwargs)

@@ -16,9 +16,9 @@ Copied = TypeVar("Copied", bound=Tensor)
 
 
 class Parameter(Tensor):
-    """A tensor that is trained.  It shares memory with `data`, and is a leaf of autograd.
+    """A tensor that is trained.  The parameter shares memory with `data`, and is a leaf of autograd.
 
-    Unlike a plain tensor it may be given further attributes.
+    Unlike a plain tensor, a parameter may be given further attributes.
 
     Args:
         data: the values, of any shape; None for an empty tensor.
@@ -100,7 +100,7 @@ class UninitializedTensorMixin(Tensor):
 
         Args:
             shape: the shape.
-            device, dtype: the device and dtype, by default those given to the constructor or set since.
+            device, dtype: the device and dtype, by default those of the constructor, or of a later `to`.
         """
         kind = self.dtype if dtype is None else dtype
         values = creation.empty(tuple(shape), device=self.device if device is None else device, dtype=kind)
@@ -114,7 +114,7 @@ class UninitializedTensorMixin(Tensor):
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A `Parameter` of a lazy module that has no shape yet; see `LazyModuleMixin`.
 
-    It can be moved and cast, and passed to an optimizer, which updates it after it has become a `Parameter`.
+    It can be moved and cast, and passed to an optimizer, which updates it once `materialize` has made it a `Parameter`.
 
     Args:
         requires_grad: whether the backward pass will compute its gradient.
@@ -188,7 +188,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
 
 
 def is_lazy(tensor: object) -> bool:
-    """Whether an object is an uninitialized parameter or buffer, without a shape."""
+    """Whether an object is an uninitialized parameter or buffer, which has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)
 
 
@@ -197,7 +197,7 @@ def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:
 
 
 def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
-    """Let `tensor` share the memory of `data`, or of an empty tensor if None, without its autograd history."""
+    """Let `tensor`, in its constructor (of `Parameter` or `Buffer`), share the memory of `data`, or be empty if None."""
     if data is None:
         data = creation.empty(0)
     elif not isinstance(data, Tensor):
@@ -206,7 +206,7 @@ def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
 
 
 def _completed(copied: Copied, source: Copied, memo: dict[Any, Any]) -> Copied:
-    """Finish a deep copy that has its source's values already: copy the source's gradient and attributes, too."""
+    """Finish `copied`, which has the values of `source` already: copy gradient and attributes, too; return `copied`."""
     memo[id(source)] = copied
     if source.grad is not None:
         copied.grad = copy.deepcopy(source.grad, memo)

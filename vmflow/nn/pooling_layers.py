@@ -13,9 +13,9 @@ from . import functional as F
 from .function_layers import FunctionLayer
 from .ranked_layer import RankedLayer
 
-# The type of sizes such as a window's: one number for all spatial dimensions, or one for each.
+# The type of sizes such as `kernel_size`: one number for all spatial dimensions, or one for each.
 Size = int | tuple[int, ...]
-# The type of output sizes of adaptive poolings; None keeps the input's size of a dimension.
+# The type of output sizes of adaptive poolings; None keeps the input's size in that dimension.
 OutputSize = int | tuple[int | None, ...] | None
 
 
@@ -39,8 +39,8 @@ class _MaxPool(_Windowed):
         stride: the distance between windows, by default the size of the window.
         padding: the number of elements, of minus infinity, that are added on both sides.
         dilation: the distance between the elements of a window.
-        return_indices: whether to return also the flat indices of the elements within the image, for `MaxUnpool2d` and
-            its like.
+        return_indices: whether to return also the flat indices of the largest elements within the image, for
+            `MaxUnpool2d` and its like.
         ceil_mode: whether the last window may extend over the edge.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
 
@@ -108,9 +108,9 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
     Args:
         kernel_size: the size of a window.
         stride: the distance between windows, by default the size of the window.
-        padding: how many zeros are added on both sides.
+        padding: the number of zeros that are added on both sides.
         ceil_mode: whether the last window may extend over the edge.
-        count_include_pad: whether padding counts when dividing.
+        count_include_pad: whether the divisor counts the zeros of the padding.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, L, C).
 
     Raises:
@@ -150,9 +150,9 @@ class _AvgPool(_Windowed):
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        padding: how many zeros are added on both sides.
+        padding: the number of zeros that are added on both sides.
         ceil_mode: whether the last window may extend over the edge.
-        count_include_pad: whether padding counts when dividing.
+        count_include_pad: whether the divisor counts the zeros of the padding.
         divisor_override: a divisor to use instead of the number of elements.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
 
@@ -228,7 +228,7 @@ class _AdaptiveMaxPool(FunctionLayer):
 
     Args:
         output_size: an int for all dimensions or one for each; None keeps a dimension's size.
-        return_indices: whether to return also the indices of the elements within the image.
+        return_indices: whether to return also the flat indices of the largest elements within the image.
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a tensor of real numbers.
@@ -310,12 +310,12 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d, rank=3
 class _MaxUnpool(RankedLayer):
     """The base of max-unpooling layers, which write the results of a max-pooling to their indices among zeros.
 
-    They are called with the elements, their indices and, where several sizes are possible, an `output_size`.
+    The layers are called with the largest elements, their indices and, where several sizes are possible, `output_size`.
 
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        padding: the padding of the pooling.
+        padding: the padding of the max-pooling.
 
     Raises:
         TypeError: for sizes that are no integers; when called with indices that are not int64.
@@ -331,7 +331,7 @@ class _MaxUnpool(RankedLayer):
         self.padding = sizes(name, "padding", padding, 0, self._rank)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """Write the elements to their indices in a larger image of zeros, of `output_size` if that is given."""
+        """Write the elements of `input` to `indices` in a larger image of zeros, of `output_size` if that is given."""
         return _UNPOOL[self._rank](input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
@@ -342,7 +342,7 @@ _UNPOOL: dict[int, Callable[..., Tensor]] = {1: F.max_unpool1d, 2: F.max_unpool2
 
 
 class MaxUnpool1d(_MaxUnpool, rank=1):
-    """The inverse of `MaxPool1d`, with zeros for the other elements.
+    """The inverse of `MaxPool1d`, with zeros for all but the largest elements.
 
     Shape: input and indices (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -354,7 +354,7 @@ class MaxUnpool1d(_MaxUnpool, rank=1):
 
 
 class MaxUnpool2d(_MaxUnpool, rank=2):
-    """The inverse of `MaxPool2d`, with zeros for the other elements.
+    """The inverse of `MaxPool2d`, with zeros for all but the largest elements.
 
     Shape: input and indices (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -367,7 +367,7 @@ class MaxUnpool2d(_MaxUnpool, rank=2):
 
 
 class MaxUnpool3d(_MaxUnpool, rank=3):
-    """The inverse of `MaxPool3d`, with zeros for the other elements.
+    """The inverse of `MaxPool3d`, with zeros for all but the largest elements.
 
     Shape: input and indices (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or without N.
 
@@ -439,13 +439,14 @@ class _FractionalMaxPool(FunctionLayer):
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
         output_size: the output's size, an int for all dimensions or one for each.
-        output_ratio: instead of `output_size`, the output's size divided by the input's, between 0 and 1.
-        return_indices: whether to return also the indices of the elements within the image.
+        output_ratio: instead of `output_size`, the output's size divided by the input's, between 0 and 1, a number for
+            all dimensions or one for each.
+        return_indices: whether to return also the flat indices of the largest elements within the image.
 
     Raises:
         TypeError: for sizes that are no integers.
-        ValueError: unless one of `output_size` and `output_ratio` is given, and is in range; when the windows do not
-            fit into the input.
+        ValueError: unless exactly one of `output_size` and `output_ratio` is given, and in range; when the windows do
+            not fit into the input.
     """
 
     shown = ()  # as in PyTorch

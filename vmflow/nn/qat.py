@@ -1,6 +1,6 @@
 """``vmflow.nn.qat``: OneFlow's layers for quantisation-aware training.
 
-Inputs and weights are rounded as they will be when the model is quantised, and gradients flow as if they were not
+Inputs and weights are rounded as quantisation of the model will round them, and gradients flow as if nothing was
 rounded (B. Jacob et al., 2018).  The scale of a layer's input comes from moving averages of its minimum and maximum,
 which training updates.
 """
@@ -22,8 +22,8 @@ class _QatConvolution(Convolution):
     """The base of convolution layers that round inputs and weights as quantisation will; the bias is not rounded.
 
     Args:
-        arguments, settings: the arguments of the convolution layer.
-        quantization_bit: the number of bits, from 2 to 8.
+        arguments, settings: the arguments of `Conv1d`, `Conv2d` or `Conv3d`.
+        quantization_bit: the number of bits of the rounded numbers, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
         quantization_formula: "google" or "cambricon".
         per_layer_quantization: whether the weight has one scale; else it has a scale for each output channel.
@@ -93,7 +93,7 @@ class QatLinear(Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as for `Linear`.
-        quantization_bit: the number of bits, from 2 to 8.
+        quantization_bit: the number of bits of the rounded numbers, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
         quantization_formula: "google" or "cambricon".
         per_layer_quantization: whether the weight has one scale; else it has a scale for each output feature.

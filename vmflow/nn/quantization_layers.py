@@ -1,4 +1,4 @@
-"""OneFlow's layers for quantisation-aware training: observers compute scales, other layers round numbers by them."""
+"""OneFlow's layers for quantisation-aware training: observers compute scales, by which other layers round."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vmflow.tensors import Tensor
 
 from .module import Module
 
-# A step number that training never reaches, so that the moving averages are always updated.
+# A step number that training never reaches: as `stop_update_after_iters`, it lets all calls update the averages.
 _NEVER: Final = dtypes.iinfo(dtypes.int64).max
 
 
 class _Quantization(Module):
-    """The base of quantisation layers, with their settings: number of bits, scheme and formula.
+    """The base of observers and rounding layers, with their settings: number of bits, scheme and formula.
 
     Raises:
         ValueError: if a setting is out of range.
@@ -80,26 +80,27 @@ class MinMaxObserver(_Quantization):
         self.per_layer_quantization = per_layer_quantization
 
     def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scale and the zero point for a tensor, each (1,), or (channels,) for slices."""
+        """Return the scale and the zero point of `input`, each (1,), or of its slices along the first dimension, (S,)."""
         how = self._how()
         return scale_and_zero_point(*extremes(input, how, self.per_layer_quantization), how)
 
 
 class MovingAverageMinMaxObserver(_Quantization):
-    """Computes scales as `MinMaxObserver`, from moving averages of the maxima and minima of all tensors in training.
+    """Computes scales as `MinMaxObserver`, from moving averages of the extremes of all tensors in training.
 
-    The averages are ``average * momentum + new * (1 - momentum)``, and begin with the first tensor's extremes.
+    The averages are ``average * momentum + new * (1 - momentum)``, and begin with the first tensor's extremes: maximum
+    and minimum, or ``max(|x|)`` for both with the symmetric scheme.
 
     Shape: input (*), outputs (1,) each.
 
     Args:
         training: whether calls update the averages; `train` and `eval` change it.
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
-        stop_update_after_iters: the last step in which calls update the averages.
+        stop_update_after_iters: the number of the last step in which calls update the averages.
         momentum: the decay factor of the averages.
 
     Attributes:
-        moving_max, moving_min: the averages, (1,); zero before the first update.
+        moving_max, moving_min: the moving averages, (1,); zero before the first update.
 
     Raises:
         ValueError: for settings out of range.
@@ -133,7 +134,7 @@ class MovingAverageMinMaxObserver(_Quantization):
         self.register_buffer("moving_min", zeros(1))
 
     def reset_running_stats(self) -> None:
-        """Reset the averages to zero: the next update replaces them."""
+        """Reset the averages to zero; the next update sets them to its tensor's extremes."""
         self.moving_max.zero_()
         self.moving_min.zero_()
 
@@ -148,7 +149,7 @@ class MovingAverageMinMaxObserver(_Quantization):
         if self.training:
             with no_grad():
                 self._update(input, how, current_train_step)
-        # Computed from copies of the averages, which the next update changes in place.
+        # The results are new tensors, so the next update, which changes the averages in place, leaves them alone.
         return scale_and_zero_point(self.moving_max.to(input.dtype), self.moving_min.to(input.dtype), how)
 
     def _update(self, input: Tensor, how: Quantizing, step: Tensor | int) -> None:
@@ -172,7 +173,7 @@ class FakeQuantization(_Quantization):
     Shape: input (*), scale and zero point (1,), or (S,) for a first dimension of size S; output the input's shape.
 
     Args:
-        quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
+        quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`; the number of bits is b.
 
     Raises:
         ValueError: for settings out of range; when called with scales of another shape.
@@ -224,12 +225,12 @@ class FakeQuantizedOperands(Module):
     """Rounds the input and the weight of a layer in quantisation-aware training.
 
     Args:
-        how: the bits, the scheme and the formula.
+        how: the number of bits, the scheme and the formula.
         per_layer: whether the weight has one scale; else it has a scale for each output channel.
         momentum: the decay factor of the moving averages of the input's minimum and maximum.
 
     Attributes:
-        moving_average_observer: the observer of the input, updated in each training step.
+        moving_average_observer: the observer of the input; each call in training mode updates its averages.
     """
 
     def __init__(self, how: Quantizing, per_layer: bool, momentum: float) -> None:

@@ -10,7 +10,7 @@ from .module import Module
 class RankedLayer(Module):
     """The base of layers with a class for each number of spatial dimensions: ``class Conv2d(Convolution, rank=2)``.
 
-    The docstring of such a class gets the sections that only its base's docstring has; see `with_sections`.
+    The docstring of a class with a `rank` gets the sections that only its base's docstring has; see `with_sections`.
     """
 
     _rank: ClassVar[int]
@@ -22,14 +22,14 @@ class RankedLayer(Module):
             cls.__doc__ = with_sections(cls.__doc__, cls.__base__)
 
 
-# The order of sections in docstrings; paragraphs without a heading come first.
+# The places of sections in docstrings; paragraphs without a heading come first.
 _PLACES: Final = {"Shape": 1, "Args": 2, "Attributes": 3, "Raises": 4, "Example": 5}
 
 
 def with_sections(doc: str | None, base: type | None) -> str | None:
-    """Return a class's docstring, extended by sections and paragraphs that only the docstring of its base has.
+    """Return `doc`, a class's docstring, with the sections and paragraphs added that only the docstring of `base` has.
 
-    The first paragraph of the base's docstring is left out.
+    The first paragraph of the base's docstring is not added.  Without one of the docstrings, the result is `doc`.
     """
     if doc is None or base is None or base.__doc__ is None:
         return doc
