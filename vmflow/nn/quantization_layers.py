@@ -80,7 +80,7 @@ class MinMaxObserver(_Quantization):
         self.per_layer_quantization = per_layer_quantization
 
     def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scale and the zero point of `input`, each (1,), or of its slices along the first dimension, (S,)."""
+        """Return scale and zero point of `input`, each (1,), or (S,) for the S slices along its first dimension."""
         how = self._how()
         return scale_and_zero_point(*extremes(input, how, self.per_layer_quantization), how)
 

@@ -25,7 +25,7 @@ State = Tensor | tuple[Tensor, Tensor]
 
 
 class RNNBase(Module):
-    """The base of `RNN`, `LSTM` and `GRU`; see `LSTM` for the other arguments.
+    """The base of `RNN`, `LSTM` and `GRU`; the arguments besides `mode` are as for `LSTM`.
 
     Shape: input (L, N, input_size), (N, L, input_size) with `batch_first`, or (L, input_size).
 
@@ -34,7 +34,7 @@ class RNNBase(Module):
 
     Attributes:
         mode: the argument `mode`.
-        _kind: the mode in lower case, a key of `vmflow.ops.nn.recurrent.GATES`.
+        _kind: `mode` in lower case, a key of `vmflow.ops.nn.recurrent.GATES`.
 
     Raises:
         TypeError: for sizes that are no integers.
@@ -107,7 +107,7 @@ class RNNBase(Module):
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
-        """Lists of parameters, one for each layer and direction: weights, biases and the projection."""
+        """A list of parameters for each layer and direction: weights, biases if any, and the projection if any."""
         return [
             [getattr(self, name) for name in self._names(number, direction)]
             for number in range(self.num_layers)
@@ -124,10 +124,12 @@ class RNNBase(Module):
         draw_evenly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Do nothing: the method exists for programs written for PyTorch, which call it."""
+        """Do nothing: the method exists for programs written for PyTorch, which call this method."""
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
         """Return the last layer's states after each time step, and the last state of every layer and direction.
+
+        The first result of a packed batch is packed, too; the second result of an LSTM is the pair of state and cell.
 
         Args:
             input: (steps, batch, features), with batch_first (batch, steps, features), for one sequence (steps,
@@ -137,6 +139,7 @@ class RNNBase(Module):
 
         Raises:
             ValueError: for shapes that do not fit.
+            TypeError: for an input or a state of another type.
         """
         packed = input if isinstance(input, PackedSequence) else None
         sizes = () if packed is None else batch_sizes_of(packed)
@@ -157,7 +160,7 @@ class RNNBase(Module):
         return shown, tuple(last) if self._kind == "lstm" else last[0]
 
     def _in_order(self, input: Tensor | PackedSequence) -> Tensor:
-        """Return the input as (steps, batch, features), or the rows of a packed batch; check its features."""
+        """Return `input` as (steps, batch, features), or a packed batch's rows; check its type, rank and features."""
         name = type(self).__name__
         if isinstance(input, PackedSequence):
             rows = input.data
@@ -177,9 +180,9 @@ class RNNBase(Module):
         return rows
 
     def _initial(self, hx: Any, batch: int, rows: Tensor, single: bool) -> list[Tensor]:
-        """Check the initial state `hx`, or make zeros: the state and, for an LSTM, the cell.
+        """Check the initial state `hx`, or make zeros, and return a list: the state and, for an LSTM, the cell.
 
-        Each is (layers * directions, batch, hidden).
+        Each is (layers * directions, batch, features), also for a single sequence.
         """
         name = type(self).__name__
         both = self._kind == "lstm"
@@ -224,7 +227,7 @@ class RNNBase(Module):
 class RNN(RNNBase):
     """Elman's recurrent network: ``state = tanh(weight_ih @ x + bias_ih + weight_hh @ state + bias_hh)``.
 
-    Shape: input and outputs as for `GRU`.
+    Shape: input, state and outputs as for `GRU`.
 
     Args:
         nonlinearity: "tanh" or "relu".
@@ -268,8 +271,8 @@ class LSTM(RNNBase):
 
     Shape: input (L, N, input_size), state and cell (D * num_layers, N, hidden_size), where D is 2 if bidirectional,
     else 1; outputs (L, N, D * hidden_size), and the pair of last state and cell, in the initial ones' shapes.  With
-    `batch_first` input and output are (N, L, ...); all may be without N; with projections the states have `proj_size`
-    features.
+    `batch_first` input and output are (N, L, ...); all may be without N; with projections states and output
+    have `proj_size` features instead of `hidden_size`, but not the cell.
 
     Args:
         input_size: the number of features of the input.
@@ -277,7 +280,7 @@ class LSTM(RNNBase):
         num_layers: the number of layers; from the second on, a layer's input is the states of the layer before.
         bias: whether there are `bias_ih` and `bias_hh`.
         batch_first: whether input and result are (N, L, features) and not (L, N, features).
-        dropout: the probability of dropping elements between layers, in training.
+        dropout: the probability with which an element between two layers is dropped in training.
         bidirectional: whether each layer also runs from the end to the beginning; the features of the reverse results
             follow those of the forward results.
         proj_size: if not 0, the number of features to which the state is projected after each step.
@@ -404,7 +407,7 @@ class RNNCellBase(Module):
         draw_evenly(self, self.hidden_size)
 
     def _step(self, input: Tensor, states: tuple[Tensor, ...] | None) -> list[Tensor]:
-        """Compute the next state (and cell) from an input (batch, features) or (features) and the present state."""
+        """Return the next state (and cell) from an input (batch, features) or (features,) and `states`, None for zeros."""
         name = type(self).__name__
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ValueError(

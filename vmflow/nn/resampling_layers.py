@@ -17,15 +17,15 @@ class Upsample(FunctionLayer, function=F.interpolate):
 
     Args:
         size: the size of the result, one number for all dimensions or one for each.
-        scale_factor: instead of `size`, how many times as large the result is.
+        scale_factor: instead of `size`, the result's size divided by the input's.
         mode: "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
         align_corners: whether the centres of the corner elements of input and result coincide.
         recompute_scale_factor: whether to interpolate by the ratio of the (rounded) sizes instead of `scale_factor`.
 
     Raises:
         TypeError: when called, for sizes that are no integers.
-        ValueError: when called, unless one of `size` and `scale_factor` is given, for another mode, or for an input of
-            another number of dimensions.
+        ValueError: when called, unless exactly one of `size` and `scale_factor` is given, for another mode, or for an
+            input of another number of dimensions.
 
     Example:
         >>> flow.nn.Upsample(scale_factor=2)(flow.tensor([[[1.0, 2.0]]]))
@@ -66,11 +66,12 @@ class UpsamplingNearest2d(Upsample):
 
     Args:
         size: the size of the result, one number or a pair.
-        scale_factor: instead of `size`, how many times as large the result is.
+        scale_factor: instead of `size`, the result's size divided by the input's.
 
     Raises:
         TypeError: when called, for sizes that are no integers.
-        ValueError: when called, unless one of `size` and `scale_factor` is given, or for another number of dimensions.
+        ValueError: when called, unless exactly one of `size` and `scale_factor` is given, or for another number of
+            dimensions.
 
     Example:
         >>> flow.nn.UpsamplingNearest2d(scale_factor=2)(flow.tensor([[[[1.0, 2.0]]]]))
@@ -89,11 +90,12 @@ class UpsamplingBilinear2d(Upsample):
 
     Args:
         size: the size of the result, one number or a pair.
-        scale_factor: instead of `size`, how many times as large the result is.
+        scale_factor: instead of `size`, the result's size divided by the input's.
 
     Raises:
         TypeError: when called, for sizes that are no integers.
-        ValueError: when called, unless one of `size` and `scale_factor` is given, or for another number of dimensions.
+        ValueError: when called, unless exactly one of `size` and `scale_factor` is given, or for another number of
+            dimensions.
 
     Example:
         >>> flow.nn.UpsamplingBilinear2d((1, 3))(flow.tensor([[[[1.0, 2.0]]]]))
@@ -105,7 +107,7 @@ class UpsamplingBilinear2d(Upsample):
 
 
 class PixelShuffle(FunctionLayer, function=F.pixel_shuffle):
-    """Moves each r * r channels to a block of r * r pixels, with r = `upscale_factor` (Shi et al., 2016).
+    """Moves r * r channels of each pixel to a block of r * r pixels, with r = `upscale_factor` (Shi et al., 2016).
 
     Shape: input (*, C * r ** 2, H, W), output (*, C, H * r, W * r).
 
@@ -130,7 +132,7 @@ class PixelUnshuffle(FunctionLayer, function=F.pixel_unshuffle):
 
     Raises:
         TypeError: when called, for a factor that is no integer.
-        ValueError: when called, for a factor below 1, or a height and a width that it does not divide.
+        ValueError: when called, for a factor below 1, or one that does not divide the height and the width.
 
     Example:
         >>> flow.nn.PixelUnshuffle(2)(flow.ones(1, 6, 4)).shape
@@ -147,8 +149,8 @@ class ChannelShuffle(FunctionLayer, function=F.channel_shuffle):
     Shape: input (N, C, L, *), output the same shape.
 
     Raises:
-        TypeError: when called, for groups that are no integer.
-        ValueError: when called, for groups that do not divide the channels, or an input of fewer than 3 dimensions.
+        TypeError: when called, if `groups` is no integer.
+        ValueError: when called, if `groups` does not divide the channels, or for an input of fewer than 3 dimensions.
 
     Example:
         >>> flow.nn.ChannelShuffle(2)(flow.arange(4.0).reshape(1, 4, 1)).flatten()

@@ -24,7 +24,7 @@ EXTRA: Final = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
-    """The names that a state dict lacks, `missing_keys`, and those that the module lacks, `unexpected_keys`."""
+    """The names that a state dict lacks, `missing_keys`, and the names that the module lacks, `unexpected_keys`."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -37,7 +37,7 @@ class IncompatibleKeys(NamedTuple):
 
 @attrs.frozen
 class Returnless:
-    """Wraps a hook after `state_dict` to raise an error if it returns something.  A class, so that modules pickle."""
+    """Wraps a hook after `state_dict`, and raises RuntimeError if the hook does not return None.  Can be pickled."""
 
     hook: Callable[..., object]
 
@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
 
 def places(module: Module, prefix: str = "") -> Iterator[Place]:
-    """Iterate over the parameters and buffers of which `module.state_dict()` has an entry, in its order."""
+    """Iterate over the parameters and buffers that `module.state_dict()` contains, in the same order."""
     for name, parameter in module._parameters.items():
         if parameter is not None:
             yield Place(prefix + name, module, name, parameter)
@@ -119,7 +119,7 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
     """Raise if there are `problems` or, with `strict`, missing or unexpected names; `so_far` says what was loaded.
 
     Raises:
-        RuntimeError: with a list of all of them.
+        RuntimeError: with a list of all problems and names.
     """
     named = (("missing keys", keys.missing_keys), ("unexpected keys", keys.unexpected_keys))
     lines = [f"{kind}: {', '.join(map(repr, names))}" for kind, names in named if strict and names]
@@ -132,13 +132,13 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
 
 
 def _tensor(value: Any) -> Any:
-    """Copy a numpy array into a tensor, because its owner may change it before the load instruction runs."""
+    """Return `value`, with a numpy array copied into a tensor: the array may change before the load instruction runs."""
     if not isinstance(value, np.ndarray):
         return value
     try:
         return creation.tensor(value)
     except (TypeError, ValueError):
-        return value  # `_misfit` reports the array together with the other problems
+        return value  # `_misfit` reports the array together with the other entries that do not fit
 
 
 def _misfit(place: Place, value: Any, assign: bool) -> str | None:

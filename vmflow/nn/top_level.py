@@ -1,9 +1,9 @@
-"""Functions of layers that PyTorch has in `torch`, too, but with other arguments or results than in `nn.functional`.
+"""Functions of `nn.functional` that PyTorch has in `torch`, too, but with other arguments or results.
 
 `vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias before the running statistics.
-Functions that are the same in `torch` and `nn.functional` are not here.
+Functions that are the same in `torch` and `nn.functional` are not in this module.
 
-The losses take the reduction as a number: 0 for none, the default, 1 for the mean, 2 for the sum.
+The losses take the reduction as a number, 0 for none, the default, 1 for the mean, 2 for the sum, or by its name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def batch_norm(
         input: (N, C, *); the result has the same shape.
         weight, bias, running_mean, running_var: (C,), or None.
         training, momentum, eps: as for `nn.functional.batch_norm`.
-        cudnn_enabled: makes no difference; for programs that pass the argument.
+        cudnn_enabled: has no effect; for programs that pass the argument.
 
     Raises:
         TypeError: for anything else than floating-point tensors.
@@ -74,7 +74,7 @@ def instance_norm(
         input: (N, C, L, *); the result has the same shape.
         weight, bias, running_mean, running_var: (C,), or None.
         use_input_stats, momentum, eps: as for `nn.functional.instance_norm`.
-        cudnn_enabled: makes no difference; for programs that pass the argument.
+        cudnn_enabled: has no effect; for programs that pass the argument.
 
     Raises:
         TypeError: for anything else than floating-point tensors.
@@ -95,7 +95,7 @@ def embedding(
     Args:
         weight: (rows, features).
         indices: integers of any shape (*); the result is (*, features).
-        padding_idx: the row that gets no gradient; a negative number means no row, and does not count from the end.
+        padding_idx: the row that gets no gradient; a negative number stands for no row, not for one from the end.
         scale_grad_by_freq, sparse: as in `nn.functional.embedding`.
 
     Raises:
@@ -115,7 +115,7 @@ def embedding(
 
 
 def dropout(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
-    """Zero random elements of a tensor of any shape, as `nn.functional.dropout`.
+    """`nn.functional.dropout` of a tensor of any shape.
 
     Raises:
         TypeError: for anything else than a floating-point tensor.
@@ -210,7 +210,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: int | str = 0, *, log_targe
 
     Raises:
         TypeError: for anything else than floating-point tensors.
-        ValueError: for shapes that differ, or another reduction than 0, 1 and 2.
+        ValueError: for shapes that differ, or another reduction.
 
     Example:
         >>> flow.kl_div(flow.tensor([0.5, 0.5]).log(), flow.tensor([1.0, 0.0]))
@@ -231,7 +231,7 @@ def binary_cross_entropy_with_logits(
 
     Raises:
         TypeError: for anything else than floating-point tensors of one dtype.
-        ValueError: for shapes that do not fit, or another reduction than 0, 1 and 2.
+        ValueError: for shapes that do not fit, or another reduction.
 
     Example:
         >>> flow.binary_cross_entropy_with_logits(flow.tensor([0.0, 1000.0]), flow.tensor([1.0, 1.0]))
@@ -246,7 +246,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
 
     Raises:
         TypeError: for anything else than tensors.
-        ValueError: for shapes that differ, or another reduction than 0, 1 and 2.
+        ValueError: for shapes that differ, or another reduction.
 
     Example:
         >>> flow.hinge_embedding_loss(flow.tensor([0.25, 0.25]), flow.tensor([1, -1]))
@@ -263,7 +263,7 @@ def margin_ranking_loss(
 
     Raises:
         TypeError: for anything else than tensors.
-        ValueError: for shapes that do not broadcast, or another reduction than 0, 1 and 2.
+        ValueError: for shapes that do not broadcast, or another reduction.
 
     Example:
         >>> flow.margin_ranking_loss(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 1.0]), flow.tensor([1, 1]))
@@ -280,7 +280,7 @@ def cosine_embedding_loss(
 
     Raises:
         TypeError: for anything else than floating-point inputs.
-        ValueError: for other shapes, or another reduction than 0, 1 and 2.
+        ValueError: for other shapes, or another reduction.
 
     Example:
         >>> vectors = flow.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -305,7 +305,7 @@ def triplet_margin_loss(
 
     Raises:
         TypeError: for anything else than tensors.
-        ValueError: for shapes that do not fit, or another reduction than 0, 1 and 2.
+        ValueError: for shapes that do not fit, or another reduction.
 
     Example:
         >>> anchor, positive, negative = flow.zeros(1, 2), flow.tensor([[3.0, 4.0]]), flow.tensor([[0.0, 2.0]])
@@ -323,7 +323,7 @@ def poisson_nll_loss(
 
     Raises:
         TypeError: for anything else than tensors.
-        ValueError: for shapes that differ, or another reduction than 0, 1 and 2.
+        ValueError: for shapes that differ, or another reduction.
 
     Example:
         >>> flow.poisson_nll_loss(flow.tensor([0.0, 0.0]), flow.tensor([1.0, 3.0]), True, False, 1e-8, 0)
@@ -346,7 +346,7 @@ def ctc_loss(
 
     Raises:
         TypeError: for targets that are no integers.
-        ValueError: for shapes that do not fit, a blank that is no class, or another reduction than 0, 1 and 2.
+        ValueError: for shapes that do not fit, a blank that is no class, or another reduction.
 
     Example:
         >>> flow.ctc_loss(flow.full((3, 1, 2), 0.5).log(), flow.tensor([[1]]), [3], [1])

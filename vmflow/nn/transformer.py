@@ -36,7 +36,7 @@ def _activation(name: str, activation: Activation) -> Callable[[Tensor], Tensor]
 class _Layer(Module):
     """The base of encoder and decoder layers, with their modules: attentions, two linear layers, norms and dropouts."""
 
-    # Whether the layer has a second attention, to the encoder's results: True for decoder layers.
+    # Whether the layer has a second attention, to the encoder's result: True for decoder layers.
     _crosswise: ClassVar[bool]
 
     def __init__(
@@ -89,20 +89,20 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """An encoder layer: self-attention and a feed-forward network, each with residual and norm.
+    """An encoder layer: self-attention and a feed-forward network, each with a residual connection and a layer norm.
 
     A. Vaswani et al., 2017.
 
-    Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first`; output the same shape.
+    Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first`, also without N; output the same shape.
 
     Args:
         d_model: the number of features of input and output.
         nhead: the number of attention heads, which divides `d_model`.
         dim_feedforward: the number of features between the two linear layers of the feed-forward network.
-        dropout: the probability of dropping elements in training.
+        dropout: the probability with which an element is dropped in training.
         activation: the activation of the feed-forward network: "relu", "gelu" or a function.
         layer_norm_eps: the `eps` of the layer norms, added to the variance.
-        batch_first: whether tensors are (N, L, features) and not (L, N, features).
+        batch_first: whether inputs and output are (N, L, features) and not (L, N, features).
         norm_first: whether to normalise the inputs of attention and feed-forward network, and not the residual sums.
         bias: whether linear layers and normalisations add a bias.
         device, dtype: the device and dtype of the parameters.
@@ -125,7 +125,7 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Encode `src`, and return the result in its shape; the masks are as for `MultiheadAttention`."""
+        """Return the encoded `src`, in the same shape; masks and `is_causal` are as for `MultiheadAttention`."""
         x = self._residual(
             src, self.norm1, lambda value: self._attend_to_itself(value, src_mask, src_key_padding_mask, is_causal)
         )
@@ -133,7 +133,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """A decoder layer: self-attention, attention to the encoder's results, and a feed-forward network.
+    """A decoder layer: self-attention, attention to the encoder's result `memory`, and a feed-forward network.
 
     A. Vaswani et al., 2017.
 
@@ -167,9 +167,9 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Decode `tgt`, and return the result in its shape; `memory` is the encoder's result.
+        """Return the decoded `tgt`, in the same shape; `memory` is the encoder's result.
 
-        The masks are as for `MultiheadAttention`.
+        The masks, and whether they are causal, are as for `MultiheadAttention`.
         """
 
         def attend_to_memory(x: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
-    """Whether to treat `mask` as causal: only if the caller says so, because a check would wait for its values."""
+    """Whether to treat `mask` as causal: if `is_causal` is True, because a check would wait for the mask's values."""
     return bool(is_causal) and mask is not None
 
 
@@ -199,7 +199,7 @@ class TransformerEncoder(Module):
     Args:
         encoder_layer: the layer to copy `num_layers` times.
         num_layers: the number of layers.
-        norm: a module, usually a layer norm, to apply to the last layer's result.
+        norm: a module, usually a layer norm, to apply to the last layer's result, or None.
         enable_nested_tensor, mask_check: PyTorch's arguments, without effect.
 
     Raises:
@@ -232,7 +232,7 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """Encode `src` by all layers, and return the result in its shape; the masks are as for `MultiheadAttention`."""
+        """Return `src` encoded by all layers, in the same shape; the masks are as for `MultiheadAttention`."""
         causal = _is_causal(mask, is_causal)
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, causal)
@@ -248,7 +248,7 @@ class TransformerDecoder(Module):
     Args:
         decoder_layer: the layer to copy `num_layers` times.
         num_layers: the number of layers.
-        norm: a module, usually a layer norm, to apply to the last layer's result.
+        norm: a module, usually a layer norm, to apply to the last layer's result, or None.
 
     Raises:
         TypeError: if `decoder_layer` is no module, or `num_layers` no integer.
@@ -277,7 +277,7 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Decode `tgt` by all layers, and return the result in its shape; arguments as `TransformerDecoderLayer`'s."""
+        """Return `tgt` decoded by all layers, in the same shape; the arguments are as for `TransformerDecoderLayer`."""
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         causal = _is_causal(tgt_mask, tgt_is_causal), _is_causal(memory_mask, memory_is_causal)
         for layer in self.layers:
@@ -359,7 +359,7 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Encode `src`, and decode `tgt` with the encoder's result; the masks are as for `MultiheadAttention`.
+        """Encode `src`, and return `tgt` decoded with the encoder's result; masks are as for `MultiheadAttention`.
 
         Raises:
             ValueError: for shapes that do not fit.
@@ -379,6 +379,6 @@ class Transformer(Module):
     def generate_square_subsequent_mask(
         sz: int, device: Device | str | None = None, dtype: DType | None = None
     ) -> Tensor:
-        """Return a causal mask (sz, sz) to add to attention scores: -inf above the diagonal, 0 elsewhere."""
+        """Return a causal mask (sz, sz), which is added to attention scores: -inf above the diagonal, 0 elsewhere."""
         ahead = creation.ones(sz, sz, dtype=dtypes.bool_, device=device).triu(1)
         return creation.zeros(sz, sz, dtype=dtype, device=device).masked_fill(ahead, float("-inf"))

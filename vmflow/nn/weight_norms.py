@@ -33,7 +33,7 @@ class WeightNorm:
     dim: int | None
 
     def compute_weight(self, module: Module) -> Tensor:
-        """Compute the weight from the module's present length and direction parameters."""
+        """Compute the weight from the module's parameters for its length and direction."""
         length: Tensor = getattr(module, f"{self.name}_g")
         direction: Tensor = getattr(module, f"{self.name}_v")
         return direction * (length / length_of_slices(direction, self.dim))
@@ -43,7 +43,7 @@ class WeightNorm:
 
 
 def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
-    """Return the norm of each slice along `dim`, with the other dimensions of size 1; with None, the weight's norm."""
+    """Return the norm of each slice along `dim`, with other dimensions of size 1; if None, the whole norm, a scalar."""
     if dim is None:
         return weight.norm()
     others = tuple([axis for axis in range(weight.ndim) if axis != dim])
@@ -51,7 +51,7 @@ def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
 
 
 def _taken(function: str, module: Module, name: str) -> Parameter:
-    """Remove a parameter from a module and return it; raise ValueError if there is no such parameter."""
+    """Remove the parameter `name` from a module and return it; raise ValueError with `function` if there is none."""
     weight = module._parameters.get(name)
     if weight is None:
         raise ValueError(f"{function}: {type(module).__name__} has no parameter {name!r}")
@@ -67,7 +67,7 @@ def _hook(module: Module, kind: type, name: str) -> int | None:
 
 
 def _popped(kind: type[Hook], module: Module, name: str, normalization: str) -> Hook:
-    """Remove the hook of class `kind` for the weight `name` from a module and return it; without it, a ValueError."""
+    """Remove a module's hook of class `kind` for the weight `name`, and return it; ValueError if there is none."""
     number = _hook(module, kind, name)
     if number is None:
         raise ValueError(
@@ -79,7 +79,7 @@ def _popped(kind: type[Hook], module: Module, name: str, normalization: str) -> 
 
 
 def _restored(module: Changed, name: str, weight: Tensor, suffixes: str) -> Changed:
-    """Register the weight as a parameter, remove the tensors that the hook computed it from, and return the module."""
+    """Register `weight` as the parameter `name`, remove the tensors it was computed from, and return the module."""
     for attribute in (name, *[f"{name}_{suffix}" for suffix in suffixes.split()]):
         delattr(module, attribute)
     module.register_parameter(name, Parameter(weight))
@@ -121,7 +121,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
     hook = WeightNorm(name, dim)
     module.register_parameter(f"{name}_g", Parameter(length_of_slices(weight.detach(), dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
-    with no_grad():  # only leaves can be deep-copied, so the weight must not have a gradient function
+    with no_grad():  # only leaves can be deep-copied, so the weight must not have a `grad_fn`
         setattr(module, name, hook.compute_weight(module))
     module.register_forward_pre_hook(hook)
     return module
@@ -155,7 +155,7 @@ class SpectralNorm:
 
     Attributes:
         name: the name of the weight.
-        n_power_iterations: the number of iterations for each call in training mode.
+        n_power_iterations: the number of power iterations for each call in training mode.
         eps: the lower bound of the norms by which vectors are divided.
         dim: the dimension of the outputs.
     """
@@ -166,7 +166,7 @@ class SpectralNorm:
     dim: int
 
     def compute_weight(self, module: Module, iterate: bool) -> Tensor:
-        """Divide the weight by the estimate of its largest singular value, which `iterate` improves before."""
+        """Return the weight over its estimated largest singular value; with `iterate`, improve the estimate first."""
         weight: Tensor = getattr(module, f"{self.name}_orig")
         left: Tensor = getattr(module, f"{self.name}_u")
         right: Tensor = getattr(module, f"{self.name}_v")
@@ -195,7 +195,7 @@ def spectral_norm(
     Args:
         module: the module, which is changed and returned.
         name: the name of the weight.
-        n_power_iterations: the number of iterations for each call in training mode.
+        n_power_iterations: the number of power iterations for each call in training mode.
         eps: the lower bound of the norms by which vectors are divided.
         dim: the dimension of the outputs; by default 1 for transposed convolutions, else 0.
 
