@@ -197,7 +197,7 @@ def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:
 
 
 def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
-    """Let `tensor` share `data`'s memory, or be empty if None; only for the constructors of `Parameter` and `Buffer`."""
+    """For constructors of `Parameter` and `Buffer`: let `tensor` share the memory of `data`, or be empty if None."""
     if data is None:
         data = creation.empty(0)
     elif not isinstance(data, Tensor):

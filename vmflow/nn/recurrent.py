@@ -407,7 +407,7 @@ class RNNCellBase(Module):
         draw_evenly(self, self.hidden_size)
 
     def _step(self, input: Tensor, states: tuple[Tensor, ...] | None) -> list[Tensor]:
-        """Return the next state (and cell) from an input (batch, features) or (features,) and `states`, None for zeros."""
+        """Return the next state (and cell) for an input (batch, features) or (features,); `states` None is zeros."""
         name = type(self).__name__
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ValueError(

@@ -132,7 +132,7 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
 
 
 def _tensor(value: Any) -> Any:
-    """Return `value`, with a numpy array copied into a tensor: the array may change before the load instruction runs."""
+    """Return `value`, but a numpy array as a tensor, a copy: the array may change before the load instruction runs."""
     if not isinstance(value, np.ndarray):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Functions for many parameters: clipping gradients, and concatenating parameters; and PyTorch's other `nn.utils`."""
+"""PyTorch's `nn.utils`: clipping gradients, concatenating parameters, parametrizations, pruning and others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LATE = ("fusion", "parameters_grouping", "parametrizations", "parametrize", "pr
 
 
 def __getattr__(name: str) -> object:
-    # These modules are imported at their first use, because few programs need them.
+    # The modules in `_LATE` are imported at their first use, because few programs need them.
     if name in _LATE:
         return _import_module(f".{name}", __name__)
     if name.startswith("fuse_"):
@@ -59,7 +59,7 @@ def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
 
     Args:
         module_cls: a subclass of `Module`.
-        args, kwargs: the arguments of its constructor.
+        args, kwargs: the arguments of the class's constructor.
 
     Raises:
         TypeError: if `module_cls` is no subclass of `Module`.
@@ -92,7 +92,7 @@ def clip_grad_norm_(
 
     Args:
         parameters: the parameters whose gradients to change.
-        max_norm: the largest norm allowed.
+        max_norm: the largest norm allowed of all gradients together.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
         foreach: PyTorch's argument, without effect; there is one implementation.
@@ -130,7 +130,7 @@ def get_total_norm(
     """Compute the norm of all elements of several tensors, usually gradients, by one instruction; return a scalar.
 
     Args:
-        tensors: a tensor or several.
+        tensors: a tensor, or an iterable of tensors.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
         foreach: PyTorch's argument, without effect; there is one implementation.
@@ -177,11 +177,11 @@ def clip_grad_norm(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale gradients down as `clip_grad_norm_` does, by a known norm, such as the result of `get_total_norm`.
+    """Scale gradients down as `clip_grad_norm_` does, but by a given norm, such as the result of `get_total_norm`.
 
     Args:
         parameters: the parameters whose gradients to change.
-        max_norm: the largest norm allowed.
+        max_norm: the largest norm allowed of all gradients together.
         total_norm: the present norm of all gradients, a scalar.
         foreach: PyTorch's argument, without effect; there is one implementation.
 
@@ -199,7 +199,7 @@ def clip_grads_with_norm_(
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
-    """Limit every element of the gradients to [-clip_value, clip_value], by one instruction.
+    """Limit every element of the parameters' gradients to [-clip_value, clip_value], by one instruction.
 
     Raises:
         TypeError: for a limit that is no number, or complex gradients.
@@ -252,7 +252,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Concatenate all elements of the parameters into one vector; gradients flow back to the parameters.
 
     Raises:
-        ValueError: without parameters.
+        ValueError: if there are no parameters.
 
     Example:
         >>> flow.nn.utils.parameters_to_vector([flow.ones(2), flow.zeros(1, 2)])

@@ -22,8 +22,8 @@ def fuse_conv_bn_eval(conv: Fused, bn: Module, transpose: bool = False) -> Fused
 
     Args:
         conv: a convolution of any number of dimensions, in evaluation mode; it is not changed.
-        bn: the batch norm behind it, in evaluation mode, with running statistics.
-        transpose: whether `conv` is a transposed convolution.
+        bn: the batch norm behind `conv`, in evaluation mode, with running statistics.
+        transpose: whether `conv` is a transposed convolution, of one group.
 
     Raises:
         ValueError: for layers in training mode, or a batch norm without running statistics.
@@ -52,7 +52,7 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """Compute weight and bias of a convolution that does the same as a given convolution followed by a batch norm.
+    """Return weight and bias of a convolution that does the same as a given convolution followed by a batch norm.
 
     Args:
         conv_w, conv_b: the convolution's weight (outputs, inputs, ...) and bias (outputs,), or None.
@@ -67,10 +67,10 @@ def fuse_conv_bn_weights(
 def fuse_linear_bn_eval(linear: Fused, bn: Module) -> Fused:
     """Return a linear layer that computes the same as `linear` followed by the batch norm `bn` in evaluation mode.
 
-    Both must be in evaluation mode; see `fuse_conv_bn_eval`.
+    Both layers must be in evaluation mode; see `fuse_conv_bn_eval`.
 
     Raises:
-        ValueError: for layers in training mode, other numbers of features, or no running statistics.
+        ValueError: for layers in training mode, numbers of features that differ, or no running statistics.
     """
     mean, variance, eps = _statistics("fuse_linear_bn_eval", linear, bn)
     if isinstance(linear, Linear) and mean.shape[0] not in (1, linear.out_features):
@@ -92,7 +92,7 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:
-    """Compute weight and bias of a linear layer that does the same as a given linear layer followed by a batch norm.
+    """Return weight and bias of a linear layer that does the same as a given linear layer followed by a batch norm.
 
     Args:
         linear_w, linear_b: the linear layer's weight (outputs, inputs) and bias (outputs,), or None.
@@ -120,8 +120,8 @@ def _fused(
     shift: Tensor | None,
     outputs: int,
 ) -> tuple[Parameter, Parameter]:
-    """Compute weight and bias of a fused layer; `outputs` is the weight's dimension that counts the outputs."""
-    trained = bias is not None and bias.requires_grad  # as in PyTorch
+    """Return weight and bias of a fused layer; `outputs` is the number of the weight's dimension for the outputs."""
+    trained = bias is not None and bias.requires_grad  # a new bias is not trained, as in PyTorch
     with no_grad():
         before = zeros_like(mean) if bias is None else bias
         by = (variance + eps).rsqrt() * (ones_like(mean) if scale is None else scale)

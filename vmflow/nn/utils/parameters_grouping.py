@@ -10,20 +10,20 @@ from vmflow.nn.parameter import Parameter
 from vmflow.ops.creation.creation import zeros
 from vmflow.tensors import Tensor
 
-# The offset of each parameter in its buffer is a multiple of this number of bytes, because kernels read aligned memory
-# faster.
+# The offset of each parameter in its large buffer is a multiple of this number of bytes, because kernels read aligned
+# memory faster.
 _ALIGNMENT = 512
 
 
 class _Buffer(Parameter):
     """A large tensor with the values of several parameters, which are views of it.
 
-    Reading its `grad` gathers the members' gradients in `slopes`: a backward pass adds to a member's gradient in place,
-    but makes a new tensor, outside `slopes`, for a member whose gradient is None.
+    Reading the buffer's `grad` gathers the parameters' gradients in `slopes`, because a backward pass adds to gradients
+    in place, but makes a new tensor, outside `slopes`, for a parameter whose gradient is None.
 
     Attributes:
         members: pairs of a parameter and the part of `slopes` for its gradient.
-        slopes: a tensor with the gradients of all members.
+        slopes: a tensor with the gradients of all parameters.
     """
 
     def __init__(self, values: Tensor, slopes: Tensor, members: list[tuple[Tensor, Tensor]]) -> None:
@@ -33,7 +33,7 @@ class _Buffer(Parameter):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradients of all members in one tensor, `slopes`; gradients elsewhere are copied into it first."""
+        """The gradients of all parameters in one tensor, `slopes`; gradients outside are copied into `slopes` first."""
         for member, part in self.members:
             if member.grad is not part:
                 with no_grad():
@@ -82,17 +82,17 @@ class ContiguousParamsGroup:
 
     @property
     def grouped_parameters(self) -> list[Tensor]:
-        """The buffers with the parameters' values, for an optimizer; their `grad` are the buffers of gradients."""
+        """The large buffers with the parameters' values, for an optimizer; their `grad` are the gradients' buffers."""
         return [*self._buffers]
 
     @property
     def grouped_parameters_grad(self) -> list[Tensor | None]:
-        """The buffers with the parameters' gradients."""
+        """The large buffers with the parameters' gradients."""
         return [buffer.grad for buffer in self._buffers]
 
 
 def _checked(groups: Any) -> list[list[Tensor]]:
-    """Return the lists of parameters, without parameters that require no gradient or were in the lists before."""
+    """Return lists of parameters, without parameters that require no gradient or are in the lists already."""
     lists = [[groups]] if isinstance(groups, Tensor) else list(groups)
     if lists and all([isinstance(entry, Tensor) for entry in lists]):
         lists = [lists]
@@ -136,5 +136,5 @@ def _grouped(members: list[Tensor]) -> _Buffer:
             parts.append((member, slope))
             start += size
     buffer = _Buffer(values, gradients, parts)
-    buffer.grad  # noqa: B018 (gathers the gradients of the members)
+    buffer.grad  # noqa: B018 (the property gathers the gradients)
     return buffer

@@ -53,7 +53,7 @@ class _WeightNorm(Module):
 class _OldNames:
     """A load hook that renames `weight_g` and `weight_v` of `nn.utils.weight_norm` in state dicts to the new names.
 
-    It is a class, so that modules can be copied and pickled.
+    It is a class and no closure, so that modules with the hook can be copied and pickled.
     """
 
     name: str
@@ -68,7 +68,7 @@ class _OldNames:
 def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
     """Parametrize a weight by its length and its direction, which are trained (T. Salimans and D. Kingma, 2016).
 
-    State dicts of modules with `nn.utils.weight_norm` can be loaded.
+    The module also loads state dicts of modules with `nn.utils.weight_norm`.
 
     Args:
         module: the module, which is changed and returned.
@@ -100,10 +100,10 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
 
 
 class _SpectralNorm(Module):
-    """Divides a weight by the present estimate of its largest singular value.
+    """Divides a weight by the present estimate of its largest singular value, or a vector by its norm.
 
     Attributes:
-        _u, _v: estimates of the singular vectors for that value; missing for a weight that is a vector.
+        _u, _v: estimates of the two singular vectors for that value; missing for a weight that is a vector.
     """
 
     def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float) -> None:
@@ -116,7 +116,7 @@ class _SpectralNorm(Module):
             for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
                 start = _beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
                 self.register_buffer(name, F.normalize(start, dim=0, eps=eps))
-            # Fifteen iterations give a good estimate before training begins.
+            # Fifteen power iterations give a good estimate before training begins.
             self._iterate(matrix, 15)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
@@ -149,7 +149,7 @@ def spectral_norm(
     Args:
         module: the module, which is changed and returned.
         name: the name of the weight; a vector is divided by its length.
-        n_power_iterations: the number of iterations for each reading in training mode.
+        n_power_iterations: the number of power iterations for each reading in training mode.
         eps: the lower bound of the norms by which vectors are divided.
         dim: the dimension of the outputs; by default 1 for transposed convolutions, else 0.
 
@@ -185,7 +185,8 @@ class _Orthogonal(Module):
     """Computes an orthogonal matrix from an unconstrained matrix; see `orthogonal`.
 
     Attributes:
-        base: an orthogonal matrix by which the result is multiplied; None without trivialization.
+        base: an orthogonal matrix by which the result is multiplied, None before a value is assigned; missing without
+            `use_trivialization`.
     """
 
     base: Tensor | None
@@ -238,7 +239,7 @@ class _Orthogonal(Module):
             more = random.randn((*tall.shape[:-2], n, n - k), dtype=tall.dtype, device=tall.device)
             tall = cat([tall, _beside(more, tall)], -1)
         base, triangle = qr(tall)
-        # Of all QR decompositions choose the one with a positive diagonal of R: then an orthogonal Q is not changed.
+        # Choose the QR decomposition with a positive diagonal of R: then `base` is Q itself if Q is orthogonal.
         self.base = base * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         # Minus the identity: each of the three maps turns this matrix into the identity, so that the result is `base`.
         return zeros_like(Q) - _beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
@@ -247,8 +248,8 @@ class _Orthogonal(Module):
 def _of_reflections(tall: Tensor) -> Tensor:
     """Compute the first k columns of a product of Householder reflections, with vectors below the diagonal of `tall`.
 
-    The product is I - V T V^T, where the inverse of T is triangular and known (C. Puglisi, 1992).  The columns of the
-    result are multiplied by the signs of the diagonal of `tall`.
+    The product is I - V T V^T, where the inverse of T is triangular and known (C. Puglisi, 1992).  The k columns are
+    multiplied by the signs of the diagonal of `tall`, which is n by k.
     """
     n, k = tall.shape[-2:]
     below = tall.tril(-1)
@@ -261,9 +262,9 @@ def _of_reflections(tall: Tensor) -> Tensor:
 
 
 def _reflections(tall: Tensor) -> Tensor:
-    """Return the Householder vectors from which `_of_reflections` computes the orthogonal columns of `tall`.
+    """Return the matrix of Householder vectors from which `_of_reflections` computes `tall`, if it is orthogonal.
 
-    If the columns are not orthogonal, the vectors are those of Q in the QR decomposition of `tall`.
+    Otherwise `_of_reflections` computes Q of the QR decomposition of `tall`.
     """
     k = tall.shape[-1]
     rest, columns = tall.clone(), []
@@ -271,7 +272,7 @@ def _reflections(tall: Tensor) -> Tensor:
         column = rest[..., place:, place]
         head, length = column[..., :1], column.norm(2, -1, keepdim=True)
         opposite = where(head < 0, length, -length)
-        # The Householder vector, scaled so that its first element is 1; the others go below the diagonal.
+        # The Householder vector, scaled so that its first element is 1; its other elements go below the diagonal.
         vector = column / (head - opposite)
         vector = cat([ones_like(head), vector[..., 1:]], -1).unsqueeze(-1)
         factor = 2 / (vector * vector).sum(-2, keepdim=True)
@@ -298,7 +299,8 @@ def orthogonal(
             weight, so that training continues from that value.  It needs a QR decomposition, of real matrices only.
 
     Raises:
-        ValueError: if there is no such weight, it is no matrix, or for another map.
+        ValueError: if there is no such weight, it is no matrix, or for another map, or "householder" with a complex
+            weight.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 4))

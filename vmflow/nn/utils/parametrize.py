@@ -28,16 +28,18 @@ from vmflow.tensors import Tensor
 
 Changed = TypeVar("Changed", bound=Module)
 
-# The tensors computed within a block of `cached`, by parametrization and mode; `_kept` is None outside of such blocks.
+# The tensors computed within a block of `cached`, by parametrization, interpreter, grad mode and autocast; `_kept` is
+# None outside of such blocks.
 _Kept = dict[tuple[Any, ...], Tensor]
 _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """A block within which parametrized tensors are computed once, and not at each reading, in this task or thread.
+    """Make a block in which parametrized tensors are computed once, not at each reading, in this task or thread only.
 
-    The parameters and buffers that they are computed from must not change within the block, nor the training mode.
+    The original tensors, other parameters and buffers of the parametrizations, and the training mode must not change
+    within the block.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 2))
@@ -62,7 +64,7 @@ class ParametrizationList(ModuleList):
         modules: the parametrizations, called one after another; the first may take several tensors, if its
             `right_inverse` returns several.
         original: the parameter or buffer to parametrize, of any shape.
-        unsafe: whether the result may have another dtype or shape; otherwise it is computed once and checked.
+        unsafe: whether the result may have another dtype or shape than `original`; else it is checked once.
 
     Attributes:
         original: the original parameter or buffer; several originals are ``original0``, ``original1`` and so on.
@@ -71,8 +73,8 @@ class ParametrizationList(ModuleList):
         unsafe: the argument `unsafe`.
 
     Raises:
-        ValueError: without modules, if a `right_inverse` returns something else than tensors, or another dtype; and for
-            a result that does not fit, unless `unsafe`.
+        ValueError: without modules, if a `right_inverse` returns something else than tensors, or another dtype; unless
+            `unsafe`, for a result of another dtype or shape.
 
     Example:
         >>> chain = flow.nn.utils.parametrize.ParametrizationList([flow.nn.ReLU()], flow.tensor([-1.0, 2.0]))
@@ -156,7 +158,7 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{number}") for number in range(self.ntensors)]
 
     def forward(self) -> Tensor:
-        """Compute the parametrized tensor from the originals."""
+        """Return the parametrized tensor, computed from the originals."""
         modules = iter(self)
         result: Tensor = next(modules)(*self._originals())
         for module in modules:
@@ -172,7 +174,7 @@ def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
             try:
                 new = module.right_inverse(new)
             except NotImplementedError:
-                continue  # as for a module without `right_inverse`: the value itself is its original
+                continue  # as without `right_inverse`: the module's original is the value itself
             if not isinstance(new, (Tensor, Sequence)):
                 raise ValueError(
                     f"{type(module).__name__}.right_inverse: expected a tensor or several, got {type(new).__name__}"
@@ -181,7 +183,7 @@ def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
 
 
 def _check_result(name: str, result: Any, original: Tensor) -> None:
-    """Raise ValueError, with `name`, unless `result` is a tensor with the original's dtype and shape."""
+    """Raise ValueError, with `name` first, unless `result` is a tensor with the dtype and shape of `original`."""
     if not isinstance(result, Tensor):
         raise ValueError(f"{name} must return a tensor, not {type(result).__name__}")
     if result.dtype != original.dtype or result.shape != original.shape:
@@ -202,7 +204,7 @@ class _Parametrized(Module):
     """The base of classes of modules with parametrized tensors; see `_class_with`.
 
     Attributes:
-        parametrizations: a `ParametrizationList` by the name of each parametrized tensor.
+        parametrizations: for the name of each parametrized tensor, a `ParametrizationList`.
         _plain: the module's class before the first parametrization.
         _names: the names of the parametrized tensors.
     """
@@ -237,7 +239,7 @@ def _new(plain: Any, names: tuple[str, ...]) -> Module:
 def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
     """Make a subclass of the module class `plain` with a property for each parametrized tensor in `names`.
 
-    Modules with the same class and names share the subclass, so it is never changed.
+    Modules with the same class and names share the subclass, so the subclass is never changed.
     """
     space: dict[str, Any] = {name: property(partial(_computed, name)) for name in names}
     space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)
@@ -251,7 +253,7 @@ def _computed(name: str, module: Any) -> Tensor:
         result: Tensor = parametrization()
         return result
     mode = MODE.get()
-    # The cache is by mode: tensors of a graph have no values outside the graph, and a tensor computed under no_grad
+    # The key has the mode: tensors of a graph have no values outside the graph, and a tensor computed under no_grad
     # must not be used where gradients are needed.
     key = (parametrization, mode.interpreter, mode.grad, mode.autocast)
     if key not in kept:
@@ -275,21 +277,21 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def register_parametrization(
     module: Changed, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Changed:
-    """Let a module's parameter or buffer be computed from an original tensor, by a parametrization, at each reading.
+    """Let a parametrization compute a module's parameter or buffer from an original tensor at each reading.
 
     The module gets a submodule ``parametrizations``, which has a `ParametrizationList` under the name of the tensor.  A
     second parametrization takes the result of the first.  If a parametrization has a method `right_inverse`, its
-    original is `right_inverse` of the present value, and values can be assigned to the tensor.
+    original is `right_inverse` of the present value; if all have, values can be assigned to the tensor.
 
     Args:
         module: the module, which is changed and returned.
         tensor_name: the name of the parameter or buffer.
         parametrization: a module that is called with the original tensor, or with several if its `right_inverse`
             returns several.
-        unsafe: whether the result may have another dtype or shape; otherwise it is computed once and checked.
+        unsafe: whether the result may have another dtype or shape than the tensor; else it is checked once.
 
     Raises:
-        ValueError: if there is no such tensor, or the parametrization does not fit.
+        ValueError: if there is no such tensor; if the parametrization changes dtype or shape, unless `unsafe`.
 
     Example:
         >>> layer = flow.nn.Linear(2, 2)
@@ -322,7 +324,7 @@ def register_parametrization(
 
 
 def _check_behind(value: Tensor, parametrization: Module) -> None:
-    """Raise ValueError unless a further parametrization keeps the dtype and shape of `value`, the present result."""
+    """Raise ValueError unless a further parametrization keeps the dtype and shape of `value`, its input."""
     with no_grad():
         result = parametrization(value)
         _check_result("the parametrization", result, value)
@@ -335,7 +337,7 @@ def _check_behind(value: Tensor, parametrization: Module) -> None:
 
 
 def _give_class(module: Module) -> None:
-    """Set the module's class to a subclass that computes its parametrized tensors, or back if there are none."""
+    """Set the module's class to a subclass that computes parametrized tensors; to the plain class if there are none."""
     plain: Any = type_before_parametrizations(module)
     names = tuple(module.parametrizations) if is_parametrized(module) else ()
     module.__class__ = _class_with(plain, names) if names else plain
@@ -358,7 +360,7 @@ def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrize
     Args:
         module: the module, which is changed and returned.
         tensor_name: the name of the tensor.
-        leave_parametrized: keep the present, computed value; otherwise take the value of the single original.
+        leave_parametrized: whether to keep the present, computed value; else the tensor gets the original's value.
 
     Raises:
         ValueError: if the tensor is not parametrized, or without `leave_parametrized` if it has several originals.
@@ -405,7 +407,7 @@ def transfer_parametrizations_and_params(
         tensor_name: the name of the only tensor to transfer; None for all.
 
     Raises:
-        KeyError: if no tensor of that name is parametrized.
+        KeyError: if `from_module` has other parametrized tensors, but none named `tensor_name`.
 
     Example:
         >>> first = flow.nn.utils.parametrizations.weight_norm(flow.nn.Linear(2, 2))

@@ -1,11 +1,11 @@
-"""Pruning: masks keep elements of parameters at zero.
+"""Pruning: masks, which keep elements of parameters at zero.
 
         prune.l1_unstructured(layer, "weight", amount=0.3)
         layer.weight           # weight_orig * weight_mask, computed before every call
         prune.remove(layer, "weight")
 
 The parameter ``weight_orig`` replaces ``weight``, and the buffer ``weight_mask`` has a zero for each element that is
-pruned.  Pruning again prunes some of the elements that are left.
+pruned.  Pruning a parameter again prunes some of the elements that are left.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def random_unstructured(module: Changed, name: str, amount: float) -> Changed:
     Args:
         module: the module, which is changed and returned.
         name: the name of the parameter.
-        amount: the number (an int) or the fraction (a float) of the elements left to prune.
+        amount: the number (an int) or the fraction (a float) to prune of the elements that are left.
 
     Raises:
         TypeError: if the amount is no number.
@@ -76,7 +76,7 @@ def l1_unstructured(module: Changed, name: str, amount: float, importance_scores
     Args:
         module: the module, which is changed and returned.
         name: the name of the parameter.
-        amount: the number (an int) or the fraction (a float) of the elements left to prune.
+        amount: the number (an int) or the fraction (a float) to prune of the elements that are left.
         importance_scores: a tensor of the parameter's shape, whose magnitudes decide instead of the parameter's.
 
     Raises:
@@ -99,7 +99,7 @@ def random_structured(module: Changed, name: str, amount: float, dim: int) -> Ch
     Args:
         module: the module, which is changed and returned.
         name: the name of the parameter, which has two or more dimensions.
-        amount: the number (an int) or the fraction (a float) of the channels left to prune.
+        amount: the number (an int) or the fraction (a float) to prune of the channels that are left.
         dim: the dimension of the channels.
 
     Raises:
@@ -123,7 +123,7 @@ def ln_structured(
     Args:
         module: the module, which is changed and returned.
         name: the name of the parameter, which has two or more dimensions.
-        amount: the number (an int) or the fraction (a float) of the channels left to prune.
+        amount: the number (an int) or the fraction (a float) to prune of the channels that are left.
         n: the order of the norm, as for `Tensor.norm`.
         dim: the dimension of the channels.
         importance_scores: a tensor of the parameter's shape, whose norms decide instead of the parameter's.
@@ -166,16 +166,16 @@ def global_unstructured(
     importance_scores: Mapping[tuple[Module, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prune several parameters, of any shapes, as if they were one vector: the amount counts elements of all.
+    """Prune several parameters, of any shapes, as if they were one vector: ``amount`` is of the elements of all.
 
     Args:
         parameters: pairs of a module and the name of its parameter.
-        pruning_method: a class of unstructured pruning methods.
+        pruning_method: an unstructured subclass of `BasePruningMethod`, such as `L1Unstructured`.
         importance_scores: tensors by (module, name), to use instead of the parameters' values.
-        kwargs: the arguments of the method's constructor.
+        kwargs: the arguments of the constructor of `pruning_method`.
 
     Raises:
-        TypeError: for other arguments, or a method that is not unstructured.
+        TypeError: for arguments of other types, or a method that is not unstructured.
         ValueError: if there is no such parameter.
 
     Example:

@@ -18,11 +18,11 @@ from vmflow.transfers import beside
 class BasePruningMethod(ABC):
     """The base of pruning methods; derived classes define `compute_mask`.
 
-    A method is a hook of the pruned module, called before its `forward`.
+    A method is a hook of the pruned module, called before the module's `forward`.
 
     Attributes:
         PRUNING_TYPE: the part of a tensor that `compute_mask` gets when the tensor is pruned again: "unstructured" for
-            the elements that are left, as a vector; "structured" for the channels along `dim` with an element left;
+            the elements not yet pruned, as a vector; "structured" for the channels along `dim` with such elements;
             "global" for the whole tensor.
 
     Raises:
@@ -69,11 +69,11 @@ class BasePruningMethod(ABC):
         Args:
             module: the module, which is changed.
             name: the name of the parameter.
-            args, kwargs: the arguments of the method's constructor.
+            args, kwargs: the arguments of the class's constructor.
             importance_scores: a tensor of the parameter's shape, used instead of its values to compute the mask.
 
         Returns:
-            The method; if the parameter was pruned before, a `PruningContainer` of all its methods.
+            The new method; if the parameter was pruned before, a `PruningContainer` of all methods.
 
         Raises:
             ValueError: if there is no such parameter, or for scores of another shape.
@@ -161,7 +161,7 @@ def method_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None
 def combined_mask(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
     """Return `mask`, that of earlier prunings, with further zeros where `method` prunes elements that are left.
 
-    It waits for the values of the mask, to count the elements that are left.
+    `t` has each element's importance.  The call waits for the values of `mask`, to count the elements that are left.
     """
     kind = method.PRUNING_TYPE
     place: Any
@@ -187,7 +187,7 @@ class PruningContainer(BasePruningMethod):
     """Several methods that have pruned the same tensor one after another.
 
     Args:
-        args: the methods, the first in front.
+        args: the methods, in the order in which they have pruned.
 
     Raises:
         TypeError: for anything else than pruning methods.
@@ -234,7 +234,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Return the mask after the last method has pruned elements that `default_mask` leaves."""
+        """Return `default_mask` with further zeros where the last method prunes elements that are left."""
         return combined_mask(self._pruning_methods[-1], t, default_mask)
 
 
@@ -254,7 +254,7 @@ class Identity(BasePruningMethod):
 
     @classmethod
     def apply(cls, module: Module, name: str) -> BasePruningMethod:  # type: ignore[override]
-        """Give a module's parameter a mask that prunes nothing."""
+        """Give a module's parameter a mask that prunes nothing, and return the method."""
         return super().apply(module, name)
 
 
@@ -273,7 +273,7 @@ def _checked_amount(amount: float) -> float:
 
 
 def _count(amount: float, size: int) -> int:
-    """Return how many of `size` elements or channels an amount prunes; raise ValueError if more than `size`."""
+    """Return the number of elements or channels, of `size`, that `amount` prunes; raise ValueError if above `size`."""
     count = amount if isinstance(amount, int) else round(amount * size)
     if count > size:
         raise ValueError(f"prune: cannot prune {count} of {size}; give a smaller amount")
@@ -296,7 +296,7 @@ class RandomUnstructured(BasePruningMethod):
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of elements.
+        ValueError: if the amount is negative, or a fraction above 1; when called with fewer elements than the amount.
 
     Example:
         >>> (flow.nn.utils.prune.RandomUnstructured(2).prune(flow.ones(3)) == 0).sum()
@@ -309,12 +309,12 @@ class RandomUnstructured(BasePruningMethod):
         self.amount = _checked_amount(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Return `default_mask` with `amount` more zeros."""
+        """Return `default_mask` with zeros also for `amount` random elements, whether pruned already or not."""
         return _without_least(_drawn(t.numel(), t), _count(self.amount, t.numel()), default_mask)
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:  # type: ignore[override]
-        """Prune a parameter; see `random_unstructured`."""
+        """Prune a parameter, and return the method; see `random_unstructured`."""
         return super().apply(module, name, amount=amount)
 
 
@@ -326,7 +326,7 @@ class L1Unstructured(BasePruningMethod):
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a fraction above 1; when it exceeds the number of elements.
+        ValueError: if the amount is negative, or a fraction above 1; when called with fewer elements than the amount.
 
     Example:
         >>> flow.nn.utils.prune.L1Unstructured(1).prune(flow.tensor([3.0, 1.0, -2.0]))
@@ -339,14 +339,14 @@ class L1Unstructured(BasePruningMethod):
         self.amount = _checked_amount(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Return `default_mask` with `amount` more zeros."""
+        """Return `default_mask` with zeros also for the `amount` elements of `t` of least magnitude."""
         return _without_least(t.abs().reshape(-1), _count(self.amount, t.numel()), default_mask)
 
     @classmethod
     def apply(  # type: ignore[override]
         cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
     ) -> BasePruningMethod:
-        """Prune a parameter; see `l1_unstructured`."""
+        """Prune a parameter, and return the method; see `l1_unstructured`."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
 
@@ -377,7 +377,7 @@ class _Structured(BasePruningMethod):
         self.dim = dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Return `default_mask` with zeros for `amount` more channels, those of least importance."""
+        """Return `default_mask` with zeros also for the `amount` channels of `t` of least importance."""
         if t.ndim < 2:
             raise ValueError(f"prune: channels are those of 2 or more dimensions, got shape {list(t.shape)}")
         dim = _dimension(t, self.dim)
@@ -391,7 +391,7 @@ class _Structured(BasePruningMethod):
 
     @abstractmethod
     def _importance(self, t: Tensor, dim: int) -> Tensor:
-        """The importance of each channel, a vector as long as dimension `dim`."""
+        """The importance of each channel of `t`, a vector as long as dimension `dim`."""
 
 
 class RandomStructured(_Structured):
@@ -417,7 +417,7 @@ class RandomStructured(_Structured):
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> BasePruningMethod:  # type: ignore[override]
-        """Prune a parameter; see `random_structured`."""
+        """Prune a parameter, and return the method; see `random_structured`."""
         return super().apply(module, name, amount=amount, dim=dim)
 
 
@@ -452,7 +452,7 @@ class LnStructured(_Structured):
     def apply(  # type: ignore[override]
         cls, module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
     ) -> BasePruningMethod:
-        """Prune a parameter; see `ln_structured`."""
+        """Prune a parameter, and return the method; see `ln_structured`."""
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
 
 
@@ -463,7 +463,7 @@ class CustomFromMask(BasePruningMethod):
         mask: a mask of the parameter's shape.
 
     Raises:
-        ValueError: when the tensor has another shape.
+        ValueError: when the parameter has another shape.
 
     Example:
         >>> flow.nn.utils.prune.CustomFromMask(flow.tensor([1, 0])).prune(flow.tensor([3.0, 4.0]))
@@ -486,5 +486,5 @@ class CustomFromMask(BasePruningMethod):
 
     @classmethod
     def apply(cls, module: Module, name: str, mask: Tensor) -> BasePruningMethod:  # type: ignore[override]
-        """Prune a parameter; see `custom_from_mask`."""
+        """Prune a parameter, and return the method; see `custom_from_mask`."""
         return super().apply(module, name, mask=mask)

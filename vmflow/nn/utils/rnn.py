@@ -1,7 +1,7 @@
 """Batches of sequences of different lengths: padded to the longest, or packed row by row.
 
 In a packed batch the sequences are sorted by falling length, and the rows of each time step follow those of the step
-before; a step has a row for each sequence that is longer than the steps before it.
+before; a step has a row for each sequence that is longer than the number of steps before.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from vmflow.tensors import Tensor
 
 
 class PackedSequence(NamedTuple):
-    """A packed batch of sequences, as `pack_padded_sequence` makes it.  Raises no errors: its parts are not checked.
+    """A packed batch of sequences, as `pack_padded_sequence` makes it.  Raises no errors: the fields are not checked.
 
     Attributes:
         data: (rows, *), the elements of all sequences.
         batch_sizes: (steps,), int64 on the host: the number of rows of each step, never rising.
-        sorted_indices: the indices of the sequences in the order from the longest to the shortest; None if they were
-            given in this order.
+        sorted_indices: the indices of the sequences in the order from the longest to the shortest; None if packed with
+            `enforce_sorted`.
         unsorted_indices: the position of each sequence in that order, the inverse permutation, or None.
 
     Example:
@@ -82,7 +82,7 @@ def _read_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, longes
 
 
 def _sizes(lengths: Array) -> Array:
-    """Return the number of rows of each time step: how many of the `lengths` exceed the step's number."""
+    """Return the number of rows of each time step: the number of `lengths` above the step's number, from 0."""
     return np.array([np.count_nonzero(lengths > step) for step in range(int(lengths.max()))], np.int64)
 
 
@@ -96,10 +96,10 @@ def pack_padded_sequence(
         lengths: (batch,), the length of each sequence.  The shape of the result depends on the lengths, so a tensor of
             lengths is waited for.
         batch_first: whether `input` is (batch, steps, *).
-        enforce_sorted: whether sequences that are not sorted by falling length are an error; else they are sorted here.
+        enforce_sorted: whether sequences not sorted by falling length are an error; else this function sorts them.
 
     Raises:
-        ValueError: for lengths that do not fit, or are not sorted although they must be.
+        ValueError: for lengths that do not fit the input, or with `enforce_sorted` are not sorted.
 
     Example:
         >>> padded = flow.tensor([[1, 2, 3], [4, 5, 0]])
@@ -134,10 +134,10 @@ def pad_packed_sequence(
     """Pad a packed batch: the inverse of `pack_padded_sequence`.
 
     Args:
-        sequence: a packed batch; its batch sizes, and the order of its sequences, are waited for.
+        sequence: a packed batch; the call waits for its batch sizes and the order of its sequences.
         batch_first: whether the result is (batch, steps, *) and not (steps, batch, *).
         padding_value: the value behind the end of each sequence.
-        total_length: the number of steps of the result; by default that of the longest sequence.
+        total_length: the number of steps of the result; by default the longest sequence's length.
 
     Returns:
         The padded batch, and the lengths, (batch,), int64 on the host.
@@ -168,7 +168,7 @@ def pad_packed_sequence(
     padded = rows.reshape(*places.shape, *data.shape[1:])
     if not is_element.all():
         mask = tensor(np.ascontiguousarray(is_element), device="cpu").to(data.device)
-        # A scalar tensor of the data's dtype, because the float 0.0 would make `where` return floats for integer data.
+        # A scalar of the data's dtype for integers, because the float 0.0 would make `where` return floats.
         number = padding_value if data.is_floating_point() else data.new_full((), padding_value)
         padded = where(mask.reshape(*is_element.shape, *[1] * (data.ndim - 1)), padded, number)
     return padded, _host(lengths)
@@ -241,7 +241,7 @@ def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> P
     """Pack sequences of different lengths, each of shape (steps, *); see `pack_padded_sequence`.
 
     Raises:
-        ValueError: for no or empty sequences, or if they are not sorted by falling length although they must be.
+        ValueError: for no or empty sequences, or with `enforce_sorted` if they are not sorted by falling length.
 
     Example:
         >>> flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])]).data

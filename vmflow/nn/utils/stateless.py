@@ -11,8 +11,8 @@ from typing import Any, Final
 from vmflow.nn.module import Module
 from vmflow.tensors import Tensor
 
-# A thread holds this lock while a module has other tensors than its own, so that calls by several threads run one after
-# another.
+# A thread holds this lock while a module has other tensors than its own, so that `functional_call` by several threads
+# runs one after another.
 _CALLING: Final = RLock()
 
 _REGISTRIES: Final = ("_parameters", "_buffers")
@@ -31,7 +31,7 @@ def functional_call(
 
     Gradients go to the tensors that are passed, and calls that change buffers in place change the buffers that are
     passed.  The module has its own tensors again when the call returns.  Calls by several threads run one after
-    another; a thread that uses the module without this function meanwhile would see the passed tensors, too.
+    another; a thread that meanwhile uses the module without `functional_call` would see the passed tensors, too.
 
     Args:
         module: the module to call; its ``forward`` is no coroutine function.
@@ -40,7 +40,7 @@ def functional_call(
         args: the positional arguments: a tuple, or the only argument; None for none.
         kwargs: the keyword arguments.
         tie_weights: replace a tensor that the module has under several names under all of these names.
-        strict: whether the names must be those of the module, no more and no fewer.
+        strict: whether the names must be all those of the module's parameters and buffers, and no others.
 
     Raises:
         TypeError: for anything else than a module or dicts of tensors, or a ``forward`` that is a coroutine function.
@@ -72,7 +72,7 @@ def functional_call(
 
 
 class _Place:
-    """A tensor's entry in a module's dict of parameters or buffers: ``members[name]``, at first `tensor`."""
+    """An entry of a module's dict of parameters or buffers: ``members[name]``, which is `tensor` outside of calls."""
 
     def __init__(self, members: dict[str, Tensor | None], name: str, tensor: Tensor) -> None:
         self.members = members
@@ -121,7 +121,7 @@ def _check_names(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) ->
 
 
 def _tied(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[str, Tensor]:
-    """Return the passed tensors under all names of the tensors they replace, for tensors with several names."""
+    """Return `tensors` by all names of the module's tensors that they replace; a shared tensor has several names."""
     by_tensor: dict[int, str] = {}
     for name in tensors:
         if name in places:
@@ -137,7 +137,7 @@ def _tied(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[s
 
 @contextmanager
 def _having(wanted: Mapping[_Place, Tensor]) -> Iterator[None]:
-    """A block within which the entries of modules are the given tensors; its end restores the modules' own."""
+    """Make a block in which the entries of modules are the given tensors; its end restores the modules' own tensors."""
     with _CALLING:
         before = [(place, place.members[place.name]) for place in wanted]
         try:
