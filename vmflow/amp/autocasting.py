@@ -1,4 +1,4 @@
-"""`autocast`: choose the dtype in which each op computes by the op's name."""
+"""`autocast`: choose by each op's name the dtype in which the op computes."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _CASTABLE: Final = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 
 
 class autocast:
-    """Within this block, matrix products and convolutions compute in bfloat16 or float16, and delicate ops in float32.
+    """In the block, matrix products and convolutions compute in bfloat16 or float16, and ops such as sums in float32.
 
     Operands are cast when an op is issued, and gradients come back in the operands' own dtypes.  float64, complex and
-    integer tensors are left alone, and so are ops in place.  `vmflow.amp.policy` lists the dtype of every op.  A
+    integer tensors are not cast, nor operands of in-place ops.  `vmflow.amp.policy` lists the dtype of every op.  A
     backward pass computes in the dtypes of the forward pass, within or outside the block.
 
     On the CPU autocast saves memory and shows the effect of lower precision on a model, but saves no time: bfloat16 and
     float16 arithmetic is emulated, and slower than float32.
 
-    A context manager, or a decorator for functions, coroutine functions and generators.  It holds for the task or
+    A context manager, or a decorator for functions, coroutine functions and generators.  It is on for the task or
     thread that enters it, and for the tasks started within.
 
     Args:
         device_type: the type of device whose tensors are cast, "cpu" for instance.
         dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 elsewhere.
         enabled: False to cast nothing in this block, even if an outer `autocast` is on.
-        cache_enabled: cast a parameter once for the whole of the outermost block, not at each use.
+        cache_enabled: cast a parameter once for the whole outermost block, not at each use; None is True.
 
     Raises:
         TypeError: if `device_type` is no string, or `dtype` no dtype.
-        ValueError: if `dtype` is neither bfloat16 nor float16.
+        ValueError: if `device_type` is unknown, or `dtype`, unless `enabled` is False, neither bfloat16 nor float16.
 
     Example:
         >>> with flow.autocast("cpu", dtype=flow.bfloat16):
@@ -87,7 +87,7 @@ class autocast:
         return carried(function, _set, self._casts)
 
     def _casts(self) -> Casts | None:
-        """The `Casts` for the block: those of the surrounding `autocast`, changed for this block's device type."""
+        """The `Casts` of the surrounding block, changed for this block's device type; None if autocast is then off."""
         around: Casts | None = MODE.get().autocast
         chosen = {} if around is None else dict(around.chosen)
         chosen.pop(self.device_type, None)
@@ -101,7 +101,7 @@ class autocast:
 
 @attrs.frozen(eq=False)
 class _Kept:
-    """A cached cast of a parameter, valid for this version of the parameter, and this grad mode, machine and scope."""
+    """A cached cast of `original`, a parameter, valid for this version of it, and this grad mode, machine and scope."""
 
     original: Tensor
     cast: Tensor
@@ -118,25 +118,25 @@ class _Kept:
 
 @attrs.frozen(eq=False)
 class Casts:
-    """The state of autocast, as `Mode.autocast` holds it; its methods cast the operands of ops.
+    """The state of autocast, the value of `Mode.autocast`; the methods cast the operands of ops.
 
     Attributes:
-        chosen: bfloat16 or float16 by type of device; types of device without autocast are missing.
-        cache: parameters that were cast already, None to cast them anew each time.
+        chosen: bfloat16 or float16 for each type of device whose autocast is on.
+        cache: casts of parameters, to be used again; None to cast parameters anew each time.
     """
 
     chosen: Mapping[str, DType]
     cache: dict[Any, _Kept] | None
 
     def operands(self, name: str, inputs: tuple[Tensor, ...], mode: Mode) -> tuple[Tensor, ...]:
-        """Return the inputs of the op `name`, cast to the dtype that autocast chooses for this op."""
+        """Return `inputs`, those of the op `name`, cast to the dtype that autocast chooses for this op, if any."""
         wanted = self._wanted(name, inputs)
         return inputs if wanted is None else tuple([self._cast(operand, wanted, mode) for operand in inputs])
 
     def call(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function of several ops with cast arguments, and without autocast for the ops within the function.
 
-        `vmflow.ops.autocasting` marks such functions, which have a dtype of their own in the policy.
+        `vmflow.ops.autocasting` marks such functions, for which the policy has a class.  With `out` nothing is cast.
         """
         arguments = (*args, *kwargs.values())
         wanted = self._wanted(name, tuple([argument for argument in arguments if isinstance(argument, Tensor)]))
@@ -155,7 +155,7 @@ class Casts:
             _set(self)
 
     def _wanted(self, name: str, inputs: tuple[Tensor, ...]) -> DType | None:
-        """The dtype to cast the operands of the op `name` to; None to leave them alone."""
+        """The dtype to cast the operands of the op `name` to; None not to cast them."""
         kind = CLASSES.get(name, CastTo.AS_GIVEN)
         lower = None if kind is CastTo.AS_GIVEN else self._lower(inputs)
         if lower is None or kind is CastTo.LOWER:
@@ -172,7 +172,7 @@ class Casts:
         if self.cache is None or not (tensor.requires_grad and tensor.is_leaf) or wanted not in _LOW:
             return copying.cast(tensor, wanted)
         # A cached cast is used again only under the grad mode, machine and scope that made it: a cast made under
-        # no_grad has no gradient, and one made in a scope that is cancelled may never be computed.
+        # no_grad has no gradient, and a cast made in a scope that is cancelled may never be computed.
         surroundings = (mode.grad or None, mode.machine, mode.scope)
         key = (id(tensor), wanted)
         kept = self.cache.get(key)
@@ -193,9 +193,9 @@ def _default(device_type: str) -> DType:
 
 
 def _set(casts: Any) -> Any:
-    """Set `Mode.autocast`, and return its former value.
+    """Set `Mode.autocast`, and return the former value.
 
-    `ContextVar.reset` would not do: its token fails in another task, and a generator may be resumed in another task.
+    `ContextVar.reset` would not do: the token fails in another task, and a generator may be resumed in another task.
     """
     mode = MODE.get()
     if mode.autocast is not casts:
@@ -204,7 +204,7 @@ def _set(casts: Any) -> Any:
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether autocast works on this type of device: True for all types of device that vmflow knows.
+    """Whether autocast works on this type of device: True for all types that vmflow knows, False for other names.
 
     Raises:
         TypeError: if `device_type` is no string.
@@ -233,7 +233,7 @@ def is_autocast_enabled(device_type: str = "cpu") -> bool:
 
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
-    """The dtype of the surrounding `autocast` for this type of device, else the default dtype.  Raises no errors.
+    """The dtype of the surrounding `autocast` for this type of device, else `autocast`'s default.  Raises no errors.
 
     Example:
         >>> flow.get_autocast_dtype("cpu")
@@ -246,12 +246,13 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
 def custom_fwd(
     fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: DType | None = None
 ) -> Callable[..., Any]:
-    """Decorate the `forward` of an `autograd.Function`: record for `custom_bwd` whether autocast was on.
+    """Decorate the `forward` of an `autograd.Function`: record for `custom_bwd` whether autocast was on, and its dtype.
 
     Args:
-        fwd: the method; without it, a decorator is returned.
-        device_type: the type of device whose autocast counts.
-        cast_inputs: if autocast is on, cast floating-point arguments to this dtype, and run `fwd` without autocast.
+        fwd: the method; without `fwd`, the result is a decorator.
+        device_type: the type of device whose autocast is meant.
+        cast_inputs: if given and autocast is on, cast arguments of float32 or less to this dtype, and run `fwd`, and
+            later the decorated `backward`, without autocast.
 
     Raises no errors itself.
 
@@ -283,11 +284,11 @@ def custom_fwd(
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
-    """Decorate the `backward` of an `autograd.Function`: run it with autocast on or off as `custom_fwd` recorded.
+    """Decorate the `backward` of an `autograd.Function`, to run with autocast on or off as `custom_fwd` recorded.
 
     Args:
-        bwd: the method; without it, a decorator is returned.
-        device_type: the type of device whose autocast counts.
+        bwd: the method; without `bwd`, the result is a decorator.
+        device_type: the type of device whose autocast is meant.
 
     Raises no errors itself.
 
@@ -317,7 +318,7 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
 def _cast_all(value: Any, device_type: str, dtype: DType) -> Any:
     """Copy `value`, a tensor or nested lists, tuples and dicts, with its tensors of float32 or less cast to `dtype`.
 
-    Tensors on other types of device than `device_type` are left alone.
+    Tensors on other types of device than `device_type` are not cast.
     """
     if isinstance(value, Tensor):
         wanted = value.device.type == device_type and value.dtype in _CASTABLE

@@ -22,17 +22,17 @@ _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 
 
 class GradScaler:
-    """Multiplies losses by a scale, divides gradients by it before a step, and skips steps with infinite gradients.
+    """Multiplies losses by a scale, divides gradients by it before a step, and skips steps if gradients are not finite.
 
-    No call waits: the scale is a tensor, the instruction of the step checks by itself whether all gradients are finite
-    (neither infinite nor NaN), and `update` is an instruction as well.  Gradients may be summed over several backward
-    passes before the step, as long as `update` is called only after the step.
+    No call waits unless its docstring says so: the scale is a tensor, the instruction of the step checks whether all
+    gradients are finite (neither infinite nor NaN), and `update` is an instruction as well.  Gradients may be summed
+    over several backward passes before the step, as long as `update` is called only after the step.
 
     Args:
         device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
-        init_scale: the scale at first.
-        growth_factor: multiplies the scale after `growth_interval` steps in a row that were not skipped.
-        backoff_factor: multiplies the scale after a step that was skipped.
+        init_scale: the first scale.
+        growth_factor: the factor of the scale after `growth_interval` steps in a row that were not skipped.
+        backoff_factor: the factor of the scale after a step that was skipped.
         growth_interval: the number of steps in a row, none skipped, after which the scale grows.
         enabled: False to scale nothing and skip no step: `step` only calls `optimizer.step`.
 
@@ -75,9 +75,9 @@ class GradScaler:
         self._found: dict[Optimizer, Tensor] = {}
 
     def _tensors(self, device: Device | None = None) -> tuple[Tensor, Tensor]:
-        """The tensors of the scale and of the number of steps since the scale changed; made at the first call.
+        """The tensors of the scale and of the number of steps since the scale last changed; made at the first call.
 
-        They are made on the scaler's own device, else on `device`.
+        They are made on the scaler's own device, else on `device`, else on the CPU.
         """
         if self._scale is None or self._growth_tracker is None:
             chosen = self._device or device or "cpu"
@@ -89,10 +89,10 @@ class GradScaler:
         return self._scale, self._growth_tracker
 
     def scale(self, outputs: Any) -> Any:
-        """Multiply a tensor, or each tensor in nested lists and tuples, by the scale.
+        """Return a tensor, or nested lists and tuples of tensors, multiplied by the scale.
 
         Raises:
-            TypeError: if `outputs` holds anything else.
+            TypeError: if `outputs` contains anything else.
         """
         if not self._enabled:
             return outputs
@@ -104,7 +104,7 @@ class GradScaler:
         raise TypeError(f"GradScaler.scale: expected a tensor or several, got {type(outputs).__name__}")
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients of an optimizer by the scale, for instance to clip them.  Else `step` divides them.
+        """Divide the gradients of an optimizer by the scale, for instance to clip them; without this call `step` does.
 
         Raises:
             RuntimeError: if `unscale_` or `step` was called for this optimizer since the last `update`.
@@ -129,7 +129,7 @@ class GradScaler:
         self._stages[optimizer] = _UNSCALED
 
     def _unscaled(self, gradients: list[Tensor]) -> Tensor:
-        """Divide gradients by the scale, one instruction a device; return a scalar, above 0 if some are not finite."""
+        """Divide gradients by the scale, an instruction per device; return a scalar, above 0 if some are not finite."""
         scale, _ = self._tensors()
         findings: list[Tensor] = []
         for device in dict.fromkeys([gradient.device for gradient in gradients]):
@@ -149,14 +149,15 @@ class GradScaler:
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Take a step of the optimizer that does nothing if a gradient is infinite or NaN.
 
-        If the optimizer's class overrides `Optimizer.step`, this call first waits to know whether gradients are finite.
+        If the optimizer's class overrides `Optimizer.step`, this call first waits to know whether gradients are finite;
+        the result is that of the overridden `step`, or None.
 
         Args:
             optimizer: an optimizer whose parameters' gradients come from a scaled loss.
-            args, kwargs: for an overridden `step`; `Optimizer.step` takes none here.
+            args, kwargs: the arguments of an overridden `step`; `Optimizer.step` gets none.
 
         Raises:
-            RuntimeError: if `step` was called for this optimizer since the last `update`.
+            RuntimeError: if `step` was called for this optimizer since the last `update` already.
             ValueError: for a closure: its loss is not scaled.
         """
         if not self._enabled:
@@ -198,7 +199,7 @@ class GradScaler:
 
     @contextmanager
     def between_updates(self) -> Iterator[None]:
-        """A block that begins with the scaler as right after `update`.
+        """Make a block that begins with the scaler as right after `update`.
 
         The end of the block restores the scaler's record of earlier `unscale_` and `step` calls, also after an error.
         """
@@ -209,7 +210,7 @@ class GradScaler:
         finally:
             self._stages, self._found = kept
 
-    # Its settings and state
+    # Settings and state
 
     @property
     def scale_tensor(self) -> Tensor | None:
@@ -217,11 +218,11 @@ class GradScaler:
         return self._scale
 
     def is_enabled(self) -> bool:
-        """Whether it does anything."""
+        """The argument `enabled`: whether the scaler scales losses and skips steps."""
         return self._enabled
 
     def get_scale(self) -> float:
-        """The scale; waits for it."""
+        """The scale as a number, 1.0 if the scaler is not enabled; waits for the scale."""
         if not self._enabled:
             return 1.0
         return float(self._init_scale if self._scale is None else self._scale.item())
@@ -231,7 +232,7 @@ class GradScaler:
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Change it."""
+        """Change the growth factor."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
@@ -239,7 +240,7 @@ class GradScaler:
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Change it."""
+        """Change the backoff factor."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
@@ -247,7 +248,7 @@ class GradScaler:
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Change it."""
+        """Change the growth interval."""
         self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
@@ -264,10 +265,10 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over the scale and settings of another scaler from its `state_dict()`.
+        """Take over scale and settings of another scaler from its `state_dict()`, unless this scaler is not enabled.
 
         Raises:
-            RuntimeError: if `state_dict` is {}, the state of a scaler that was not enabled.
+            RuntimeError: if `state_dict` is {}, the state of a scaler that is not enabled.
         """
         if not self._enabled:
             return

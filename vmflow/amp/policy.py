@@ -1,9 +1,9 @@
-"""The autocast class of each op: in which dtype it computes where autocast is on.
+"""The autocast class of each op: the dtype in which the op computes where autocast is on.
 
 The names are those of the op table, and of functions of several ops that autocast treats as a single op (see
-`vmflow.ops.autocasting`).  An op has the class that PyTorch gives it on the CPU; if PyTorch gives none there, its class
-on GPUs where that keeps numbers from overflowing or losing digits.  Other functions of several ops, such as `einsum`,
-have no class: autocast acts on the ops within.
+`vmflow.ops.autocasting`).  An op has PyTorch's class on the CPU; if PyTorch has none there, PyTorch's class on
+GPUs if that keeps numbers from overflowing or losing digits.  Other functions of several ops, such as `einsum`,
+have no class: autocast acts on the ops that they call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class CastTo(enum.Enum):
-    """An op's autocast class: the dtype that autocast casts the op's floating-point operands to."""
+    """An op's autocast class: the dtype that autocast casts the op's operands of float32 or less to."""
 
     LOWER = "the lower precision"
     FLOAT32 = "float32"
@@ -36,8 +36,8 @@ LOWER: Final = _names("""
     vecdot
 """)
 
-# Ops with small differences of large numbers, large ranges or long sums, which 16 bits would spoil; and linear algebra
-# and Fourier transforms, which have no 16-bit kernels.
+# Ops with small differences of large numbers, large ranges or long sums, which 16 bits would spoil; and ops of linear
+# algebra and Fourier transforms, which have no 16-bit kernels.
 FLOAT32: Final = _names("""
     acos adaptive_avg_pool3d adaptive_max_pool3d asin avg_pool3d binary_cross_entropy
     binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eig eigh erfinv exp
@@ -61,8 +61,8 @@ WIDEST: Final = _names("""
 """)
 
 # Ops that take a single floating-point tensor, or promote dtypes by themselves: their operands are not cast.
-# Elementwise ops that no set above lists have this class, too, and so have ops of backward passes, during which
-# autocast is off.
+# Elementwise ops that no set lists have this class, too, and so have ops of backward passes, during which autocast is
+# off.
 AS_GIVEN: Final = _names("""
     absolute_difference adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d all amax
     amin any arange argmax argmin argsort as_strided avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli

@@ -18,7 +18,7 @@ class _Averaging(Optimizer):
     """The base of optimizers with two running averages, whose decay factors are the setting `betas`.
 
     Attributes:
-        not_negative: the names of the settings that must not be negative.
+        not_negative: the names of the settings that `check_group` requires to be numbers >= 0.
     """
 
     shaped = tuple(AVERAGES)
@@ -33,7 +33,7 @@ class _Averaging(Optimizer):
 
 
 def _common(group: dict[str, Any]) -> tuple[float | None, float, float, float, float]:
-    """The settings that all kernels of this family begin with: rate (None if a tensor), both betas, eps and decay."""
+    """The first settings of all kernels of these optimizers: rate (None if a tensor), both betas, eps and decay."""
     beta1, beta2 = group["betas"]
     return rate_of(group), beta1, beta2, group["eps"], group["weight_decay"]
 
@@ -46,8 +46,8 @@ class Adam(_Averaging):
         lr: the learning rate, a number or a scalar tensor.
         betas: the decay factors of the running averages of the gradient and of its square.
         eps: added to the root of the average square.
-        weight_decay: adds so many times the parameter to its gradient; 0 if None, 0.01 with `AdamW`.
-        amsgrad: scale by the largest average of the square so far.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``; None is 0, or 0.01 for `AdamW`.
+        amsgrad: divide by the root of the largest average of the square so far.
         do_bias_correction: correct the averages' bias towards their first value, 0; an argument of OneFlow's.
         maximize: maximize the loss instead of minimizing it.
         decoupled_weight_decay: decay parameters as `AdamW` does.
@@ -91,7 +91,7 @@ class Adam(_Averaging):
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
         }
-        if not do_bias_correction:  # left out if True, so that parameter groups have PyTorch's keys
+        if not do_bias_correction:  # no key if True, so that parameter groups have PyTorch's keys
             settings["do_bias_correction"] = False
         super().__init__(params, settings, execution)
 
@@ -111,8 +111,8 @@ class Adam(_Averaging):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
 
-    The decay does not pass through the running averages.  The arguments are those of `Adam`, for tensors of any shape;
-    `weight_decay` is 0.01 by default.
+    The decay does not pass through the running averages.  The arguments are those of `Adam`, for parameters of any
+    shape; `weight_decay` is 0.01 by default.
 
     Raises:
         ValueError: for settings out of range.
@@ -137,7 +137,7 @@ class NAdam(_Averaging):
         lr: the learning rate, a number or a scalar tensor.
         betas: the decay factors of the running averages of the gradient and of its square.
         eps: added to the root of the average square.
-        weight_decay: adds so many times the parameter to its gradient.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         momentum_decay: how fast the momentum factor grows towards ``betas[0]``.
         decoupled_weight_decay: decay parameters as `AdamW` does.
         maximize: maximize the loss instead of minimizing it.
@@ -195,7 +195,7 @@ class RAdam(_Averaging):
         lr: the learning rate, a number or a scalar tensor.
         betas: the decay factors of the running averages of the gradient and of its square.
         eps: added to the root of the average square.
-        weight_decay: adds so many times the parameter to its gradient.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         decoupled_weight_decay: decay parameters as `AdamW` does.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
@@ -239,14 +239,14 @@ class RAdam(_Averaging):
 
 
 class Adamax(_Averaging):
-    """Adamax (Kingma and Ba, 2015): Adam scaled by a decaying maximum of the gradient's magnitude.
+    """Adamax (Kingma and Ba, 2015): Adam divided by a decaying maximum of the gradient's magnitude.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
         betas: the decay factors of the running average of the gradient and of the maximum of its magnitude.
         eps: added to the gradient's magnitude.
-        weight_decay: adds so many times the parameter to its gradient.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 

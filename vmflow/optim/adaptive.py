@@ -13,14 +13,14 @@ from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, check_
 
 
 class Adagrad(Optimizer):
-    """Adagrad (Duchi, Hazan and Singer, 2011): steps scaled by the root of the sum of all squared gradients.
+    """Adagrad (Duchi, Hazan and Singer, 2011): steps divided by the root of the sum of all squared gradients.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        lr_decay: the rate is ``lr / (1 + lr_decay * steps)`` after so many steps.
-        weight_decay: adds so many times the parameter to its gradient.
-        initial_accumulator_value: the first value of the sum.
+        lr_decay: the rate after t steps is ``lr / (1 + lr_decay * t)``.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
+        initial_accumulator_value: the first value of the sum of squares.
         eps: added to the root.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
@@ -83,14 +83,14 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Adadelta (Zeiler, 2012): gradients times the root mean square of recent steps over that of recent gradients.
+    """Adadelta (Zeiler, 2012): gradients times the ratio of the root mean squares of recent steps and gradients.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the factor of each step, a number or a scalar tensor.
         rho: the decay factor of the running averages of squared gradients and squared steps.
         eps: added under the roots.
-        weight_decay: adds so many times the parameter to its gradient.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
@@ -138,16 +138,16 @@ class Adadelta(Optimizer):
 
 
 class RMSprop(Optimizer):
-    """RMSprop (Hinton, 2012): steps scaled by the root of a running average of the squared gradient.
+    """RMSprop (Hinton, 2012): steps divided by the root of a running average of the squared gradient.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
         alpha: the decay factor of the running average.
         eps: added to the root.
-        weight_decay: adds so many times the parameter to its gradient.
-        momentum: the factor of the last step in the next one, 0 for no momentum.
-        centered: scale by the estimated standard deviation of the gradient instead (Graves, 2013).
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
+        momentum: the factor of the last step that the next step adds; 0 for no momentum.
+        centered: divide by the estimated standard deviation of the gradient instead (Graves, 2013).
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
@@ -208,14 +208,14 @@ class RMSprop(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Rprop (Riedmiller and Braun, 1993): each element has a step size, which grows while its gradient keeps its sign.
+    """Rprop (Riedmiller and Braun, 1993): each element has a step size, which grows while the gradient keeps its sign.
 
-    It suits gradients of the whole data set; gradients of batches change their signs by chance.
+    Rprop suits gradients of the whole data set; gradients of batches change their signs by chance.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the first step size, a number or a scalar tensor.
-        etas: the factors by which a step size shrinks and grows.
+        etas: the factors by which a step size shrinks when the sign changes, and grows else.
         step_sizes: the smallest and the largest step size.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
@@ -268,16 +268,16 @@ class Rprop(Optimizer):
 class ASGD(Optimizer):
     """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): plain steps, whose results are averaged.
 
-    The average of each parameter is kept as "ax" in its state; the parameters themselves hold the last step's result.
+    A parameter's average is "ax" in the parameter's `state`; the parameters themselves hold the last step's result.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
-        lr: the learning rate of the first step, a number or a scalar tensor; step t has
-            ``lr / (1 + lambd * lr * t) ** alpha`` for its rate.
-        lambd: how fast the rate falls; each step also decays the parameter by the factor ``1 - lambd * rate``.
+        lr: the learning rate of the first step, a number or a scalar tensor; the rate after t steps is
+            ``lr / (1 + lambd * lr * t) ** alpha``.
+        lambd: how fast the rate falls; each step also multiplies the parameter by ``1 - lambd * rate``.
         alpha: the exponent in the formula of the rate.
         t0: the step at which averaging begins.
-        weight_decay: adds so many times the parameter to its gradient.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 

@@ -21,7 +21,7 @@ from .optimizer import Optimizer, Parameters, check_not_negative
 class LBFGS(Optimizer):
     """L-BFGS (Liu and Nocedal, 1989).
 
-    A step evaluates the loss several times, and its values decide the next move of the parameters.  Hence `step` waits,
+    A step evaluates the loss several times, and the values decide the next move of the parameters.  Hence `step` waits,
     unlike other optimizers' steps; on an event loop run it in a thread:
     ``await asyncio.to_thread(optimizer.step, closure)``.  Each single move of the parameters is one instruction.  If
     the closure raises, or is cancelled, during a line search, the parameters return to the start of the line.
@@ -30,15 +30,15 @@ class LBFGS(Optimizer):
         params: parameters, all in one group and on one device.
         lr: the factor of the search direction in a move without line search; the first try of a line search.
         max_iter: the most moves per step.
-        max_eval: the most evaluations of the closure per step, ``max_iter * 5 // 4`` by default.
-        tolerance_grad: the step ends when no element of the gradient is larger.
-        tolerance_change: the step ends when no parameter changes by more, or the loss does not.
+        max_eval: the number of evaluations of the closure after which a step ends, ``max_iter * 5 // 4`` by default.
+        tolerance_grad: the step ends when no element of the gradient has a larger magnitude.
+        tolerance_change: the step ends when no element of a parameter changes by more, or the loss by less.
         history_size: how many moves are remembered; each takes twice the memory of the parameters.
         line_search_fn: None, or "strong_wolfe".
 
     Raises:
-        ValueError: for several parameter groups, negative settings, and unknown line searches.
-        TypeError: for complex parameters.
+        ValueError: for several parameter groups, a negative `lr` or tolerance, and unknown line searches.
+        TypeError: for complex parameters, and from `step` without a closure.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -104,7 +104,7 @@ class _Search:
 
     Attributes:
         loss, gradient: the loss and its flattened gradient at the present parameters.
-        evaluations: how often this step called the closure.
+        evaluations: the number of this step's calls of the closure.
     """
 
     def __init__(self, optimizer: LBFGS, closure: Callable[[], Any]) -> None:
@@ -155,7 +155,7 @@ class _Search:
         return _number(self.gradient.abs().max()) <= float(self.settings["tolerance_grad"])
 
     def evaluate(self) -> Any:
-        """Call the closure and return its loss; keep the loss and the parameters' gradients, concatenated flat."""
+        """Call the closure and return its loss; set `loss`, and `gradient`, a vector of all gradients (None is 0)."""
         with enable_grad():
             loss = self.closure()
         self.evaluations += 1
@@ -172,7 +172,7 @@ class _Search:
         return loss
 
     def direction(self) -> Tensor:
-        """Return minus the gradient times the estimated inverse Hessian, after adding the last move to the estimate."""
+        """Return minus the estimated inverse Hessian times the gradient, after adding the last move to the estimate."""
         state = self.state
         state["n_iter"] += 1
         if state["n_iter"] == 1:

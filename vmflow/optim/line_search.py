@@ -1,7 +1,7 @@
 """Searching along a line for a point that satisfies the strong Wolfe conditions.
 
-Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with cubic interpolation.  The caller's function
-evaluates the points; this module computes with Python numbers, not tensors.
+Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with cubic interpolation.  A function of
+the caller's evaluates the points; this module computes with Python numbers, not tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Any, Final
 
 # The constants c1 and c2 of the strong Wolfe conditions: the fraction of the linearly expected decrease of the loss
-# that is enough, and the fraction of the first slope below which the slope must fall.
+# that is enough, and the fraction of the slope at the start that the slope's magnitude must not exceed.
 _DECREASE: Final = 1e-4
 _CURVATURE: Final = 0.9
 
@@ -40,18 +40,18 @@ Evaluate = Callable[[float], Point]
 def strong_wolfe(
     evaluate: Evaluate, start: Point, place: float, length: float, tolerance: float, most: int
 ) -> tuple[Point, int]:
-    """Search a line for a point that satisfies the strong Wolfe conditions; give up with the best point so far.
+    """Search a line for a point that satisfies the strong Wolfe conditions; if none is found, return the best point.
 
     Args:
-        evaluate: computes the point at a distance from the start.
+        evaluate: computes the point at a distance from the start, in lengths of the direction.
         start: the point at distance 0, where the slope is negative.
         place: the distance to evaluate first.
-        length: the largest absolute element of the direction.
-        tolerance: give up when the interval is so short that no parameter changes by this much.
+        length: the largest magnitude of the direction's elements.
+        tolerance: give up when no element of a parameter changes by this much within the interval that is left.
         most: the largest number of iterations.
 
     Returns:
-        The point, and how often `evaluate` was called.
+        The point, and the number of calls of `evaluate`.
     """
     before, point = start, evaluate(place)
     iterations = 0
@@ -80,7 +80,7 @@ def _zoom(
 ) -> tuple[Point, int]:
     """Narrow an interval with a strong Wolfe point between `first` and `second`; arguments as `strong_wolfe`'s.
 
-    `done` is the number of iterations before.  Returns the point, and the number of all evaluations.
+    `done` is the number of iterations before this call.  Returns the point, and the number of all evaluations.
     """
     iterations = done
     low, high = (first, second) if first.loss <= second.loss else (second, first)
@@ -113,7 +113,7 @@ def _zoom(
 def _between(first: Point, second: Point, least: float, most: float) -> float:
     """Return the place, within `least` and `most`, where the cubic with both points' losses and slopes is lowest.
 
-    It is the middle of the bounds if the cubic has no minimum.
+    The result is the middle of the bounds if the cubic has no minimum.
     """
     if first.place > second.place:
         first, second = second, first

@@ -19,12 +19,12 @@ class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, 2018): keeps only row and column means of a matrix's squared gradients.
 
     The root mean square of a step is that of the parameter times a rate, ``min(lr, 1 / sqrt(t))`` in step t, and at
-    most `d` times as much where the gradient is unusually large.
+    most `d` times as much if the gradient is unusually large.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
-        lr: the largest rate, a number or a scalar tensor.
-        beta2_decay: step t weighs ``t ** beta2_decay`` in the averages of squares.
+        lr: the upper bound of the rate, a number or a scalar tensor.
+        beta2_decay: step t has the weight ``t ** beta2_decay`` in the averages of squares.
         eps: two lower bounds: of the root of the estimated squares, the dtype's ``finfo.eps`` if None; and of the
             parameter's root mean square.
         d: the largest ratio of a step's root mean square to its usual value.
@@ -108,7 +108,7 @@ class Adafactor(Optimizer):
 
 
 def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> dict[str, Tensor]:
-    """Compute a step: a dict with the parameter's new value under the name "", and those of its state's tensors."""
+    """Return a dict with the new values of a step: the parameter's under "", its state's tensors' under their names."""
     gradient = parameter.grad
     assert gradient is not None
     if group["maximize"]:
@@ -117,7 +117,7 @@ def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) 
     if smallest is None:
         smallest = dtypes.finfo(parameter.dtype).eps
     lr, length = group["lr"], math.sqrt(max(1, parameter.numel()))
-    # Scalars, such as the rate and the weight, are float64 tensors, whatever the parameter's dtype.
+    # Scalars, such as the rate and the weight, are float64 tensors for parameters of any dtype.
     taken = state["step"].double() + 1
     most = lr.double() if isinstance(lr, Tensor) else creation.full((), lr, dtype=dtypes.float64, device=taken.device)
     rate = minimum(most, taken**-0.5)
@@ -153,11 +153,11 @@ class Muon(Optimizer):
         lr: the learning rate, a number or a scalar tensor.
         weight_decay: each step first multiplies the parameter by ``1 - lr * weight_decay``.
         momentum: the decay factor of the running average.
-        nesterov: use the average that would result if the same gradient came once more.
+        nesterov: use the average that would result if the same gradient was added once more.
         ns_coefficients: the coefficients of the powers 1, 3 and 5 in the iteration's polynomial.
         eps: the lower bound of the norm by which the average is divided before the iterations.
         ns_steps: the number of iterations, below 100.
-        adjust_lr_fn: the factor of the rate: "original", as by default, is ``sqrt(max(1, rows / columns))``,
+        adjust_lr_fn: the factor of the rate: "original", also if None, is ``sqrt(max(1, rows / columns))``,
             "match_rms_adamw" is ``0.2 * sqrt(max(rows, columns))``.
 
     Raises:
@@ -233,7 +233,7 @@ class Muon(Optimizer):
 
 
 def _muon(group: dict[str, Any], parameter: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute a step: the new values of the parameter and of the running average of its gradient."""
+    """Return the new values of a step: of the parameter, and of the running average of its gradient."""
     gradient, momentum, lr = parameter.grad, group["momentum"], group["lr"]
     assert gradient is not None
     average = average + (gradient - average) * (1 - momentum)

@@ -25,7 +25,8 @@ from .parameter_checks import check_is_tensor, listed
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
-# Hooks are called with the optimizer and the arguments of `step`; the result of a pre-hook replaces those arguments.
+# Hooks are called with the optimizer and the arguments of `step`; a pre-hook's result, unless None, replaces those
+# arguments.
 StepPreHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, Any]] | None]"
 StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], None]"
 
@@ -33,7 +34,7 @@ StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]]
 class Execution(TypedDict, total=False):
     """PyTorch's settings of how a step is carried out, and OneFlow's `contiguous_params`.
 
-    In vmflow a step is always one instruction for all parameters, so these settings make no difference.  Only
+    In vmflow a step is always one instruction for all parameters, so these settings have no effect, but
     ``differentiable=True`` is an error.
     """
 
@@ -58,7 +59,7 @@ def with_gradients(group: dict[str, Any]) -> list[Tensor]:
 
 
 def rate_of(group: dict[str, Any]) -> float | None:
-    """The group's learning rate as a kernel's setting; None for a tensor, which the kernel reads as an input."""
+    """The group's learning rate as a setting of a kernel; None for a tensor, which is an input of kernels instead."""
     rate = group["lr"]
     return None if isinstance(rate, Tensor) else rate
 
@@ -71,12 +72,12 @@ class Optimizer:
         defaults: the settings that groups have unless they give their own.
         execution: see `Execution`.
 
-    A group may also have "clip_grad_max_norm" and "clip_grad_norm_type", for `clip_grad`.
+    A parameter group may also have "clip_grad_max_norm" and "clip_grad_norm_type", for `clip_grad`.
 
     Attributes:
         shaped: the names under which `state` keeps tensors of the parameter's shape.
         param_groups: a dict per group: "params" and the settings, which may be changed at any time.
-        state: a dict for each parameter, by the parameter, with the tensors that the optimizer keeps for it.
+        state: for each parameter, a dict of the tensors that the optimizer keeps for that parameter.
 
     Raises:
         TypeError: if `params` is a single tensor or a module, or holds something else than tensors or groups.
@@ -102,7 +103,7 @@ class Optimizer:
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._rules: dict[tuple[int, str, Device], Rule] = {}
-        # The defaults are checked even if all groups replace them: a group that is added later may use them.
+        # The defaults are checked even if all groups replace them, because groups that are added later may use them.
         self.check_group({**defaults, "params": []})
         given = listed(type(self).__name__, params)
         for group in given if given and isinstance(given[0], dict) else [{"params": given}]:
@@ -135,20 +136,20 @@ class Optimizer:
         self.param_groups.append(group)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        """Raise ValueError if a setting of a parameter group is out of range; subclasses define the checks."""
+        """Raise ValueError if a setting of a parameter group is out of range; the base class checks nothing."""
 
     def update(self, group: dict[str, Any]) -> Update | Callable[[], Update] | None:
-        """Return one step of those parameters of a group that have gradients; None if no parameter has.
+        """Return one step of the parameters of a group that have gradients; None if no parameter has a gradient.
 
-        If ops compute the step, the result is a function that issues them.  It is called without recording for
-        autograd, and a graph that is being built contains its ops.
+        If ops compute the step, the result is a function that issues the ops and returns the `Update`.  The function is
+        called without recording for autograd, and a graph that is being built contains its ops.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
     def _remembered(
         self, parameter: Tensor, shaped: Mapping[str, complex], counts: Mapping[str, float] = COUNTS
     ) -> dict[str, Any]:
-        """Return a parameter's state, after adding the entries that are missing, with their first values.
+        """Return a parameter's dict in `state`, after adding missing entries with their first values.
 
         Args:
             parameter: a parameter of the optimizer.
@@ -182,7 +183,7 @@ class Optimizer:
         parameters = with_gradients(group)
         if not parameters:
             return None
-        # `_remembered` makes an entry in `self.state`, which keeps the parameter alive: not for rules without state.
+        # `_remembered` makes an entry in `self.state`, which keeps the parameter alive, so rules without state skip it.
         states = [self._remembered(parameter, shaped, counts) for parameter in parameters] if shaped or counts else []
         inputs: list[Any] = [parameter.grad for parameter in parameters]
         if settings.lr is None:
@@ -202,7 +203,7 @@ class Optimizer:
         )
 
     def _rule_of(self, group: dict[str, Any], name: str, device: Device) -> Rule:
-        """The update rule of this name for a parameter group on a device, chosen once and cached for later steps."""
+        """The update rule `name` for a parameter group on a device, chosen at the first call and then cached."""
         key = id(group), name, device
         found = self._rules.get(key)
         if found is None:
@@ -216,12 +217,12 @@ class Optimizer:
         computes a gradient, parameters and state stay as they were.
 
         Args:
-            closure: a function that computes the gradients anew and returns the loss, which `step` returns.
+            closure: a function that computes the gradients anew and returns the loss, which is the result of `step`.
         """
         return self._hooked_step(None, *(() if closure is None else (closure,)))
 
     def step_unless(self, skip: Tensor) -> Any:
-        """Take a step that changes nothing if the value of `skip` is not zero; the call does not wait for the value.
+        """Take a step that changes nothing if the value of `skip` is not zero; this call does not wait for the value.
 
         Args:
             skip: a scalar tensor, read when the step's instruction runs.
@@ -257,15 +258,15 @@ class Optimizer:
         if mode.scope is None and mode.interpreter is None:
             updates = [self.update(group) for group in self.param_groups]
         else:
-            # State that is made here is kept for later steps, so a surrounding scope must not cancel it, and a graph
-            # that is being built must not record its ops.
+            # State that `update` makes is kept for later steps, so a surrounding scope must not cancel it, and a graph
+            # that is being built must not record the ops that make it.
             with scope(shield=True), eagerly():
                 updates = [self.update(group) for group in self.param_groups]
         issue_together([_computed(update) for update in updates if update is not None], skip)
         return loss
 
     def register_step_pre_hook(self, hook: StepPreHook) -> Handle:
-        """Call ``hook(optimizer, args, kwargs)`` before each step; it may return other (args, kwargs).
+        """Call ``hook(optimizer, args, kwargs)`` before each step; the hook may return other (args, kwargs), or None.
 
         Returns:
             A handle whose `remove()` removes the hook.  Copies of the optimizer have no hooks.
@@ -314,7 +315,7 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return the state for `load_state_dict`: "state" and "param_groups", with numbers in place of the parameters.
 
-        Its tensors are the optimizer's own, not copies.
+        The tensors are the optimizer's own, not copies.
         """
         numbers: dict[Tensor, int] = {}
         groups: list[dict[str, Any]] = []
@@ -330,10 +331,11 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Copy settings and state from the state dict of another optimizer of like parameters, after checking it.
+        """Copy settings and state from the state dict of an optimizer of like parameters, after checking the dict.
 
         Raises:
-            ValueError: if the numbers of groups or parameters differ, or a state tensor's shape is not its parameter's.
+            ValueError: if the numbers of groups or parameters differ, a state tensor's shape is not its parameter's, or
+                a setting is out of range.
             KeyError: if `state_dict` has no "state" or no "param_groups".
         """
         name = type(self).__name__
@@ -370,7 +372,7 @@ class Optimizer:
         self._rules = {}
 
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
-        """Copy a state dict's entry `key` of a parameter, in the parameter's dtype; "step" keeps its own dtype."""
+        """Return a copy of `value`, entry `key` of a parameter's state, in the parameter's dtype (but not "step")."""
         if key == "step":
             counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))
             return counted.to(parameter.device, copy=True)

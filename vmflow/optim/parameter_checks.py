@@ -21,7 +21,8 @@ def listed(name: str, params: Any) -> list[Any]:
         params: the argument that the user gave the optimizer.
 
     Raises:
-        TypeError: for a module, a tensor, a dict, a set, a string, and for objects that are not iterable.
+        TypeError: for a module other than a `ParameterList`, a tensor, a dict, a set, a string, and for objects that
+            are not iterable.
         ValueError: for a generator that has been used up.
     """
     if isinstance(params, Module) and not isinstance(params, ParameterList):
@@ -47,7 +48,7 @@ def listed(name: str, params: Any) -> list[Any]:
 
 
 def check_is_tensor(name: str, position: int, parameter: Any) -> None:
-    """Raise TypeError, with advice for the user, unless the parameter at this position of the list is a tensor."""
+    """Raise TypeError, with advice for the user, unless `parameter`, at `position` of the list, is a tensor."""
     if isinstance(parameter, Tensor):
         return
     found = type(parameter).__name__

@@ -16,20 +16,21 @@ class SGD(Optimizer):
     """Stochastic gradient descent: ``p -= lr * gradient``.
 
     With momentum, a running sum ``b = momentum * b + (1 - dampening) * gradient`` replaces the gradient; with
-    `nesterov`, ``gradient + momentum * b`` does (Sutskever and others, 2013).
+    `nesterov`, ``gradient + momentum * b`` replaces it (Sutskever and others, 2013).
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
         momentum: the factor of the running sum at each step; 0 for no momentum.
-        dampening: the dampening of gradients in the running sum; the first gradient is added undamped.
-        weight_decay: adds so many times the parameter to its gradient.
+        dampening: the `dampening` of the formula above; the first gradient is added undamped.
+        weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         nesterov: use Nesterov's momentum, which needs `momentum` and no `dampening`.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
     Raises:
-        ValueError: for negative settings, and for `nesterov` without momentum or with dampening.
+        ValueError: for a negative `lr`, `momentum` or `weight_decay`, and for `nesterov` without momentum or with
+            dampening.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -70,7 +71,7 @@ class SGD(Optimizer):
             raise ValueError("SGD: Nesterov's momentum needs a momentum and no dampening")
 
     def _filled_flag(self, parameter: Tensor) -> list[bool]:
-        """A list of one bool, which kernels read and set: whether the parameter's running sum holds a gradient yet."""
+        """A list of one bool, which kernels read and set: whether the parameter's running sum has a gradient yet."""
         if "momentum_buffer" not in self.state[parameter]:
             self._filled[parameter] = [False]
         return self._filled.setdefault(parameter, [True])  # the running sum was loaded, or set by the user

@@ -34,8 +34,8 @@ AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 class Weighted:
     """A running average of tensors of any shape: ``average += (newest - average) * weight``.
 
-    If `weight` is None it is ``1 / (n_averaged + 1)``, for the plain mean of all tensors.  `AveragedModel` computes the
-    average by one instruction, without waiting for `n_averaged`.  Raises no errors.
+    A `weight` of None stands for ``1 / (n_averaged + 1)``, for the plain mean of all tensors.  `AveragedModel` computes
+    the average by one instruction, without waiting for `n_averaged`.  Raises no errors.
 
     Example:
         >>> flow.optim.swa_utils.Weighted(0.25)(flow.zeros(2), flow.ones(2), 1)
@@ -45,7 +45,7 @@ class Weighted:
     weight: float | None
 
     def __call__(self, averaged: Any, current: Any, number: Any) -> Any:
-        """Return the new average of one tensor, as an `avg_fn`; change several in place, as a `multi_avg_fn`."""
+        """Return the new average of a tensor, as an `avg_fn`; change those of a list in place, as a `multi_avg_fn`."""
         weight = 1 / (int(number) + 1) if self.weight is None else self.weight
         if isinstance(averaged, Tensor):
             return averaged + (current - averaged) * weight
@@ -85,21 +85,21 @@ get_ema_multi_avg_fn = get_ema_avg_fn
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are the average of the model's parameters at several moments of its training.
+    """A copy of a model whose parameters are averages of the model's parameters at several moments of its training.
 
     Izmailov and others, 2018.  One instruction updates all averages, so a cancelled scope never drops a part of them.
 
     Args:
         model: the model to copy; all its parameters are on one device.
-        device: the device of the average, by default that of the model.
-        avg_fn: computes the average of one parameter; by default the plain mean.
-        multi_avg_fn: instead of `avg_fn`; computes the averages of all parameters in place.  Functions other than those
-            of this module wait for `n_averaged`.
-        use_buffers: average floating-point buffers as well; else `update_parameters` copies the model's buffers.
+        device: the device of the copy, by default that of the model.
+        avg_fn: computes the new average of one parameter; by default the plain mean.
+        multi_avg_fn: instead of `avg_fn`; computes the new averages of all parameters in place.  With functions other
+            than those of this module, `update_parameters` waits for `n_averaged`.
+        use_buffers: average floating-point buffers as well; `update_parameters` copies all other buffers of the model.
 
     Attributes:
         module: the copy of the model.
-        n_averaged: a scalar tensor: the number of `update_parameters` calls, whose values are in the average.
+        n_averaged: a scalar tensor: the number of calls of `update_parameters`.
 
     Raises:
         ValueError: if both `avg_fn` and `multi_avg_fn` are given.
@@ -151,7 +151,7 @@ class AveragedModel(Module):
         issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 
     def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-        """Return the tensors to average and those to copy, each as pairs of the average's and the model's tensor."""
+        """Return the tensors to average and the tensors to copy, as pairs of the average's and the model's tensor."""
         averaged: list[tuple[Tensor, Tensor]] = [*zip(self.module.parameters(), model.parameters(), strict=True)]
         copied: list[tuple[Tensor, Tensor]] = []
         for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
@@ -173,11 +173,11 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None = None) -> None:
-    """Recompute the running statistics of all batch norm layers of a model, by one pass over the data.
+    """Recompute the running statistics of all layers of a model that have a `running_mean`, by one pass over the data.
 
     Args:
         loader: an iterable of batches; if a batch is a tuple or list, its first item is the model's input.
-        model: the model, run in training mode, and put back into its former mode.
+        model: the model, which is run in training mode, and then put back into its former mode.
         device: the device to move the batches to.
 
     Raises:
@@ -198,7 +198,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
         model.train()
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # accumulate plain means over all batches
+            norm.momentum = None  # for batch norms, the plain mean over all batches
         with no_grad():
             for batch in loader:
                 data = batch[0] if isinstance(batch, (list, tuple)) else batch
@@ -210,7 +210,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
 
 
 class SWALR(LRScheduler):
-    """Move the learning rates from their present values to the constant `swa_lr` within `anneal_epochs`.
+    """Move the learning rates from their present values to the constant `swa_lr` within `anneal_epochs` epochs.
 
     Args:
         optimizer: the optimizer whose learning rates to set.
@@ -220,7 +220,8 @@ class SWALR(LRScheduler):
         last_epoch: the number of the last epoch when resuming, -1 when starting.
 
     Raises:
-        ValueError: for another strategy, a negative `anneal_epochs`, or if there are not as many rates as groups.
+        ValueError: for another strategy, an `anneal_epochs` that is negative or no integer, or if there are not as many
+            rates as groups.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)

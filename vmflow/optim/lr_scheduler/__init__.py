@@ -1,4 +1,4 @@
-"""Schedulers: they change the learning rates of an optimizer from step to step.
+"""Schedulers, which change the learning rates of an optimizer from step to step.
 
 The base class is in `scheduler`; schedules whose rate is a function of the step's number are in `closed` and `cyclic`,
 schedulers made of other schedulers in `combined`, and `ReduceLROnPlateau`, which depends on a metric, in `measured`.

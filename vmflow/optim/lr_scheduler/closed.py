@@ -1,4 +1,4 @@
-"""Schedulers whose learning rate is a function of the epoch's number: steps, lines, powers, exponentials, cosines."""
+"""Schedulers that compute the learning rate from the epoch's number: steps, lines, powers, exponentials, cosines."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Multiply the initial learning rates by `factor` in the first `total_iters` epochs.
+    """Use the initial learning rates times `factor` in the first `total_iters` epochs, then the initial rates.
 
     Raises:
         TypeError: if `optimizer` is no optimizer.
@@ -146,7 +146,7 @@ class LinearLR(LRScheduler):
             return self.scaled(self.start_factor)
         if epoch > self.total_iters:
             return self.present()
-        if not self.factor_at(epoch - 1):  # the present rate is 0, and no factor of it gives the next rate
+        if not self.factor_at(epoch - 1):  # the present rate is 0, and no factor turns 0 into the next rate
             return self.rates_at(epoch)
         return self.scaled(self.factor_at(epoch) / self.factor_at(epoch - 1))
 
@@ -197,10 +197,11 @@ class PolynomialLR(LRScheduler):
         last_epoch: the number of the last epoch when resuming, -1 when starting.
         decay_batch: OneFlow's name of `total_iters`.
         end_learning_rate: the last learning rate of OneFlow's form, 0.0001 by default.
-        cycle: instead of staying at the end, add `decay_batch` epochs to the length whenever the end is reached.
+        cycle: instead of keeping the last rate, add `decay_batch` epochs to the length whenever the end is reached.
 
     Raises:
-        ValueError: if `total_iters` comes with OneFlow's arguments, `decay_batch` is missing, or the number is below 1.
+        ValueError: if `total_iters` comes with OneFlow's arguments, OneFlow's form lacks `decay_batch`, or the number
+            of epochs is below 1.
         TypeError: for other arguments.
 
     Example:
@@ -258,7 +259,7 @@ class PolynomialLR(LRScheduler):
 
 
 def _bound(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Match the arguments behind the optimizer with `names`, those of one form of `PolynomialLR`, as a dict."""
+    """Return a dict of the arguments behind the optimizer by `names`, the arguments of one form of `PolynomialLR`."""
     if "total_iters" in kwargs and "total_iters" not in names:
         raise ValueError(
             "PolynomialLR: end_learning_rate and cycle belong to OneFlow's form, and total_iters to PyTorch's; name "
@@ -312,7 +313,7 @@ class CosineAnnealingLR(LRScheduler):
             return present
         before = 1 + math.cos(math.pi * (epoch - 1) / self.T_max)
         if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
-            # At eta_min, the bottom, (rate - eta_min) is 0, and no factor of it gives the next rate.
+            # At eta_min, the bottom, (rate - eta_min) is 0, and no factor turns 0 into the next rate.
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             return [rate + (base - self.eta_min) * rise for rate, base in zip(present, self.base_lrs, strict=True)]
         factor = (1 + math.cos(math.pi * epoch / self.T_max)) / before
@@ -328,10 +329,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         T_mult: the factor between the lengths of one descent and the next.
         eta_min: the lowest rate.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
-        decay_rate: each restart multiplies the top, which is the initial rate at first, by this factor; OneFlow's.
-        restart_limit: the number of descents, after which the rate stays at `eta_min`; 0 for no end; OneFlow's.
+        decay_rate: each restart multiplies the top, which is the initial rate at first, by this factor; an
+            argument of OneFlow's.
+        restart_limit: the number of descents, after which the rate stays at `eta_min`, 0 for no end; an argument of
+            OneFlow's.
 
-    `step` takes fractions of epochs, too, to change the rate within an epoch.
+    `step` also takes fractions of epochs, from 0, to change the rate within an epoch.
 
     Raises:
         TypeError: if `optimizer` is no optimizer.
@@ -392,7 +395,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class CosineDecayLR(LRScheduler):
-    """OneFlow's: follow half a cosine to `alpha` times the initial rate in `decay_steps` steps, and keep that rate.
+    """Follow half a cosine to `alpha` times the initial rate in `decay_steps` steps, and keep that rate; OneFlow's.
 
     Raises:
         TypeError: if `optimizer` is no optimizer.

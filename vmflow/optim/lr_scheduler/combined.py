@@ -1,4 +1,4 @@
-"""Schedulers made of others: `SequentialLR`, `ChainedScheduler`, and `WarmUpLR`."""
+"""Schedulers made of other schedulers: `SequentialLR`, `ChainedScheduler`, and `WarmUpLR`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .scheduler import LRScheduler, check_optimizer, number
 
 
 class _Combined(LRScheduler):
-    """The base of schedulers that step other schedulers; its state dict contains theirs."""
+    """The base of schedulers that step other schedulers; the state dict contains the others' state dicts."""
 
     unsaved = ("optimizer", "_schedulers")
     _schedulers: list[LRScheduler]
@@ -51,7 +51,7 @@ class ChainedScheduler(_Combined):
 
     Args:
         schedulers: schedulers of one optimizer.
-        optimizer: that optimizer, if given, for a check.
+        optimizer: the schedulers' optimizer; if given, it is only checked.
 
     Raises:
         TypeError: for a `ReduceLROnPlateau`, and for elements that are no schedulers.
@@ -94,8 +94,8 @@ class SequentialLR(_Combined):
         milestones: the epochs at which the second scheduler and the following ones begin.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
         interval_rescaling: OneFlow's: whether a scheduler begins with its epoch 0 at its milestone, as by default;
-            False for the epoch that it would have reached if it had run from the start.  A bool for all milestones, or
-            a list with one for each; it may be given in the position of `last_epoch`, where OneFlow has it.
+            False: with the epoch that the scheduler would have reached if it had run from the start.  A bool for all
+            milestones, or a list with one for each; also in the position of `last_epoch`, where OneFlow has it.
 
     Raises:
         TypeError, ValueError: as for `ChainedScheduler`, and for milestones that are too few, too many or not in order.
@@ -172,11 +172,11 @@ class SequentialLR(_Combined):
 
 
 class WarmUpLR(LRScheduler):
-    """OneFlow's: begin with small learning rates, then use another scheduler's rates, or the initial rates.
+    """Begin with small learning rates, then use another scheduler's rates, or the initial rates; OneFlow's.
 
     Args:
         scheduler_or_optimizer: the scheduler to use after the warm-up, or the optimizer.
-        warmup_factor: the factor of the initial rates at step 0.
+        warmup_factor: the factor of the initial rates at step 0, with "constant" in all steps of the warm-up.
         warmup_iters: the number of steps of the warm-up.
         warmup_method: "linear", to go evenly to the first rate after the warm-up, or "constant".
         warmup_prefix: whether the scheduler begins with its step 0 after the warm-up; else it continues with step
@@ -185,7 +185,7 @@ class WarmUpLR(LRScheduler):
 
     Raises:
         TypeError: if `scheduler_or_optimizer` is neither a scheduler nor an optimizer.
-        ValueError: for another method, or a warm-up without steps.
+        ValueError: for another method, or a `warmup_iters` below 1 (with a scheduler, below 0).
         NotImplementedError: for a scheduler that does not define `rate_at`.
 
     Example:

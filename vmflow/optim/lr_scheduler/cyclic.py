@@ -14,12 +14,12 @@ Rates = float | list[float]
 
 
 class _WithMomentum(LRScheduler):
-    """The base of schedulers that also set the momentum, or ``betas[0]`` of optimizers with betas."""
+    """The base of schedulers that also set the momentum, or ``betas[0]``, unless `cycle_momentum` is False."""
 
     cycle_momentum: bool
 
     def momentum_at(self, epoch: int, group: int = 0) -> float:
-        """The momentum of a parameter group in an epoch."""
+        """The momentum of a parameter group in an epoch; subclasses define this method."""
         raise NotImplementedError
 
     def check_momentum(self, optimizer: Optimizer) -> None:
@@ -47,19 +47,19 @@ class CyclicLR(_WithMomentum):
     Args:
         optimizer: the optimizer whose learning rates to set.
         base_lr, max_lr: the bounds, each a number or a list with one for each group.
-        step_size_up, step_size_down: steps of the two halves of a cycle; the second is as long as the first by default.
-        mode: "triangular"; "triangular2", which halves the height with each cycle; "exp_range", which multiplies it by
-            `gamma` with each step.
+        step_size_up, step_size_down: the numbers of steps up and down in a cycle; equal by default.
+        mode: "triangular"; "triangular2", which halves the height of the upper bound above the lower with each cycle;
+            "exp_range", which multiplies the height by `gamma` with each step.
         gamma: the factor of the height in each step, for "exp_range".
-        scale_fn: in place of a mode: a function that returns the height for the number of the cycle, from 1, or of the
-            step, from 0.
+        scale_fn: in place of a mode: a function that returns the factor of the height for the number of the cycle, from
+            1, or of the step, from 0.
         scale_mode: the argument of `scale_fn`: "cycle" or "iterations".
         cycle_momentum: move the momentum down while the rate goes up, and up while it goes down.
         base_momentum, max_momentum: the momentum's bounds, each a number or a list with one for each group.
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        ValueError: for another mode, lists that do not fit, or an optimizer without momentum.
+        ValueError: for another mode, lists that do not fit, or with `cycle_momentum` an optimizer without momentum.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
@@ -133,12 +133,13 @@ class OneCycleLR(_WithMomentum):
         cycle_momentum: move the momentum down while the rate goes up, and up while it goes down.
         base_momentum, max_momentum: the momentum's bounds, each a number or a list with one for each group.
         div_factor: the first rate is ``max_lr / div_factor``.
-        final_div_factor: the last rate is the first rate divided by this.
-        three_phase: go down to the first rate in as many steps as up, then to the last rate.
+        final_div_factor: the last rate is the first rate divided by this factor.
+        three_phase: whether to go down to the first rate in as many steps as up, and then to the last rate.
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        ValueError: for settings out of range, and for steps beyond the last.
+        ValueError: for settings out of range, with `cycle_momentum` for an optimizer without momentum, and for steps
+            beyond the last.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
@@ -200,7 +201,7 @@ class OneCycleLR(_WithMomentum):
         return self._along(epoch, [most, least, most, most] if self.three_phase else [most, least, most])
 
     def _along(self, epoch: int, corners: list[float]) -> float:
-        """Interpolate between `corners`, the values at the ends of the schedule's phases, at this epoch."""
+        """Return the value at `epoch`, interpolated between `corners`, the values at the ends of the phases."""
         rise = self.pct_start * self.total_steps
         ends = [0.0, rise - 1, 2 * rise - 2][: len(corners) - 1] + [self.total_steps - 1.0]
         phase = next((index for index in range(1, len(corners)) if epoch <= ends[index]), len(corners) - 1)

@@ -22,7 +22,7 @@ class ReduceLROnPlateau(LRScheduler):
         threshold_mode: "rel" for a threshold relative to the best metric so far, or "abs".
         cooldown: the number of epochs after a reduction that do not count as epochs without improvement.
         min_lr: the lowest rate, or a list with one for each group.
-        eps: a rate that would change by less stays as it is.
+        eps: a rate that would change by no more than this stays as it is.
 
     Raises:
         TypeError: if `optimizer` is no optimizer.
@@ -74,8 +74,8 @@ class ReduceLROnPlateau(LRScheduler):
         """Compare an epoch's metric with the best so far, and reduce the learning rates if `patience` is exceeded.
 
         Args:
-            metrics: the metric, a number or a scalar tensor, which is waited for.
-            epoch: the number to set `last_epoch` to, by default one more than before.
+            metrics: the metric, a number, or a scalar tensor, for which the call waits.
+            epoch: the new `last_epoch`, by default one more than before.
         """
         current = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch

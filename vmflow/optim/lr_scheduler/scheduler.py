@@ -11,7 +11,7 @@ from vmflow.autograd import no_grad
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
 
-# PyTorch's name and OneFlow's name of the same argument: a scheduler's `__init__` declares one, callers may use both.
+# PyTorch's name and OneFlow's name of the same argument: a scheduler's `__init__` declares one, callers use either.
 _NAMES: Final = ("last_epoch", "last_step")
 
 
@@ -41,14 +41,14 @@ def with_both_names(init: Callable[..., None]) -> Callable[..., None]:
     return named
 
 
-_VARIABLE: Final = 0x08  # inspect.CO_VARKEYWORDS, the flag of functions that take ``**kwargs``
+_VARIABLE: Final = 0x08  # inspect.CO_VARKEYWORDS, the code flag of functions that take ``**kwargs``
 
 
 class LRScheduler:
     """The base of schedulers, which set the learning rates of an optimizer's parameter groups at each `step`.
 
-    Subclasses define `get_lr`, or `rate_at`, or both.  The groups keep their initial learning rates as "initial_lr".  A
-    learning rate that is a tensor is changed in place.
+    Subclasses define `get_lr`, or `rate_at`, or both.  The parameter groups keep their initial learning rates as
+    "initial_lr".  A learning rate that is a tensor is changed in place.
 
     Args:
         optimizer: the optimizer whose learning rates to set.
@@ -110,7 +110,7 @@ class LRScheduler:
         self.last_epoch = number
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
-        """Compute the learning rate of an epoch from the arguments alone, as if nothing else changed it.
+        """Compute the learning rate of an epoch from the arguments alone, as if nothing else changed the rate.
 
         Args:
             epoch: the number of the epoch, from 0.
@@ -123,7 +123,7 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr(), and no rate is known in advance")
 
     def get_lr(self) -> list[float]:
-        """The learning rates of epoch `last_epoch`, one per group.
+        """The learning rates of epoch `last_epoch`, one per parameter group.
 
         The base class calls `rate_at`.  Schedulers that override this method to multiply the present rates can be
         combined with other changes of the rates.
@@ -131,7 +131,7 @@ class LRScheduler:
         return self.rates_at(self.last_epoch)
 
     def rates_at(self, epoch: int) -> list[float]:
-        """The learning rates of all parameter groups in an epoch, by `rate_at`."""
+        """The learning rates of all parameter groups in an epoch; raises NotImplementedError if `rate_at` does."""
         return [self.rate_at(epoch, base, group) for group, base in enumerate(self.base_lrs)]
 
     def get_last_lr(self) -> list[float]:
@@ -139,10 +139,10 @@ class LRScheduler:
         return self._last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Begin the next epoch, or the epoch of the given number, and set its learning rates.
+        """Begin the next epoch, or the epoch of number `epoch`, and set its learning rates.
 
         Raises:
-            NotImplementedError: if a number is given, and the scheduler does not define `rate_at`.
+            NotImplementedError: if `epoch` is given, and the scheduler does not define `rate_at`.
         """
         if epoch is None:
             self.last_epoch += 1
@@ -153,7 +153,7 @@ class LRScheduler:
             self.set_rates(rates)
 
     def restart(self) -> None:
-        """Begin epoch 0 again; the caller has set the optimizer's rates to the initial ones before."""
+        """Begin epoch 0 again; the caller must have set the optimizer's rates to the initial rates before."""
         self.last_epoch = -1
         self.step()
 
@@ -171,7 +171,7 @@ class LRScheduler:
                 print(f"{type(self).__name__}: epoch {self.last_epoch}, learning rate of group {position}: {rate:.4e}")
 
     def present(self) -> list[float]:
-        """The groups' present learning rates; for a rate that is a tensor the number last set, without waiting."""
+        """The groups' present learning rates; for a tensor the number last set, or before the first step its value."""
         last: list[float] | None = getattr(self, "_last_lr", None)
         return [
             number(group["lr"]) if last is None or not isinstance(group["lr"], Tensor) else last[position]
@@ -183,12 +183,12 @@ class LRScheduler:
         return [rate * factor for rate in self.present()]
 
     def state_dict(self) -> dict[str, Any]:
-        """All attributes except the optimizer and functions, for `load_state_dict`."""
+        """All attributes except those in `unsaved`, `verbose` and functions, for `load_state_dict`."""
         left_out = (*self.unsaved, "verbose")
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from the state of another scheduler.  The learning rates are part of the optimizer's state."""
+        """Continue from the state of another scheduler.  The optimizer's state dict has the present learning rates."""
         self.__dict__.update(state_dict)
 
 
