@@ -32,7 +32,7 @@ class HookOfAll(NamedTuple):
     always_call: bool = False
 
 
-# The global hooks of all places are in one dict, so that a module without hooks tests one dict only at each call.
+# The global hooks of all places are in one dict, so that each call of a module tests a single dict for them.
 OF_ALL: Final[dict[int, HookOfAll]] = Registry()
 
 

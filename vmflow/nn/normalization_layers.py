@@ -39,7 +39,7 @@ class _ChannelNorm(_AffineNorm):
 
     Args:
         num_features: the number of channels.
-        eps: a number added to the variance.
+        eps: added to the variance.
         momentum: the weight of a batch in the running statistics; subclasses define the meaning of None.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
@@ -109,7 +109,7 @@ class _BatchNorm(_ChannelNorm):
 
     Args:
         num_features: the number of channels, the size of dimension 1.
-        eps: a number added to the variance.
+        eps: added to the variance.
         momentum: the weight of a batch in the running statistics; None for the average over all batches so far.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics; without them, those of the batch are always used.
@@ -284,7 +284,7 @@ class _InstanceNorm(_ChannelNorm):
 
     Args:
         num_features: the number of channels.
-        eps: a number added to the variance.
+        eps: added to the variance.
         momentum: the weight of a batch in the running statistics; None for no change.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
@@ -383,7 +383,7 @@ class GroupNorm(_AffineNorm):
     Args:
         num_groups: the number of groups, which divides the channels.
         num_channels: the number of channels.
-        eps: a number added to the variance.
+        eps: added to the variance.
         affine: whether to scale and shift each channel afterwards.
         device, dtype: the device and dtype of the parameters.
         bias: whether to shift, if affine.
@@ -436,7 +436,7 @@ class LayerNorm(_AffineNorm):
 
     Args:
         normalized_shape: the sizes of the last dimensions, which are normalised; an int for the last dimension alone.
-        eps: a number added to the variance.
+        eps: added to the variance.
         elementwise_affine: whether to scale and shift afterwards.
         bias: whether to shift, if `elementwise_affine`.
         device, dtype: the device and dtype of the parameters.
@@ -488,7 +488,7 @@ class RMSNorm(Module):
 
     Args:
         normalized_shape: the sizes of the last dimensions, which are normalised; an int for the last dimension alone.
-        eps: a number added to the mean square; None for the machine epsilon of float32 (of float64 for float64 inputs).
+        eps: added to the mean square; None for the machine epsilon of float32 (of float64 for float64 inputs).
         elementwise_affine: whether to scale afterwards.
         device, dtype: the device and dtype of the parameter.
 

@@ -197,7 +197,10 @@ def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:
 
 
 def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
-    """For constructors of `Parameter` and `Buffer`: let `tensor` share the memory of `data`, or be empty if None."""
+    """For constructors of `Parameter` and `Buffer`: let `tensor` share the memory of `data`, or be empty if None.
+
+    The tensor has no autograd history.  Raises TypeError, with `name`, for other `data`.
+    """
     if data is None:
         data = creation.empty(0)
     elif not isinstance(data, Tensor):

@@ -33,7 +33,7 @@ class _Averaging(Optimizer):
 
 
 def _common(group: dict[str, Any]) -> tuple[float | None, float, float, float, float]:
-    """The first settings of all kernels of these optimizers: rate (None if a tensor), both betas, eps and decay."""
+    """The first settings of all kernels of Adam's kin: rate (None if a tensor), both betas, eps and weight decay."""
     beta1, beta2 = group["betas"]
     return rate_of(group), beta1, beta2, group["eps"], group["weight_decay"]
 

@@ -64,7 +64,7 @@ class ParametrizationList(ModuleList):
         modules: the parametrizations, called one after another; the first may take several tensors, if its
             `right_inverse` returns several.
         original: the parameter or buffer to parametrize, of any shape.
-        unsafe: whether the result may have another dtype or shape than `original`; else it is checked once.
+        unsafe: whether the result may have another dtype or shape than `original`; else the result is checked once.
 
     Attributes:
         original: the original parameter or buffer; several originals are ``original0``, ``original1`` and so on.
@@ -288,7 +288,7 @@ def register_parametrization(
         tensor_name: the name of the parameter or buffer.
         parametrization: a module that is called with the original tensor, or with several if its `right_inverse`
             returns several.
-        unsafe: whether the result may have another dtype or shape than the tensor; else it is checked once.
+        unsafe: whether the result may have another dtype or shape than the tensor; else the result is checked once.
 
     Raises:
         ValueError: if there is no such tensor; if the parametrization changes dtype or shape, unless `unsafe`.
