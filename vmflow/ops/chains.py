@@ -1,6 +1,7 @@
 """Kernels that compute all ops of a `Chain` (consecutive eager elementwise ops) in one pass over memory.
 
-They are the kernels of the op `fused`, which graphs use too: numpy calls on tiles of the arrays, or one loop in C.
+They are the kernels of the op `fused`, which graphs use too: numpy calls on tiles of the arrays, or one loop in C or
+CUDA.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from vmflow.kernels.problems.fused import Fused
 from .fused import Step, can_fuse, infer_fused
 from .table import Attributes, Metas, OpPlan, encoded
 
-# `_kernels` is cleared when it holds this many kernels.
+# `_kernels`, the cache of fused kernels, is cleared when it holds this many.
 _KERNELS: Final = 256
 
 _kernels: dict[Hashable, Kernel | None] = {}
@@ -25,11 +26,11 @@ GENERATION.watchers.append(_kernels.clear)
 
 
 def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None:
-    """Return an op as a member of a `Chain`; None if it cannot be fused or its device is neither a CPU nor a GPU.
+    """Return a call's `Step` in a `Chain`; None if its op cannot be fused, or its device is neither a CPU nor a GPU.
 
     Args:
         plan: the plan of the op.
-        attributes, metas: the attributes, and the metas of the inputs, of the op's call.
+        attributes, metas: the attributes and the metas of the inputs of the call.
     """
     if plan.outputs[0].device.type not in ("cpu", "cuda") or not can_fuse(plan.name, metas):
         return None

@@ -42,10 +42,13 @@ _TYPE_NAMES = {
 def parse_to(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[DType | None, Device | None, _bool, memory_format | None]:
-    """Parse the arguments of `Tensor.to` and return (dtype, device, copy, memory format); None for each one not given.
+    """Parse the arguments of `Tensor.to` and return (dtype, device, copy, memory format).
+
+    Each of them is None if it is not given, but `copy` is then False.
 
     Raises:
-        TypeError: for any other argument.
+        TypeError: for an argument that `Tensor.to` does not have, or of a wrong type.
+        ValueError: for an unknown device.
     """
     dtype: DType | None = kwargs.pop("dtype", None)
     device: Any = kwargs.pop("device", None)
@@ -81,7 +84,9 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
     Raises:
         TypeError: for any other argument.
-        DeviceUnavailable: if the device cannot be used here.
+        ValueError: for an unknown device, or a memory format for another number of dimensions.
+        DeviceUnavailable: if the device cannot be used on this machine.
+        RuntimeError: if a meta tensor would be copied to another device.
 
     Example:
         >>> flow.tensor([1, 2]).to(flow.float32)
@@ -102,7 +107,10 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 @method()
 def cpu(self: Tensor) -> Tensor:
-    """Copy the tensor, of any shape, to the CPU; return the tensor itself if it is on the CPU.  Raises no errors.
+    """Copy the tensor, of any shape, to the CPU; return the tensor itself if it is on the CPU.
+
+    Raises:
+        RuntimeError: for a meta tensor.
 
     Example:
         >>> flow.tensor([1, 2]).cpu()
@@ -113,10 +121,11 @@ def cpu(self: Tensor) -> Tensor:
 
 @method()
 def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor:
-    """Copy the tensor to a CUDA device, by default the current one.  The copy never blocks.  The shape stays.
+    """Copy the tensor to a CUDA device, by default the current one.  The caller never waits.  The shape stays.
 
     Raises:
         DeviceUnavailable: if there is no such device.
+        RuntimeError: for a meta tensor.
 
     Example:
         >>> flow.ones(1).cuda().is_cuda if flow.cuda.is_available() else True
@@ -134,7 +143,8 @@ def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = Fa
             The shape stays.
 
     Raises:
-        TypeError: for any other argument.
+        TypeError: for any other `dtype`.
+        DeviceUnavailable: if the tensor type is of a CUDA device that cannot be used.
 
     Example:
         >>> flow.tensor([1, 2]).type()
@@ -167,7 +177,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 @method()
 def bool(self: Tensor) -> Tensor:
-    """Convert the elements to bool: True if they are not zero.  Raises no errors.
+    """Convert the elements to bool: each to True if it is not zero.  Raises no errors.
 
     Example:
         >>> flow.tensor([0, 2]).bool()

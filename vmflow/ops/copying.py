@@ -82,9 +82,12 @@ def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def transfer(input: Tensor, device: Device) -> Tensor:
-    """Copy a tensor to another device; its gradient is copied back to the device of `input`.
+    """Copy a tensor to another device; the gradient of the copy is copied back to the device of `input`.
 
     Between two accelerators of different types the copy goes through the host's memory.
+
+    Raises:
+        RuntimeError: if `input` is a meta tensor, and `device` another device.
     """
     kinds = {input.device.type, device.type}
     if device.type == "meta":
@@ -107,8 +110,8 @@ def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) ->
 
     Args:
         input: any tensor.
-        memory_format: the order of the copy's elements in memory; `preserve_format` is that of `input`, if its elements
-            lie without gaps.
+        memory_format: the order of the copy's elements in memory; `preserve_format` is the order of `input` if its
+            elements lie without gaps, else C order.
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
@@ -131,9 +134,9 @@ def cast_in_order(input: Tensor, dtype: DType, order: tuple[int, ...] | None) ->
 
 
 def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, ...] | None:
-    """Return the order, outermost first, in which memory format `wanted` stores dimensions like those of `like`.
+    """Return the order, outermost first, in which the memory format `wanted` stores the dimensions of `like`.
 
-    None is C order.
+    None is C order.  Errors name the function `name`.
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
@@ -150,7 +153,7 @@ def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, .
 
 @method()
 def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
-    """Return `input` itself if its elements lie in the order of a memory format without gaps, else a copy.
+    """Return `input` itself if its elements lie without gaps in the order of `memory_format`, else a copy that does.
 
     Args:
         input: any tensor.
@@ -196,7 +199,7 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
 
     Raises:
         TypeError: if `src` is neither a tensor nor a number.
-        ValueError: if `src` does not broadcast to the shape of `input`.
+        ValueError: if `src` does not broadcast to the shape of `input`, or is a number out of the range of its dtype.
 
     Example:
         >>> flow.zeros(2).copy_(flow.tensor([1, 2]))
@@ -247,7 +250,8 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """Set every element to `value`, a number, or a tensor or array without dimensions.
 
     Raises:
-        ValueError: if `value` is no single number, or out of the range of the tensor's dtype.
+        TypeError: if `value` is neither a number nor a tensor.
+        ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
     """
     if isinstance(value, _tensors.Tensor):
         if value.shape:
@@ -280,7 +284,7 @@ def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """Fit a gradient to the meta `wanted` of its tensor: sum it over broadcast dimensions, and cast it to the dtype."""
+    """Fit a gradient to the meta `wanted` of its tensor: sum over broadcast dimensions, and cast to that dtype."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]

@@ -1,6 +1,6 @@
 """Decorators that declare functions of the op modules as public functions of `vmflow` or methods of `Tensor`.
 
-`FUNCTIONS` and `METHODS` map their public names to them.  Type checkers find the same names in
+`FUNCTIONS` and `METHODS` map the public names to the functions.  Type checkers find the same names in
 `vmflow.functions` and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
 """
 
@@ -32,9 +32,9 @@ def public(
     Args:
         others: further public names; names of operators, such as ``__add__``, are names of the method alone.
         own: whether the function's own name is public too.
-        numpy_names: whether users may also call it with ``axis`` and ``keepdims``.  The decorated function
-            itself, which other ops call, takes only ``dim`` and ``keepdim``.
-        reflected: the name of a reflected operator to declare as well, such as ``__radd__``: it swaps both operands.
+        numpy_names: whether the public function and method also take ``axis`` and ``keepdims``.  The decorated
+            function itself, which other ops call, takes only ``dim`` and ``keepdim``.
+        reflected: the name of a method to declare as well, such as ``__radd__``, that swaps the two operands.
 
     Raises:
         ValueError: if one of the names is already declared.
@@ -92,7 +92,7 @@ def method(
 
 
 def attribute(name: str, setter: Callable[[Any, Any], None] | None = None) -> Callable[[Declared], Declared]:
-    """Declare the decorated function the getter, and `setter` the setter, of the attribute `name` of `Tensor`."""
+    """Declare the decorated function the getter, and `setter`, if any, the setter, of the `Tensor` attribute `name`."""
 
     def declare(getter: Declared) -> Declared:
         METHODS[name] = property(getter, setter)

@@ -35,7 +35,7 @@ def written(
     Args:
         op: an op of one result.
         out: a tensor of the result's shape, of a dtype that can hold it; may be among the inputs.
-        inputs, attributes, scalars: as of `dispatch`.
+        inputs, attributes, scalars: as of `vmflow.interpreter.dispatch`.
 
     Raises:
         TypeError: if `out` is no tensor, or on another device.
@@ -51,7 +51,7 @@ def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable
     Args:
         name: of the function, for errors.
         out: a tensor of the result's shape, of a dtype that can hold it.
-        inputs: the arguments of the function; tensors among them are checked, others ignored.
+        inputs: the arguments of the function; `check_destination` checks `out` against the tensors among them.
         compute: returns the result.
     """
     check_destination(name, out, tuple([operand for operand in inputs if isinstance(operand, _tensors.Tensor)]))
@@ -64,7 +64,7 @@ _Results = TypeVar("_Results", bound=tuple[Any, ...])
 
 
 def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callable[[], _Results]) -> _Results:
-    """Copy the results of a function, a tuple, into the tensors `out`; return these as a tuple of the results' type.
+    """Copy the results of `compute`, a tuple, into the tensors `out`; return `out` as a tuple of the results' type.
 
     Raises:
         TypeError: if `out` is no tuple or list.
@@ -110,7 +110,7 @@ def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
 
     Raises:
         TypeError: when called, if `out` is no tensor or on another device.
-        RuntimeError: when called, if a gradient would be recorded, or `out` is not of the result's shape.
+        RuntimeError: when called, if a gradient would be recorded, or the result does not fit `out`'s shape or dtype.
 
     Example:
         >>> def double(input): return input + input
@@ -122,10 +122,11 @@ def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
 
 
 def out_as_made() -> Callable[[Declared], Declared]:
-    """Add ``out`` to the decorated creation function, and let it take its dtype and device from `out`.
+    """Add the argument ``out`` to the decorated creation function; its default dtype and device become those of `out`.
 
     Raises:
-        TypeError: when called, if the function is asked for another dtype or device than `out` has.
+        TypeError: when called, if another dtype or device than `out` has is asked for, or `out` is no tensor.
+        RuntimeError: when called, if a gradient would be recorded, or `out` is not of the result's shape.
 
     Example:
         >>> result = flow.zeros(2)
@@ -153,7 +154,7 @@ def out_as_made() -> Callable[[Declared], Declared]:
 
 
 def outs_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
-    """Add ``out``, a tuple of tensors, to the decorated function of several results, which are copied into them."""
+    """Add the argument ``out``, a tuple of tensors into which the decorated function's tuple of results is copied."""
     return _with_out(delivered_all, name)
 
 

@@ -32,7 +32,7 @@ _REMEMBERED: Final = 512
 
 
 class Formula:
-    """A function of tensors and numbers that runs as one op for tensors of one shape, device and floating-point dtype.
+    """A function of tensors and numbers that runs as one op if all tensors have one shape, device and floating dtype.
 
     Half precision is computed in float32, and rounded once, since separate ops would each round.
 

@@ -1,6 +1,7 @@
 """The op `fused`: several elementwise ops as one op.
 
-Its attributes list the ops, called its steps.  The kernels are in `vmflow.kernels.numpy.fused` and its siblings.
+Its attributes list the ops, called its steps, and the steps whose results are results of `fused`.  The kernels are in
+`vmflow.kernels.numpy.fused` and `vmflow.kernels.cuda.fused`.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, OpPlan
 # numbers of its operands).  Operands are numbered: first the fused op's inputs, then the results of its steps.
 Step: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
 
-# Ops that can be fused, though they are not declared by `elementwise`.
+# Ops that can be fused, though they are not in `ELEMENTWISE`.
 _OTHERS: Final = frozenset({"cast", "where"})
 
-# These ops raise an error for integers divided by 0.  They are not fused, so that the error names the op's own line.
+# These ops may raise an error for integers, such as for a division by 0.  For integers they are not fused, so that the
+# error names the line that called the op.
 _MAY_FAIL: Final = frozenset({"floor_divide", "trunc_divide", "remainder", "fmod", "pow"})
 
 
 def can_fuse(op: str, metas: Metas) -> bool:
-    """Return whether an op on such inputs may be a step of a fused op.
+    """Return whether an op on inputs of these metas may be a step of a fused op.
 
     Args:
         op: the op's name in the op table.
@@ -40,7 +42,7 @@ def can_fuse(op: str, metas: Metas) -> bool:
 def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> Inferred:
     """Infer a fused op: run the inference of each step, starting from `metas`, the metas of the fused op's inputs.
 
-    The results of the op are those of the steps numbered `outputs`.
+    The results of the fused op are the results of the steps whose numbers are in `outputs`.
 
     Raises:
         ValueError: if the steps' results are not all of one shape.

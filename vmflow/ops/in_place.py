@@ -1,6 +1,6 @@
 """In-place methods of functions that no single op computes in place: ``x.cumsum_(0)`` copies ``x.cumsum(0)`` into x.
 
-In-place methods of elementwise ops, whose kernels write into the operand, are declared in `pointwise`.
+In-place methods of elementwise ops, whose kernels write into the operand, are declared by `elementwise.pointwise`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
     """Declare an in-place method, such as ``cumsum_``, that copies the decorated function's result into the tensor.
 
     Args:
-        called: the name of the method, without ``_``, if it is not the function's.
+        called: the name of the method, without ``_``, if it is not the function's name.
     """
 
     def declare(function: Declared) -> Declared:
@@ -49,8 +49,8 @@ def viewed_in_place(*others: str, documented: bool = False) -> Callable[[Declare
     No element moves, and other tensors on the same memory keep their shapes.
 
     Args:
-        others: further names of the function.
-        documented: whether the method has the function's docstring, because only the method is public.
+        others: further names of the function, each with such a method.
+        documented: whether the method gets the function's docstring, because only the method is public.
     """
 
     def declare(function: Declared) -> Declared:

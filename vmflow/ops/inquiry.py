@@ -133,7 +133,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 @public()
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the only element of a tensor is not zero.  Waits for its value.
+    """Whether the only element of a tensor is not zero.  Waits until the element is computed.
 
     Raises:
         RuntimeError: if there is not exactly one element.
@@ -163,10 +163,10 @@ def numel(input: Tensor) -> int:
 
 @function()
 def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
-    """The dtype in which an op of these two operands, tensors or numbers, computes.
+    """The dtype to which two operands of an op, tensors or numbers, promote.
 
     Raises:
-        TypeError: if one is neither a tensor nor a number.
+        TypeError: if an operand is neither a tensor nor a number.
 
     Example:
         >>> flow.result_type(flow.tensor([1]), 2.0)
@@ -181,7 +181,7 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
 
 @function()
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether a result of one dtype may be stored in a tensor of another, as in-place ops do.
+    """Whether an in-place op may store a result of dtype `from_` in a tensor of dtype `to`.
 
     False if the cast would lose a fraction or an imaginary part, or turn a number into a bool.
 
@@ -199,9 +199,10 @@ def can_cast(from_: DType, to: DType) -> bool:
 
 @function()
 def broadcast_shapes(*shapes: int | tuple[int, ...]) -> Size:
-    """The shape to which these shapes broadcast together; a number stands for the shape of a vector.
+    """The shape to which these shapes broadcast together; a number n stands for the shape (n,).
 
     Raises:
+        TypeError: if a size is no integer.
         ValueError: if the shapes do not broadcast, or a size is negative.
 
     Example:

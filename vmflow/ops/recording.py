@@ -29,7 +29,7 @@ class _Unknown(Storage):
 
     Attributes:
         number: the tensor's number among the operands of the fused op's steps, see `Step`.
-        recording: the recording.
+        recording: the `Recording` to which the tensor belongs.
     """
 
     __slots__ = ("number", "recording")
@@ -82,7 +82,7 @@ class Recording:
         return infer_fused(steps, outputs, metas)
 
     def refused(self, what: str) -> TypeError:
-        """Return the error for a recorded function that needs more than elementwise ops."""
+        """Return the error for a recorded function that asks for `what`, something other than elementwise ops."""
         return TypeError(f"{self._name}: a formula is made of elementwise ops; this one asks for {what}")
 
     def _unknown(self, number: int, of: TensorMeta) -> Tensor:
@@ -155,9 +155,9 @@ class Recording:
 def _without_unused(
     steps: Sequence[Step], wanted: Sequence[int], inputs: int
 ) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-    """Drop recorded steps that no result in `wanted` needs; return the others, and the new numbers of the results.
+    """Drop recorded steps that no step numbered in `wanted` needs; return the others, and the new numbers of `wanted`.
 
-    `inputs` is the number of inputs, which are numbered before the steps."""
+    `inputs` is the number of inputs; operands of steps are numbered with the inputs first."""
     needed = set(wanted)
     for at in reversed(range(len(steps))):
         if at in needed:

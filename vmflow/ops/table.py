@@ -27,7 +27,7 @@ from vmflow.kernels.generation import GENERATION
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# The largest allowed stride, padding and dilation of windows of convolution and pooling.
+# The largest allowed stride, padding or dilation of windows of convolution and pooling.
 MOST_OF_WINDOWS: Final = (1 << 31) - 1
 
 # A tensor of at least this many bytes releases its memory in stream order, by an instruction.  Smaller ones are left to
@@ -39,7 +39,7 @@ Metas: TypeAlias = tuple[TensorMeta, ...]
 Kinds: TypeAlias = tuple[type, ...]
 
 # Types of op attributes: sizes of arrays from 0 (Size) and from 1 (Count) on; paddings (Margin) and strides of windows,
-# which are limited so that their products do not overflow; and numbers of dimensions of the operands (Dim).
+# which are limited so that their products do not overflow; and indices of dimensions of the operands (Dim).
 Size: TypeAlias = Annotated[int, 0, (1 << 40) - 1]
 Count: TypeAlias = Annotated[int, 1, (1 << 40) - 1]
 Margin: TypeAlias = Annotated[int, 0, MOST_OF_WINDOWS]
@@ -118,7 +118,8 @@ class OpPlan(CallPlan):
         casts: whether the kernel may write into a result of another dtype, casting.
         leased: the total bytes of the results that are large enough to be released in stream order.
         spread: the function that runs the op on global tensors; None for local tensors.
-        step: the op as a member of a `Chain` of elementwise ops; False if it cannot be one, None until that is known.
+        step: the op's `Step` in chains of elementwise ops; False if its calls cannot be chained or are too cheap, None
+            until that is known.
     """
 
     __slots__ = ("details", "kernel", "leased", "outputs", "spread", "step")
@@ -203,7 +204,7 @@ class OpExpr:
         readers: for each saved input, the index of the only input whose gradient reads it, None if several do; empty if
             all entries would be None.
         known: the cached plans, by key.
-        remembers: the number of cached plans at which the cache is cleared.
+        remembers: the number of cached plans at which all are dropped.
         recent: the most recently used plan, as a `Recent`; None before the first.
         is_slice: whether the op is a slice with the attributes axis, start, length and step: autograd then joins the
             gradients of several slices of one tensor, instead of padding each with zeros and adding them.
@@ -388,7 +389,7 @@ def normalize_dim(name: str, dim: int, rank: int) -> int:
 
 
 def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, rank: int) -> tuple[int, ...]:
-    """Convert dimensions to their sorted numbers from the front; None means all dimensions.  A 0-d tensor has none.
+    """Convert dimensions to their sorted numbers from the front, none for a 0-d tensor; None means all dimensions.
 
     Raises:
         TypeError: if a dimension is no integer.
@@ -405,7 +406,7 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
-    """Convert an argument of the function `name` that must be an integer to an int.
+    """Convert `value`, an argument of the function `name` that errors call `what`, to an int.
 
     Raises:
         TypeError: if the value is no integer, or a bool.
@@ -422,10 +423,10 @@ def whole_number(name: str, what: str, value: Any) -> int:
 
 
 def flag(name: str, what: str, value: Any) -> bool:
-    """Convert an argument of the function `name` that must be True or False to a bool.
+    """Convert `value`, an argument of the function `name` that errors call `what`, to a bool.
 
     Raises:
-        TypeError: if the value is neither True nor False.
+        TypeError: if the value is neither True nor False, also as a numpy bool.
 
     Example:
         >>> flow.nn.utils.rnn.flag("sum", "keepdim", True)

@@ -36,7 +36,7 @@ def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
 
 @function()
 def atleast_1d(*tensors: Any) -> Any:
-    """Give a tensor, or each of several or of a list, at least one dimension.
+    """Give a tensor at least one dimension; for several tensors or a list, return a tuple.
 
     Raises:
         AttributeError: if an argument is no tensor.
@@ -50,7 +50,7 @@ def atleast_1d(*tensors: Any) -> Any:
 
 @function()
 def atleast_2d(*tensors: Any) -> Any:
-    """Give a tensor, or each of several or of a list, at least two dimensions; a vector becomes a row.
+    """Give a tensor at least two dimensions, a vector becomes a row; for several tensors or a list, return a tuple.
 
     Raises:
         AttributeError: if an argument is no tensor.
@@ -64,7 +64,7 @@ def atleast_2d(*tensors: Any) -> Any:
 
 @function()
 def atleast_3d(*tensors: Any) -> Any:
-    """Give a tensor, or each of several or of a list, at least three dimensions; a vector becomes (1, n, 1).
+    """Give a tensor at least three dimensions, (1, n, 1) for a vector; for several tensors or a list, return a tuple.
 
     Raises:
         AttributeError: if an argument is no tensor.
@@ -120,7 +120,7 @@ def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Ten
 
 @function()
 def block_diag(*tensors: Tensor) -> Tensor:
-    """Make a matrix with the tensors as blocks along its diagonal and zeros elsewhere; a vector is a row.
+    """Make a matrix with the tensors as blocks along its diagonal and zeros elsewhere; a vector becomes a row.
 
     Raises:
         ValueError: if a tensor has more than two dimensions.
@@ -156,7 +156,8 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     """Cut a dimension into pieces of the given sizes.
 
     Raises:
-        ValueError: if the sizes do not add up to the dimension's size.
+        IndexError: if the dimension does not exist.
+        ValueError: if the sizes do not add up to the dimension's size, or one is negative.
 
     Example:
         >>> flow.split_with_sizes(flow.arange(4), [1, 3])
@@ -182,7 +183,7 @@ def _split_along(
 
 @public()
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Cut the second dimension, or a vector, before each of these indices or into this many equal pieces.
+    """Cut the second dimension, or a vector, before each of the given indices or into a number of equal pieces.
 
     Raises:
         ValueError: if the pieces would not be equal, or for a 0-d tensor.
@@ -198,7 +199,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 @public()
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Cut the first dimension before each of these indices or into this many equal pieces.
+    """Cut the first dimension before each of the given indices or into a number of equal pieces.
 
     Raises:
         ValueError: if the pieces would not be equal, or for less than two dimensions.
@@ -212,7 +213,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 @public()
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Cut the third dimension before each of these indices or into this many equal pieces.
+    """Cut the third dimension before each of the given indices or into a number of equal pieces.
 
     Raises:
         ValueError: if the pieces would not be equal, or for less than three dimensions.
@@ -229,10 +230,11 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 @public()
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Rotate by `k` quarter turns, from the first towards the second of two dimensions.
+    """Rotate by `k` quarter turns, from the first towards the second of the two dimensions `dims`.
 
     Raises:
         ValueError: if `dims` are not two different dimensions.
+        IndexError: if a dimension does not exist.
 
     Example:
         >>> flow.rot90(flow.tensor([[1, 2], [3, 4]]))
@@ -325,11 +327,11 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 @function()
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """List all ways to take `r` elements of a vector, in its order, as rows.
+    """List all ways to take `r` elements of a vector, in the vector's order, as rows.
 
     Args:
         input: a vector.
-        r: the number of elements in a row, at least 0.
+        r: the number of elements in a row; for 0 the result is an empty vector.
         with_replacement: whether an element may be taken several times.
 
     Raises:

@@ -34,12 +34,12 @@ def _check_index(name: str, index: Tensor) -> None:
 @public()
 @out_by_copy()
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Take the elements at the given indices of the flattened tensor; the result has the shape of `index`.
+    """Take the elements at the given indices of the flattened `input`; the result has the shape of `index`.
 
     Negative indices count from the end.
 
     Raises:
-        TypeError: if the index holds no integers.
+        TypeError: if the dtype of `index` is no integer dtype.
         IndexError: if an index is out of range, when the result is read.
 
     Example:
@@ -86,7 +86,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 @copied_in_place()
 @autocast_as_op
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Copy `input` with the elements of `source` at the given indices of the flattened tensor.
+    """Copy `input` with the elements of `source` at the given indices of the flattened `input`.
 
     Args:
         input: of any shape.
@@ -95,7 +95,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         accumulate: whether to add to the elements of `input`; then each repetition of an index counts.
 
     Raises:
-        TypeError: if the index holds no integers, or dtypes differ.
+        TypeError: if the dtype of `index` is no integer dtype, or the other two dtypes differ.
         ValueError: if there are not as many elements as indices.
         IndexError: if an index is out of range, when the result is read.
 
@@ -116,7 +116,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 @copied_in_place()
 @autocast_as_op
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """Copy `input` with the elements of `source`, in order, where the bool `mask` holds; the two broadcast.
+    """Copy `input` with the elements of `source`, in order, where `mask` is True; `input` and `mask` broadcast.
 
     Args:
         input: any tensor.
@@ -124,7 +124,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         source: of the dtype of `input`, with at least as many elements as the mask has true ones.
 
     Raises:
-        TypeError: if the mask is no bool tensor, or dtypes differ.
+        TypeError: if the mask is no bool tensor, or the other two dtypes differ.
+        ValueError: if `input` and `mask` do not broadcast.
         IndexError: if `source` has too few elements, when the result is read.
 
     Example:
@@ -151,7 +152,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @method()
 def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Replace each element x by ``callable(x)``, a Python function's result.  Waits for the values, and is slow.
+    """Replace each element x by ``callable(x)``, called with Python numbers.  Waits for the values, and is slow.
 
     Raises:
         TypeError: if the tensor is not on the CPU.
@@ -165,7 +166,7 @@ def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
 @method()
 def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """Replace each element by ``callable(element, tensor's)``, where `tensor` broadcasts to this tensor's shape.
+    """Replace each element by ``callable(element, element of tensor)``; `tensor` broadcasts to this tensor's shape.
 
     Raises:
         TypeError: if a tensor is not on the CPU.
@@ -180,7 +181,7 @@ def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> T
 
 @method()
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
-    """Replace each element by ``callable(element, x's, y's)``, where `x` and `y` broadcast to this tensor's shape.
+    """Replace each element by ``callable(element, element of x, element of y)``; `x` and `y` broadcast to this shape.
 
     Raises:
         TypeError: if a tensor is not on the CPU.

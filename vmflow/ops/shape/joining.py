@@ -73,7 +73,7 @@ def _cat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
 
 @function("concat", "concatenate", numpy_names=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Join tensors one after the other along `dim`; their other sizes must agree.
+    """Join tensors one after the other along `dim`; the tensors' other sizes must agree.
 
     Dtypes promote.  An empty vector fits any shape and adds only its dtype, as in PyTorch.
 
@@ -130,7 +130,7 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the second dimension, vectors along the first.
 
     Raises:
-        ValueError: if there is no tensor, or other sizes differ.
+        ValueError: if there is no tensor, or sizes of other dimensions differ.
 
     Example:
         >>> flow.hstack([flow.tensor([[1], [2]]), flow.tensor([[3], [4]])])
@@ -147,7 +147,7 @@ def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the first dimension; vectors become rows.
 
     Raises:
-        ValueError: if there is no tensor, or other sizes differ.
+        ValueError: if there is no tensor, or sizes of other dimensions differ.
 
     Example:
         >>> flow.vstack([flow.tensor([1, 2]), flow.tensor([3, 4])])
@@ -183,7 +183,7 @@ def _repeat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @method()
 def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
-    """Repeat the tensor this many times along each dimension; new dimensions go in front.
+    """Repeat the tensor along each dimension the given number of times; additional numbers add dimensions in front.
 
     Raises:
         TypeError: if a number is no integer.
@@ -204,7 +204,7 @@ def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
 
 @public()
 def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """Repeat the tensor this many times along each dimension; fewer numbers than dimensions apply to the last ones.
+    """Repeat the tensor along each dimension a number of times; fewer numbers than dimensions apply to the last ones.
 
     Raises:
         TypeError: if a number is no integer.

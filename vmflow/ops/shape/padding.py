@@ -36,8 +36,8 @@ def _pad_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)
 
 
-# The op that pads with elements of the tensor itself, and its gradient op.  Attributes of both: (mode, (before, after)
-# of each dimension)
+# The op that pads with elements of the tensor itself, and its gradient op.  Attributes of both: (mode, the numbers of
+# elements added (before, after) each dimension)
 
 _Borders = tuple[str, tuple[Pair, ...]]
 
@@ -86,15 +86,16 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
     Args:
         input: to pad.
-        pad: (before, after) of the last dimension, then of the one before it, and so on.
+        pad: the numbers of elements (before, after) the last dimension, then the one before it, and so on.
         mode: the kind of elements to add: "constant", "reflect" (mirrored at the border element), "replicate" (the
             border element) or "circular" (from the other end).
-        value: of constant elements, 0 by default.
+        value: of the elements of mode "constant", 0 by default.
 
     Raises:
-        TypeError: if `pad` holds no integers.
-        ValueError: for an odd number of numbers, more pairs than dimensions, more elements removed or reflected than
-            there are, an unknown mode, or a value in a mode without one.
+        TypeError: if a number in `pad` is no integer.
+        ValueError: for an odd number of numbers, more pairs than dimensions, more elements removed or copied than
+            there are, or an unknown mode; in modes other than "constant" also for a `value` other than 0, and for
+            pairs that leave out none or more than two of the first dimensions.
 
     Example:
         >>> flow.nn.functional.pad(flow.tensor([1, 2]), (1, 2), value=9)

@@ -27,7 +27,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
     Raises:
         TypeError: if the factor is no integer.
-        ValueError: if the factor is not positive, or its square does not divide the channels.
+        ValueError: if the factor is not positive, its square does not divide the channels, or dimensions are missing.
 
     Example:
         >>> flow.pixel_shuffle(flow.arange(4).reshape(4, 1, 1), 2)
@@ -60,7 +60,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
     Raises:
         TypeError: if the factor is no integer.
-        ValueError: if the factor is not positive, or does not divide height and width.
+        ValueError: if the factor is not positive, does not divide height and width, or dimensions are missing.
 
     Example:
         >>> flow.pixel_unshuffle(flow.arange(4).reshape(1, 2, 2), 2).flatten()
@@ -81,15 +81,15 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Reorder channels so that each group gets channels of every group (X. Zhang et al., ShuffleNet, 2018).
+    """Reorder channels: the first of each group, then the second of each, ... (X. Zhang et al., ShuffleNet, 2018).
 
     Args:
-        input: a tensor of shape (samples, channels, ...).
+        input: a tensor of shape (samples, channels, length, ...).
         groups: the number of groups into which the channels are divided.
 
     Raises:
         TypeError: if `groups` is no integer.
-        ValueError: if `groups` is not positive, or does not divide the channels.
+        ValueError: if `groups` is not positive or does not divide the channels, or `input` has less than 3 dimensions.
 
     Example:
         >>> flow.channel_shuffle(flow.arange(4).reshape(1, 4, 1), 2).flatten()

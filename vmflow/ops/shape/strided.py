@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 
 def _end(geometry: Geometry) -> int:
-    """Return the memory offset one behind the last element of a view (shape, strides >= 0, offset)."""
+    """Return the memory offset one past the last element of a view (shape, strides >= 0, offset)."""
     shape, strides, offset = geometry
     if 0 in shape:
         return offset
@@ -51,7 +51,7 @@ def _may_overlap(geometry: Geometry) -> bool:
     return False
 
 
-# No memory holds more elements.
+# No memory holds more elements than this.
 _MOST_PLACES: Final = 1 << 60
 
 
@@ -79,7 +79,7 @@ def _respread_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def respread(input: Tensor, written: Geometry, read: Geometry) -> Tensor:
-    """Add `input` to the view `written` of a vector of zeros, and return a copy of the view `read` of it."""
+    """Add `input` to the view `written` of a vector of zeros, and return a copy of the vector's view `read`."""
     return _interpreter.dispatch(_RESPREAD, (input,), (written, read))
 
 
@@ -106,9 +106,9 @@ def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with these sizes and strides instead of the input's.
 
-    The view stays within the memory that `input` itself spans, from its first to its last element; PyTorch lets it
-    reach the whole memory of the tensor that `input` is a view of.  Where several elements of the view share memory,
-    the result of writing is undefined.
+    The view must stay within the memory that `input` itself spans, from its first to its last element; PyTorch allows
+    the whole memory of the tensor that `input` is a view of.  Where several elements of the view share memory, the
+    result of writing is undefined.
 
     Args:
         input: any tensor.
@@ -117,7 +117,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         storage_offset: the offset of the view's first element in the storage, in elements; by default that of `input`.
 
     Raises:
-        ValueError: if sizes or strides are negative, or their numbers differ.
+        ValueError: if a size, a stride or the offset is negative, or there are not as many strides as sizes.
         RuntimeError: if the view would reach beyond the memory of `input`.
 
     Example:
@@ -176,7 +176,7 @@ def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @method()
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """A view of all windows along a dimension, which then enumerates the windows; a new last one has their elements.
+    """View all windows along a dimension, which becomes that of the windows; a new last dimension has their elements.
 
     Args:
         input: any tensor.
@@ -185,6 +185,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         step: the distance between the starts of neighbouring windows, in elements.
 
     Raises:
+        IndexError: if the dimension does not exist.
         ValueError: if a window does not fit into the dimension, or the step is not positive.
 
     Example:
@@ -296,8 +297,8 @@ def as_strided_scatter(
     """Copy `input` with `src` in place of ``input.as_strided(size, stride, storage_offset)``.
 
     Raises:
-        ValueError: if `input` is not contiguous, or the shape of `src` is not `size`.
-        RuntimeError: if the part would reach beyond `input`.
+        ValueError: if `input` is not contiguous, the shape of `src` is not `size`, or as for `as_strided`.
+        RuntimeError: if the view would reach beyond the memory of `input`.
 
     Example:
         >>> flow.as_strided_scatter(flow.zeros(4), flow.ones(2), (2,), (2,))
@@ -317,7 +318,7 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
     Args:
         input: of two dimensions, or of more dimensions that all have the same size.
         fill_value: a number.
-        wrap: whether the diagonal of a matrix with more rows than columns begins again one row below its end.
+        wrap: whether the diagonal of a matrix with more rows than columns begins again, after one row without it.
 
     Raises:
         ValueError: for less than two dimensions, or more than two of different sizes.
@@ -347,11 +348,13 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
 def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     """Give the tensor another shape, with the same elements in the same order.
 
-    Additional elements are uninitialized; for them, or if it is not contiguous, the tensor moves to new memory.
+    Additional elements are uninitialized; for them, or if it is not contiguous, the tensor moves to new memory, always
+    in C order.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.
         TypeError: if a size is no integer.
+        ValueError: if a size is negative.
 
     Example:
         >>> flow.arange(4).resize_(1, 3)
@@ -383,7 +386,7 @@ def resize_as(input: Tensor, the_template: Tensor, memory_format: Any = None) ->
 
 @method()
 def set_(input: Tensor, source: Tensor) -> Tensor:
-    """Share the memory of `source`, with its shape and strides, as ``input.data = source`` does.
+    """Let `input` share the memory, shape and strides of `source`, as ``input.data = source`` does.
 
     Raises:
         TypeError: if dtypes or devices differ, or `source` is no tensor.

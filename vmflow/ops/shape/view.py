@@ -68,7 +68,8 @@ def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
     """Return `shape` with the size that `numel` elements require in place of -1.
 
     Raises:
-        ValueError: if `shape` cannot hold exactly `numel` elements.
+        ValueError: if `shape` cannot hold exactly `numel` elements, has more than one -1, a size below -1, or a size of
+            0 beside -1.
     """
     if shape.count(-1) > 1:
         raise ValueError(f"{name}: only one size can be -1, got {list(shape)}")
@@ -133,7 +134,7 @@ def _reshape_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """Give the elements, in order, another shape; one size may be -1.
 
-    The result is a view if the strides allow it, else a copy.
+    The result is `input` itself if it has that shape, else a view if the strides allow one, else a copy.
 
     Raises:
         TypeError: if a size is no integer.
@@ -281,7 +282,7 @@ def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
 @public(numpy_names=True)
 @viewed_in_place()
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """Insert a dimension of size 1 before `dim`.
+    """Insert a dimension of size 1, which becomes the dimension `dim` of the result.
 
     Raises:
         IndexError: if `dim` is out of range.
@@ -512,7 +513,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """The coordinates of a grid: each vector expanded along the dimensions of the others.
 
     Args:
-        tensors: vectors or numbers; also given as one list.
+        tensors: vectors or 0-d tensors; also given as one list.
         indexing: with "ij" (as with None) the first vector varies along the first dimension, with "xy" along the
             second.
 
@@ -617,7 +618,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
-    """Convert a dimension and an index in it, which may count from the end, to count from the front.
+    """Return a dimension and an index in it, which may count from the end, as numbers that count from the front.
 
     Raises:
         IndexError: if the dimension or the index does not exist.
@@ -644,7 +645,8 @@ def split(
 
     Raises:
         IndexError: if the dimension does not exist.
-        ValueError: if the sizes do not add up to the dimension's, or one size is not positive.
+        ValueError: if sizes in a list do not add up to the dimension's or one is negative; if one size for all pieces
+            is not positive.
 
     Example:
         >>> flow.split(flow.arange(5), 2)
@@ -693,7 +695,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def tensor_split(
     input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Cut a dimension before each of these indices, or into this many pieces whose sizes differ by at most one.
+    """Cut a dimension before each of the given indices, or into a number of pieces whose sizes differ by at most one.
 
     Raises:
         IndexError: if the dimension does not exist.
@@ -782,10 +784,10 @@ def mT(self: Tensor) -> Tensor:
 
 @method()
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
-    """Sum the tensor to these sizes: over the dimensions along which they would broadcast to this tensor's shape.
+    """Sum the tensor to the shape `size`: over the dimensions along which `size` would broadcast to the tensor's shape.
 
     Raises:
-        ValueError: if these sizes do not broadcast to the tensor's.
+        ValueError: if `size` does not broadcast to the tensor's shape.
 
     Example:
         >>> flow.ones(2, 3).sum_to_size(1, 3)
