@@ -406,7 +406,7 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
-    """Convert `value`, an argument of the function `name` that errors call `what`, to an int.
+    """Convert `value`, an argument of a function, to an int; errors name both by the other two arguments.
 
     Raises:
         TypeError: if the value is no integer, or a bool.
@@ -423,7 +423,7 @@ def whole_number(name: str, what: str, value: Any) -> int:
 
 
 def flag(name: str, what: str, value: Any) -> bool:
-    """Convert `value`, an argument of the function `name` that errors call `what`, to a bool.
+    """Convert `value`, an argument of a function, to a bool; errors name both by the other two arguments.
 
     Raises:
         TypeError: if the value is neither True nor False, also as a numpy bool.

@@ -32,7 +32,7 @@ def chosen_device(device: Device | str | None) -> Device:
     """Return `device`, or for None the default device of the thread or task, which is the CPU unless it was set.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used on this machine.
     """
     chosen = Device(device) if device is not None else MODE.get().device or Device("cpu")
     chosen.require()
@@ -45,6 +45,7 @@ def set_default_device(device: Device | str | None) -> None:
 
     Raises:
         ValueError: if the device's type is unknown.
+        DeviceUnavailable: if the device cannot be used on this machine.
 
     Example:
         >>> flow.set_default_device("meta")
@@ -79,9 +80,9 @@ def sized_meta(
 
     Args:
         name: of the function, for errors.
-        size, named: its positional and its keyword arguments; `placement` and `sbp` may be among the latter.
+        size, named: the function's positional and keyword arguments; `placement` and `sbp` may be among the latter.
         dtype, device: None for the defaults.
-        placement, sbp: of a global tensor.
+        placement, sbp: of a global tensor; None for a local one.
 
     Raises:
         TypeError: if there are no sizes, or a size is no integer.
@@ -158,14 +159,15 @@ def tensor(
 ) -> Tensor:
     """Make a tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor.
 
-    Floats become the default dtype, integers int64; arrays and tensors keep theirs.  For a global tensor, `data` is the
-    whole global value, the same on all ranks.
+    Floats become the default dtype, integers int64; arrays and tensors keep their dtype.  For a global tensor, `data`
+    is the whole global value, the same on all ranks.
 
     Args:
         data: the values.
-        dtype, device: of the result; by default the dtype said above, and the device of `vmflow.set_default_device`.
+        dtype, device: of the result; by default the dtype said above, and the device of a tensor `data`, else that of
+            `vmflow.set_default_device`.
         requires_grad: whether gradients are computed for the tensor.
-        pin_memory: accepted by all functions that make tensors, and without effect: vmflow does not pin host memory.
+        pin_memory: accepted by all functions that make tensors, and without effect; see `Tensor.pin_memory`.
         placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
 
     Raises:
@@ -239,9 +241,10 @@ def _plain(data: Any, dtypes_found: set[DType]) -> Any:
 
 @function()
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
-    """Convert `data`, of any shape, to a tensor; tensors, and arrays that `from_numpy` takes, are not copied.
+    """Convert `data`, of any shape, to a tensor.
 
-    An object with ``__cuda_array_interface__`` is not copied either: the tensor shares its memory on the CUDA device.
+    Tensors, and arrays that `from_numpy` takes, are copied only to another dtype or device.  So is an object with
+    ``__cuda_array_interface__``: the tensor shares the object's memory on the CUDA device.
 
     Raises:
         TypeError, ValueError, OverflowError: as `tensor`.
@@ -273,9 +276,10 @@ def asarray(
     """Convert `obj` to a tensor, without a copy where `as_tensor` makes none.
 
     Args:
-        obj: a tensor, an array, a buffer, numbers or sequences of them.
+        obj: a tensor, an array, a bytearray or memoryview (as a vector of uint8), numbers or sequences of them.
         dtype, device: of the result, by default the object's.
-        copy: True for a tensor with memory of its own; False for an error if the memory cannot be shared.
+        copy: True for a tensor with memory of its own; False for an error if the memory cannot be shared; None to copy
+            only then.
         requires_grad: whether gradients are recorded.
 
     Raises:
@@ -313,8 +317,8 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
         requires_grad: whether gradients are recorded.
 
     Raises:
-        ValueError: if the buffer is empty, has fewer than `count` elements, or a length that is no multiple of
-            their size.
+        ValueError: if no bytes are left after `offset`, fewer than `count` elements, or, without `count`, no whole
+            number of elements; if `count` is 0 or below -1.
 
     >>> flow.frombuffer(bytearray([1, 2, 0, 1]), dtype=flow.int16)
     tensor([513, 256], dtype=vmflow.int16)
@@ -364,8 +368,8 @@ def _from_cuda(data: Any) -> Tensor:
 def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     """Describe `array` as a strided view of a C-contiguous array: (that array, strides, offset), in elements.
 
-    None if a tensor cannot share the memory: `array` is read-only, byte-swapped, or its strides are negative or no
-    multiples of the element size.  Elements are not read.
+    None if a tensor cannot share the memory: `array` is read-only, byte-swapped, has a negative stride, or strides or
+    an offset that are no multiples of the element size.  Elements are not read.
     """
     itemsize = array.dtype.itemsize
     if not (array.flags.writeable and array.dtype.isnative) or any(
@@ -440,7 +444,7 @@ def zeros(
 
     Args:
         size: the shape, as ``zeros(2, 3)``, ``zeros((2, 3))`` or ``zeros(size=(2, 3))``.
-        dtype, device: the defaults for None.
+        dtype, device: None for the defaults.
         requires_grad: whether gradients are computed for the tensor.
         pin_memory: see `tensor`.
         named: `size` by name, and `placement` and `sbp` of a global tensor, see `Tensor.to_global`.
@@ -493,10 +497,10 @@ def full(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Make a tensor of this size filled with `fill_value`, by default of the dtype that suits the number.
+    """Make a tensor of the shape `size` filled with `fill_value`, by default of the dtype that `tensor` gives a number.
 
     Raises:
-        TypeError: if a size is no integer.
+        TypeError: if a size is no integer, or `fill_value` is neither a number nor a tensor.
         ValueError: if a size is negative, or the dtype does not hold the value.
 
     Example:
@@ -532,7 +536,7 @@ def empty(
 
     Raises:
         TypeError: if there are no sizes, or a size is no integer.
-        ValueError: if a size is negative.
+        ValueError: if a size is negative, or the memory format is for another number of dimensions.
 
     Example:
         >>> flow.empty(2, 3).shape
@@ -547,7 +551,7 @@ def _empty_of(output: TensorMeta) -> Tensor:
 
 
 def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tuple[int, ...] | None) -> Tensor:
-    """Call `make` for a tensor of the meta `output` whose dimensions are stored in `order`, outermost first.
+    """Return a tensor of the meta `output`, made by `make`, whose dimensions are stored in `order`, outermost first.
 
     None is C order.
 
@@ -568,10 +572,10 @@ def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tu
 
 
 def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
-    """Return a meta with the shape of `input`, and its dtype and device unless `dtype` or `device` is given.
+    """Return a meta with the shape of `input`, and with the dtype and the device of `input` where none is given.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used on this machine.
 
     Example:
         >>> flow.random.meta_like(flow.zeros(2, 3), flow.int32, None).dtype
@@ -715,10 +719,11 @@ def arange(
     """``start, start + step, ...`` up to, without, `end`; ``arange(end)`` starts at 0.
 
     Each of the ceil((end - start) / step) elements is computed from its index in double precision, so that rounding
-    errors do not add up.  int64 if all arguments are integers, else the default dtype.
+    errors do not add up.  The dtype is by default int64 if all arguments are integers, else the default dtype; for an
+    integer `dtype` the arguments first lose their fractions.
 
     Raises:
-        ValueError: if `step` is 0 or leads away from `end`, or a limit is not finite.
+        ValueError: if `step` is 0 or leads away from `end`, or an argument is not finite.
         TypeError: for bool as dtype.
 
     Example:
@@ -856,7 +861,7 @@ def new_zeros(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """Make a tensor of zeros with these sizes, by default with this tensor's dtype and device.
+    """Make a tensor of zeros of the shape `size`, by default with this tensor's dtype and device.
 
     Raises:
         TypeError: if a size is no integer.
@@ -879,7 +884,7 @@ def new_ones(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """Make a tensor of ones with these sizes, by default with this tensor's dtype and device.
+    """Make a tensor of ones of the shape `size`, by default with this tensor's dtype and device.
 
     Raises:
         TypeError: if a size is no integer.
@@ -902,7 +907,7 @@ def new_full(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Make a tensor of this size filled with `fill_value`, by default with this tensor's dtype and device.
+    """Make a tensor of the shape `size` filled with `fill_value`, by default with this tensor's dtype and device.
 
     Raises:
         ValueError: if a size is negative, or the dtype does not hold the value.
@@ -924,7 +929,7 @@ def new_empty(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """Make an uninitialized tensor with these sizes, by default with this tensor's dtype and device.
+    """Make an uninitialized tensor of the shape `size`, by default with this tensor's dtype and device.
 
     Raises:
         TypeError: if a size is no integer.
@@ -993,7 +998,7 @@ def _meta_like(
 ) -> TensorMeta:
     """Return the meta of a tensor that a method such as `new_zeros` of `self` makes.
 
-    A global `self` gives a global meta: of its sbp for the same shape, broadcast on its ranks for another."""
+    A global `self` gives a global meta by default: with its sbp for the same shape, else broadcast on its ranks."""
     placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
     shape = lengths(name, size, named)
     kind = dtype or self.dtype

@@ -169,7 +169,7 @@ def empty_strided(
     """Make an uninitialized tensor with these sizes and strides, in elements.
 
     Raises:
-        ValueError: if sizes or strides are negative, or their numbers differ.
+        ValueError: if a size or stride is negative, or there are not as many strides as sizes.
 
     Example:
         >>> flow.empty_strided((2, 3), (1, 2)).stride()

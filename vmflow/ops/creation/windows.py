@@ -1,6 +1,6 @@
 """Window functions: weights for the pieces of a signal of which `vmflow.stft` computes the spectra.
 
-All are computed in double precision and rounded once.  They take the same arguments:
+All are computed in double precision and rounded once.  All take these arguments:
 
     window_length: the number of elements.
     periodic: whether the window is one period of a periodic function, as spectra need it, so that ``window_length + 1``
@@ -44,7 +44,7 @@ def _window(
     placement: Any,
     sbp: Any,
 ) -> Tensor:
-    """Make a window: the vector of `values(n / N)`, n from 0 on, N = `window_length` if `periodic`, else one less.
+    """Make a window: the vector of ``values(n / N)``, n from 0, N = `window_length` if `periodic`, else 1 less.
 
     A window of one element is 1."""
     if not hasattr(window_length, "__index__") or isinstance(window_length, bool):
@@ -74,7 +74,7 @@ def hann_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``(1 - cos(2 pi n / N)) / 2``, n from 0, where N is `window_length`, or one less unless `periodic`.
+    """A vector of ``(1 - cos(2 pi n / N)) / 2``, n from 0, where N is `window_length` if `periodic`, else 1 less.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -111,7 +111,7 @@ def hamming_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``alpha - beta * cos(2 pi n / N)``, where N is `window_length`, or one less unless `periodic`.
+    """A vector of ``alpha - beta * cos(2 pi n / N)``; for n and N, see `hann_window`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -146,7 +146,7 @@ def bartlett_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``1 - |2 n / N - 1|``, a triangle, where N is `window_length`, or one less unless `periodic`.
+    """A vector of ``1 - |2 n / N - 1|``, a triangle; for n and N, see `hann_window`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -217,7 +217,7 @@ def kaiser_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, Bessel function i0; for N, see `hann_window`.
+    """A vector of ``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, Bessel's i0; for n and N, see `hann_window`.
 
     Args:
         beta: the larger, the narrower is the window; 0 makes it rectangular.

@@ -42,7 +42,7 @@ Dims: TypeAlias = tuple[int, ...]
 _Along: TypeAlias = tuple[Dim, ...]
 _Norm: TypeAlias = Literal["forward", "backward", "ortho"]
 
-# For each normalization, that of the adjoint transform: the same factor in the opposite direction.
+# For each normalization of a transform, the one of its adjoint: the same factor in the opposite direction.
 _OPPOSITE: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 _TO_COMPLEX: Final = {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.complex128}
@@ -80,7 +80,7 @@ def _declared(
 
 
 def _with_last(shape: tuple[int, ...], dims: Dims, length: int) -> tuple[int, ...]:
-    """Return `shape` with the size `length` of the last dimension in `dims`, along which half spectra are halved."""
+    """Return `shape` with `length` as size of the last dimension in `dims`, along which half spectra are halved."""
     return (*shape[: dims[-1]], length, *shape[dims[-1] + 1 :])
 
 
@@ -167,10 +167,10 @@ def _complex(input: Tensor) -> Tensor:
 
 
 def _operand(name: str, input: Tensor, real: bool) -> Tensor:
-    """Convert the input of a transform to floating-point: to real numbers if `real`, else to complex numbers.
+    """Convert the input of the transform `name` to floating-point: real numbers if `real`, else complex numbers.
 
     Raises:
-        TypeError: for complex numbers if `real`, and for half precision, which has no transforms.
+        TypeError: for no tensor, for complex numbers if `real`, and for half precision, which has no transforms.
     """
     check_tensors(name, input)
     if input.dtype.category == COMPLEX:
@@ -201,9 +201,9 @@ def length_of(name: str, length: Any) -> int:
 def _plan(
     name: str, input: Tensor, s: Sequence[int] | int | None, dim: Sequence[int] | int | None
 ) -> tuple[Dims, list[int | None]]:
-    """Return the dimensions to transform, counted from the front, and the length of each; None keeps the input's.
+    """Return the dimensions to transform, counted from the front, and their lengths; None keeps the length of `input`.
 
-    `s` and `dim` are the arguments of the public function `name`."""
+    `s`, where -1 also keeps a length, and `dim` are the arguments of the public function `name`."""
     sizes = None if s is None else list(s) if isinstance(s, Sequence) else [s]
     if dim is None:
         count = input.ndim if sizes is None else len(sizes)
@@ -297,10 +297,11 @@ def transformed(
     Args:
         name: of the public function.
         input: of any dtype except half precision.
-        s: the lengths to which the dimensions are cut, or padded with zeros, before the transform.
+        s: the lengths to which the dimensions are cut, or padded with zeros, before the transform; None or -1 keep
+            them.
         dim: the dimensions; by default as many of the last ones as `s` has lengths, or all.
-        norm: the direction that divides by the number of elements: "forward", "backward", or "ortho" if both divide by
-            its root.
+        norm: the direction that divides by the number of elements: "forward", "backward" (the default), or "ortho" if
+            both divide by its root.
         inverse: whether this is the inverse transform.
     """
     operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, False)
@@ -348,7 +349,8 @@ def completed(
 
     Args:
         name, input, dim, norm: as of `transformed`.
-        s: the lengths of the result; by default ``2 * (length - 1)``, an even number, for the last dimension.
+        s: the lengths of the result; by default those of `input`, but ``2 * (length - 1)``, an even number, for the
+            last dimension.
         hermitian: whether to compute the forward transform instead, as `hfft` does.
     """
     operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, False)

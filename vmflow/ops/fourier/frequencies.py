@@ -78,7 +78,8 @@ def fftfreq(
     Args:
         n: the length of the signal.
         d: the distance between samples; frequencies are in cycles per unit of it.
-        out, dtype, device, requires_grad: see `vmflow.zeros`.
+        out: the tensor to write the result into; `dtype` is by default that of `out`.
+        dtype, device, requires_grad, pin_memory: see `vmflow.zeros`.
 
     Raises:
         TypeError: if `n` is no integer, or the dtype is not floating-point.

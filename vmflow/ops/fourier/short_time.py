@@ -46,7 +46,7 @@ def _lengths(
 
 
 def _one_dtype(name: str, input: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Convert the signal and the window to the higher of their two precisions; either may be complex.
+    """Convert the signal and the window, if any, to the higher of their two precisions; either may be complex.
 
     Raises:
         TypeError: for integers and half precision.
@@ -94,8 +94,8 @@ def stft(
         normalized: whether to divide spectra by the root of `n_fft`.
         onesided: whether to omit the second half of each spectrum, which mirrors the first half for real signals; by
             default for real signals and windows.
-        return_complex: whether the result is complex; needed for real signals and windows.  Otherwise the result has a
-            last dimension of real and imaginary parts.
+        return_complex: whether the result is complex, else it has a last dimension of real and imaginary parts.  Must
+            be given if signal and window are real; True by default otherwise.
         align_to_window: without `center`, whether pieces are as long as the window, and get zeros on both sides.
 
     Returns:
@@ -103,8 +103,9 @@ def stft(
         `onesided`.
 
     Raises:
-        TypeError: if the signal is integer, bool or half precision.
-        ValueError: if shapes and lengths do not fit, or for one-sided spectra of complex signals.
+        TypeError: if the signal or the window is integer, bool or half precision, or a length is no integer.
+        ValueError: if shapes and lengths do not fit, for one-sided spectra of complex signals or windows, without
+            `return_complex` for real ones, or for both `center` and `align_to_window`.
 
     Example:
         >>> flow.stft(flow.ones(8), 4, center=False, return_complex=True).shape
@@ -183,7 +184,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """The inverse of `stft`: the signal with these spectra, or the nearest one in least squares.
+    """The inverse of `stft`: the signal with the spectra `input`, or the nearest one in least squares.
 
     The pieces are added up, each weighted by the window, and divided by the sum of the windows' squares (D. Griffin and
     J. Lim, Signal estimation from modified short-time Fourier transform, 1984).  Where that sum is 0 the result is nan
@@ -192,8 +193,7 @@ def istft(
     Args:
         input: (frequencies, pieces) or (samples, frequencies, pieces), complex64 or complex128.
         n_fft, hop_length, win_length, window, center, normalized: the arguments of the call of `stft`.
-        onesided: whether the spectra are halves; by default if there are ``n_fft // 2 + 1`` frequencies, fewer than
-            `n_fft`.
+        onesided: whether the spectra are halves; by default if there are fewer than `n_fft` frequencies.
         length: the length to which the signal is cut, or padded with zeros.  By default the pieces define the length,
             without half of `n_fft` on both sides if `center`.
         return_complex: whether the signal is complex.
