@@ -77,7 +77,7 @@ def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int
 
 
 def _end(start: int, length: int, step: int) -> int:
-    """Return the index one behind the last element of the slice (start, length, step)."""
+    """Return the index one past the last element of the slice (start, length, step)."""
     return start + (length - 1) * step + 1 if length else start
 
 
@@ -113,7 +113,7 @@ def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 class DisjointSlices:
-    """Gradients of disjoint slices of one tensor along one dimension, collected so that one op joins them all.
+    """Gradients of slices of one tensor along one dimension, without overlap, collected so that one op joins them all.
 
     Args:
         like: the meta of the tensor.
@@ -129,10 +129,10 @@ class DisjointSlices:
         self._places: list[tuple[int, int, int]] = []
 
     def add(self, part: Tensor, attributes: Attributes) -> bool:
-        """Add `part` as the slice `attributes`, (axis, start, length, step); return False if it overlaps another slice.
+        """Add `part` as the slice `attributes`, (axis, start, length, step), and return True if it can be added.
 
-        It also returns False for another dimension or dtype.  Slices usually come in ascending or descending order:
-        hence the search begins at both ends.
+        It cannot, and the result is False, if the slice's range overlaps the range of an added slice, or for another
+        dimension or dtype.  Slices usually come in ascending or descending order: so the search begins at both ends.
         """
         axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
         if axis != self._axis or part.dtype is not self._like.dtype:
@@ -241,12 +241,12 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
         input: of any shape.
         dim: the dimension along which to look up.
         index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
-        sparse_grad: accepted for PyTorch's sake; gradients here are always dense.
+        sparse_grad: accepted for PyTorch's sake, and without effect: gradients are always dense.
 
     Raises:
-        TypeError: if the index holds no integers.
+        TypeError: if the dtype of `index` is no integer dtype.
         ValueError: if the shape of the index does not fit.
-        IndexError: if an index is out of range, when the result is read.
+        IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
     Example:
         >>> flow.gather(flow.tensor([[1, 2], [3, 4]]), 1, flow.tensor([[0, 0], [1, 0]]))
@@ -320,14 +320,16 @@ def scatter(
         input: of any shape.
         dim: the dimension along which to place.
         index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
-        src: of the same dtype and at least as large as `index`, or one number for all.
-        value: the number, by its PyTorch name.
-        reduce: None to replace elements of `input`; "add" or "multiply" to combine them with those of `src`.
+        src: of the dtype of `input` and at least as large as `index`, or one number for all places.
+        value: that number, in place of `src`.
+        reduce: None to replace elements of `input`; "add" or "multiply", which has no gradient, to combine them with
+            those of `src`.
 
     Raises:
-        TypeError: if the index holds no integers, dtypes differ, or `src` and `value` are not exactly one.
+        TypeError: if the dtype of `index` is no integer dtype, the other two dtypes differ, or both or neither of `src`
+            and `value` are given.
         ValueError: if the shape of the index or the source does not fit, or for another `reduce`.
-        IndexError: if an index is out of range, when the result is read.
+        IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
     Example:
         >>> flow.scatter(flow.zeros(4), 0, flow.tensor([1, 3]), flow.tensor([5.0, 6.0]))
@@ -372,7 +374,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
 
     Raises:
         TypeError, IndexError: as `gather`.
-        ValueError: if the numbers of dimensions differ.
+        ValueError: if the numbers of dimensions differ, or the other sizes do not broadcast.
 
     Example:
         >>> flow.take_along_dim(flow.tensor([[30, 10, 20]]), flow.tensor([[1, 2, 0]]), dim=1)
@@ -411,9 +413,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes: the new dimension's size; -1 takes the largest element plus one, for which the function waits.
 
     Raises:
-        TypeError: if the tensor holds no integers.
-        ValueError: if an empty tensor comes without a number of classes; when the result is read, if an element is no
-            class.
+        TypeError: if the tensor's dtype is no integer dtype.
+        ValueError: if `num_classes` is neither positive nor -1, or is -1 for an empty tensor; when the result is read,
+            if an element is no class.
 
     Example:
         >>> flow.nn.functional.one_hot(flow.tensor([0, 2]), 3)

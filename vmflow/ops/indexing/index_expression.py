@@ -1,6 +1,6 @@
 """Index expressions ``x[...]``: check their items, and apply integers, slices, None and ``...`` as views.
 
-Index tensors and masks remain, for the ops that read or write by them.
+`parted` returns the index tensors and masks, for the ops that read or write by them.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _tensor_of(array: Array) -> Tensor:
 
 
 def flat_masks(tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
-    """Replace each mask by a vector, for each dimension of the mask, of the indices of its True elements.
+    """Replace each mask by the indices of its True elements: a vector for each of the mask's dimensions.
 
     Waits for the masks, since the number of indices depends on their values.
     """

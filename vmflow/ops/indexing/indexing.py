@@ -55,8 +55,8 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     function waits for masks, since the shape of the result depends on their values.
 
     Raises:
-        IndexError: if there are too many indices, or an integer or a mask does not fit; when the result is read, if an
-            element of an index tensor is out of range.
+        IndexError: if there are too many indices, an index is of another type, or an integer or a mask does not fit;
+            when the result is read, if an element of an index tensor is out of range.
         ValueError: for a slice with a step that is not positive.
     """
     part, tensors = parted(input, normal_index(index))
@@ -72,7 +72,7 @@ def _indexed_shape(
 ) -> tuple[int, ...]:
     """Return the shape of ``x[...]`` for x of `shape` and index tensors for its dimensions `dims`, by numpy's rule.
 
-    The indices' broadcast shape replaces adjacent dimensions in place; else it comes first."""
+    The indices' broadcast shape replaces adjacent dimensions in place, else comes first; 0-d indices do not count."""
     for index in indices:
         if index.dtype.category != dtypes.INTEGER:
             raise TypeError(f"{name}: indices must be integers, not {index.dtype.name}")
@@ -139,7 +139,7 @@ def _part_of(tensor: Tensor) -> Part:
 
 
 def check_part(name: str, whole: TensorMeta, part: Part) -> None:
-    """Raise ValueError unless the part (shape, strides, offset) lies within a contiguous tensor of the meta `whole`."""
+    """Raise ValueError unless the part, None or (shape, strides, offset), lies in a contiguous tensor like `whole`."""
     if part is None:
         return
     shape, strides, offset = part
@@ -198,13 +198,15 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
 
     Args:
         input: of any shape.
-        indices: an integer tensor or a mask for each dimension from the first on; None takes all of a dimension.
-        values: broadcast to the shape of the indexed part.
+        indices: from the first dimension on, an integer tensor for a dimension, a mask for as many dimensions as the
+            mask has, or None, which takes all of a dimension.
+        values: broadcast to the shape of the indexed part, and cast to the dtype of `input`.
         accumulate: whether to add.
 
     Raises:
+        TypeError: if `indices` is no tuple or list.
         IndexError: if there are too many indices; when the result is read, if an index is out of range.
-        ValueError: if the values do not broadcast.
+        ValueError: if the values do not broadcast, or all indices are None.
 
     Example:
         >>> flow.index_put(flow.zeros(3), (flow.tensor([0, 2]),), flow.tensor([5.0, 6.0]))
@@ -243,7 +245,7 @@ def _put_indices(
 
 @method("__setitem__", own=False)
 def setitem(input: Tensor, index: Any, value: Any) -> None:
-    """``input[index] = value``; the value, a number or a tensor, is cast and broadcast to the indexed part.
+    """``input[index] = value``; the value, a number, tensor, array or list, is cast and broadcast to the indexed part.
 
     Raises:
         IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
@@ -285,7 +287,7 @@ def _like(value: Any, tensor: Tensor) -> Tensor:
 
 
 def _fitting(value: Tensor, part: Tensor) -> Tensor:
-    """Check that a value can be assigned to `part`, and drop leading dimensions of size 1 that `part` does not have."""
+    """Check that `value` fits `part`, and return it without leading dimensions of size 1 that `part` does not have."""
     _check_value("setitem", value._blob.meta, tuple(part.shape))
     return value if value.ndim <= part.ndim else value.reshape(value.shape[value.ndim - part.ndim :])
 
@@ -346,7 +348,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     """Copy the slices along `dim` that the vector `index` names, in that order.
 
     Raises:
-        TypeError: if the index holds no integers.
+        TypeError: if the dtype of `index` is no integer dtype.
         ValueError: if the index is no vector.
         IndexError: if the dimension does not exist; when the result is read, if an index is negative or too large.
 
@@ -368,12 +370,12 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """Copy `input` and add the slices of `source` to the slices that the vector `index` names; repetitions count.
+    """Copy `input` and add the slices of ``alpha * source`` to those that the vector `index` names; repetitions count.
 
     Raises:
-        TypeError: if the index holds no integers, or dtypes differ.
+        TypeError: if the dtype of `index` is no integer dtype, or the other two dtypes differ.
         ValueError: if the index is no vector, or the shape of `source` does not fit.
-        IndexError: if an index is out of range, when the result is read.
+        IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:
         >>> flow.index_add(flow.zeros(3), 0, flow.tensor([0, 0, 2]), flow.ones(3))
@@ -407,9 +409,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
     """Copy `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names.
 
     Raises:
-        TypeError: if the index holds no integers.
+        TypeError: if the dtype of `index` is no integer dtype.
         ValueError: if the index is no vector, or the value has dimensions.
-        IndexError: if an index is out of range, when the result is read.
+        IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:
         >>> flow.index_fill(flow.zeros(3), 0, flow.tensor([0, 2]), 7)
@@ -444,7 +446,7 @@ def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tens
 @public()
 @out_by_copy()
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Copy the elements where the bool `mask` holds, as a vector; the two broadcast.  Waits for the mask.
+    """Copy the elements where `mask` is True, as a vector; `input` and `mask` broadcast.  Waits for the mask.
 
     Raises:
         TypeError: if the mask is no bool tensor.

@@ -25,7 +25,7 @@ def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tup
     """Convert slices (start, stop, step) to (start, length, step) of each dimension; dimensions without one stay whole.
 
     Raises:
-        TypeError, ValueError: if `slice_tup_list` is no list of (start, stop, step), or a step is below 1.
+        TypeError, ValueError: if `slice_tup_list` is no list of (start, stop, step), is too long, or a step is below 1.
     """
     if len(slice_tup_list) > len(shape):
         raise ValueError(f"{name}: {len(slice_tup_list)} slices for a tensor of {len(shape)} dimensions")
@@ -48,7 +48,7 @@ def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tens
 
     Args:
         input: any tensor.
-        slice_tup_list: (start, stop, step) of the first dimensions, each an integer or None; the others stay whole.
+        slice_tup_list: (start, stop, step), integers or None, of the first dimensions; other dimensions stay whole.
 
     Raises:
         TypeError, ValueError: if `slice_tup_list` is no such list, has more slices than dimensions, or a step below 1.
@@ -138,7 +138,7 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     Args:
         targets: (samples,), int32 or int64.
         predictions: (samples, classes), floating-point.
-        k: the number of classes.
+        k: the number of best classes.
 
     Returns:
         (samples,), bool.

@@ -1,4 +1,4 @@
-"""`scatter_reduce` and `index_reduce`, which combine elements with those of a tensor at positions named by an index."""
+"""`scatter_reduce` and `index_reduce`, which combine elements of one tensor with elements of another, by an index."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _scatter_reduce_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
 def _product_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: bool) -> tuple[Tensor, Tensor]:
     """Compute the gradients of scatter_reduce with "prod" by input and source: products of all other elements.
 
-    They are right also for elements that are zero, by which the product cannot be divided."""
+    The gradients are right also for elements that are zero, by which the product cannot be divided."""
     given, index, values = node.input(0), node.input(1), node.input(2)
     others = masked_fill(given, given == 0, 1)
     target = gradient * scatter_reduce(others, dim, index, values, "prod", include_self=include_self) / others
@@ -115,9 +115,10 @@ def scatter_reduce(
         include_self: whether elements of `input` are combined too; elements that no index names stay anyway.
 
     Raises:
-        TypeError: if the index holds no integers, or dtypes differ.
+        TypeError: if the dtype of `index` is no integer dtype, the other two dtypes differ, or `reduce` is not defined
+            for them.
         ValueError: if the shape of index or source does not fit, or for another `reduce`.
-        IndexError: if an index is out of range, when the result is read.
+        IndexError: if there is no dimension `dim`; when the result is read, if an index is negative or too large.
 
     Example:
         >>> flow.scatter_reduce(flow.tensor([1.0, 2.0]), 0, flow.tensor([0, 0]), flow.tensor([5.0, 3.0]), "amax")
