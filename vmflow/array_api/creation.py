@@ -25,8 +25,8 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
 
     Args:
         obj: the data, of any shape.
-        dtype: of the tensor; None for the dtype of `obj`.
-        device: of the tensor; None for the device of `obj`.
+        dtype: of the tensor; None for the dtype of `obj`, for numbers as in `vmflow.tensor`.
+        device: of the tensor; None for the device of `obj`, for numbers the default device.
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
@@ -92,7 +92,7 @@ def empty(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> 
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """A tensor of the shape and dtype of `x` with undefined elements.
+    """A tensor of the shape, and by default the dtype and device, of `x` with undefined elements.
 
     Raises:
         TypeError: if `dtype` is no dtype.
@@ -145,7 +145,7 @@ def full(
 def full_like(
     x: Tensor, /, fill_value: bool | int | float | complex, *, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """A tensor of the shape and dtype of `x` whose elements are all `fill_value`.
+    """A tensor of the shape, and by default the dtype and device, of `x` whose elements are all `fill_value`.
 
     Raises:
         TypeError: if `fill_value` is no number, or complex for a real dtype.
@@ -194,7 +194,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     The default of `indexing` is "xy"; that of `vmflow.meshgrid` is "ij".
 
     Raises:
-        ValueError: if an array is no vector, or for another `indexing`.
+        ValueError: if an array has more than one dimension, or for another `indexing`.
 
     Example:
         >>> flow.array_api.meshgrid(flow.tensor([1, 2]), flow.tensor([3]))
@@ -218,7 +218,7 @@ def ones(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> T
 
 
 def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """A tensor of the shape and dtype of `x` whose elements are all 1.
+    """A tensor of the shape, and by default the dtype and device, of `x` whose elements are all 1.
 
     Raises:
         TypeError: if `dtype` is no dtype.
@@ -275,7 +275,7 @@ def zeros(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> 
 
 
 def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """A tensor of the shape and dtype of `x` whose elements are all 0.
+    """A tensor of the shape, and by default the dtype and device, of `x` whose elements are all 0.
 
     Raises:
         TypeError: if `dtype` is no dtype.

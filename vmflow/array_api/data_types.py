@@ -156,10 +156,11 @@ def _dtype_of(owner: DType | Tensor) -> DType:
 
 
 def together(name: str, *operands: Any) -> list[Tensor]:
-    """Convert tensors and Python numbers to tensors of their common dtype; errors name the function `name`.
+    """Convert tensors and Python numbers to tensors of their common dtype; most errors name the function `name`.
 
     Raises:
-        TypeError: if no operand is a tensor, or one is neither a tensor nor a number.
+        TypeError: if no operand is a tensor, one is neither a tensor nor a number, or, without the name, if one is of
+            uint64 and another of a signed integer dtype.
     """
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     for operand in operands:

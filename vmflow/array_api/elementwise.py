@@ -300,11 +300,11 @@ def round(x: Tensor, /) -> Tensor:
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
-    The result has the dtype of `x`, unlike that of `vmflow.clip`, where the dtypes promote.
+    The limits are converted to the dtype of `x`, which the result has; in `vmflow.clip` the dtypes promote.
 
     Raises:
         TypeError: if a limit is neither a tensor nor a number.
-        ValueError: if the shapes do not broadcast.
+        ValueError: if the shapes do not broadcast, or a number is out of the range of the dtype.
 
     Example:
         >>> flow.array_api.clip(flow.tensor([-1, 5, 9]), 0, 6)

@@ -29,14 +29,14 @@ def ifft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
 def fftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """`fft` over several dimensions."""
+    """`fft` over the dimensions `axes`; for the default, see `vmflow.fft.fftn`."""
     return _fft.fftn(x, s, axes, norm)
 
 
 def ifftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """`ifft` over several dimensions."""
+    """`ifft` over the dimensions `axes`; for the default, see `vmflow.fft.ifftn`."""
     return _fft.ifftn(x, s, axes, norm)
 
 

@@ -321,6 +321,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
         ord: "fro", "nuc", 1, -1, 2, -2, inf or -inf; None is "fro".
 
     Raises:
+        TypeError: for integers, unless `ord` is 1, -1 or infinite.
         ValueError: for another `ord`.
 
     Example:
@@ -378,6 +379,7 @@ def vector_norm(
     """The norm of the elements along the dimensions `axis`; see `vmflow.linalg.vector_norm`.
 
     Raises:
+        TypeError: for integers and bools.
         IndexError: if a dimension does not exist.
 
     Example:

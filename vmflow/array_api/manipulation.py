@@ -163,10 +163,12 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -
 
 
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
-    """`x` with elements shifted along dimensions `axis`; elements beyond the end reappear at the start.
+    """`x` with elements shifted along the dimensions `axis`; elements beyond the end reappear at the start.
+
+    If `axis` is None, the flattened tensor is shifted.
 
     Raises:
-        ValueError: if `shift` and `axis` differ in length.
+        ValueError: if several shifts are given for several dimensions, and not one for each.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -217,7 +219,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """`x` repeated as a whole, `repetitions[i]` times along dimension i.
+    """`x` repeated as a whole along its last dimensions; further `repetitions` add dimensions in front.
 
     Raises:
         TypeError: if a repetition is no integer.

@@ -33,8 +33,8 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
     Raises:
         TypeError: if the indices are no integers.
-        ValueError: if `axis` is missing and `x` is no vector.
-        IndexError: if an index is out of range.
+        ValueError: if `axis` is missing and `x` is no vector, or `indices` has several dimensions.
+        IndexError: if there is no dimension `axis`; when the result is read, if an index is negative or too large.
 
     Example:
         >>> flow.array_api.take(flow.tensor([5, 6, 7]), flow.tensor([2, 0]))
@@ -47,8 +47,8 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """The elements of `x` at `indices` along `axis`, as `vmflow.take_along_dim`: ``x[i, indices[i, j]]`` for matrices.
 
     Raises:
-        ValueError: if the numbers of dimensions differ.
-        IndexError: if an index is out of range.
+        ValueError: if the numbers of dimensions differ, or the other sizes do not broadcast.
+        IndexError: if there is no dimension `axis`; when the result is read, if an index is negative or too large.
 
     Example:
         >>> flow.array_api.take_along_axis(flow.tensor([[5, 6], [7, 8]]), flow.tensor([[1], [0]]))
@@ -125,7 +125,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         sorter: indices that sort `x1`, if it is not sorted.
 
     Raises:
-        ValueError: for another `side`, or if `x1` has another number of dimensions than one.
+        ValueError: for another `side`, if `x1` is no vector, or if `sorter` has another shape.
 
     Example:
         >>> flow.array_api.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([2, 5]))
@@ -137,7 +137,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The indices that sort the dimension `axis`; stable by default, unlike `vmflow.argsort`.
+    """The indices that sort the dimension `axis`; equal elements keep their order, also if `stable` is False.
 
     Raises:
         TypeError: if `x` is complex.
@@ -151,7 +151,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The elements sorted along a dimension; `vmflow.sort` returns their indices as well.
+    """The elements sorted along the dimension `axis`; `vmflow.sort` returns the elements' indices as well.
 
     Raises:
         TypeError: if `x` is complex.
@@ -192,7 +192,7 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The distinct elements of `x`, their first indices in `x`, each element's index among them, and their counts.
+    """The distinct elements of `x`, their first indices in the flattened `x`, each element's index among them, counts.
 
     Raises:
         AttributeError: if `x` is no tensor.

@@ -21,7 +21,7 @@ def summed(x: Tensor, dtype: DType | None) -> DType | None:
 
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether all elements along the dimensions `axis` are non-zero.
+    """Whether all elements along the dimensions `axis` (None: all) are non-zero.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -34,7 +34,7 @@ def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether some element along the dimensions `axis` is non-zero.
+    """Whether some element along the dimensions `axis` (None: all) is non-zero.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -52,7 +52,7 @@ def _along(reduce: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool)
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element along the dimensions `axis`.
+    """The largest element along the dimensions `axis` (None: all).
 
     With `axis` () each element is reduced alone, unlike in `vmflow.amax`, which reduces all dimensions.
 
@@ -68,7 +68,7 @@ def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean of the elements along the dimensions `axis`.
+    """The arithmetic mean of the elements along the dimensions `axis` (None: all).
 
     With `axis` () each element is reduced alone, unlike in `vmflow.mean`, which reduces all dimensions.
 
@@ -84,7 +84,7 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element along the dimensions `axis`.
+    """The smallest element along the dimensions `axis` (None: all).
 
     With `axis` () each element is reduced alone, unlike in `vmflow.amin`, which reduces all dimensions.
 
@@ -100,7 +100,7 @@ def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The product of the elements along the dimensions `axis`.
+    """The product of the elements along the dimensions `axis` (None: all).
 
     Without a `dtype`, unsigned integers give uint64, unlike in `vmflow.prod`; signed ones and bools give int64.
 
@@ -116,9 +116,9 @@ def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdim
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The standard deviation of the elements along the dimensions `axis`.
+    """The standard deviation of the elements along the dimensions `axis` (None: all).
 
-    The divisor is the number of elements minus `correction`, whose default is 0; that of `vmflow.std` is 1.
+    The divisor is the number of elements minus `correction`, whose default is 0; the default in `vmflow.std` is 1.
 
     Raises:
         TypeError: if `x` is integer or bool.
@@ -132,7 +132,7 @@ def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The sum of the elements along the dimensions `axis`.
+    """The sum of the elements along the dimensions `axis` (None: all).
 
     Without a `dtype`, unsigned integers give uint64, unlike in `vmflow.sum`; signed ones and bools give int64.
 
@@ -148,9 +148,9 @@ def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance of the elements along the dimensions `axis`.
+    """The variance of the elements along the dimensions `axis` (None: all).
 
-    The divisor is the number of elements minus `correction`, whose default is 0; that of `vmflow.var` is 1.
+    The divisor is the number of elements minus `correction`, whose default is 0; the default in `vmflow.var` is 1.
 
     Raises:
         TypeError: if `x` is integer or bool.
@@ -213,6 +213,8 @@ def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """The differences of neighbouring elements along the dimension `axis`, taken `n` times.
+
+    Unless `n` is 0, `prepend` and `append` are joined to `x` first.
 
     Raises:
         ValueError: if `n` is negative, or `prepend` or `append` does not fit the shape.

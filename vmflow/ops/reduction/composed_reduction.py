@@ -37,7 +37,7 @@ def var(
 ) -> Tensor:
     """The variance along `dim` (None: all): the sum of squared deviations, divided by the count less `correction`.
 
-    nan where the divisor is not positive.
+    A negative divisor counts as 0, which gives inf or nan.
 
     Args:
         input: floating-point or complex; the variance of complex numbers is real.
@@ -82,7 +82,7 @@ def std(
     correction: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The standard deviation: the square root of `var`, whose arguments it has.  Where it is 0, its gradient is 0.
+    """The standard deviation: the square root of `var`, with the same arguments.  A deviation of 0 has the gradient 0.
 
     Raises:
         TypeError, ValueError, IndexError: as `var`.
@@ -160,14 +160,14 @@ def norm(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" for 2.
+    """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" or None for 2.
 
     Where the norm is 0 its gradient is taken as 0.
 
     Raises:
         TypeError: for bools and integers.
         ValueError: if `p` is another string.
-        IndexError: if a dimension does not exist.
+        IndexError: if a dimension does not exist, or has no elements and `p` is infinite.
 
     Example:
         >>> flow.norm(flow.tensor([3.0, 4.0]))
@@ -203,17 +203,18 @@ def norm(
 @copied_in_place()
 @out_by_copy()
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None) -> Tensor:
-    """Scale each part, a slice of `input` along `dim` down to the p-norm `maxnorm` if its own is larger.
+    """Scale each slice of `input` at an index of `dim` down to the p-norm `maxnorm` if the slice's own norm is larger.
 
     Args:
         input: floating-point or complex, of at least two dimensions.
         p: the exponent of the norm, positive.
-        dim: the slice at each index of this dimension is a part.
+        dim: the dimension whose indices give the slices.
         maxnorm: the largest norm, not negative.
 
     Raises:
-        TypeError: for integers.
+        TypeError: for bools and integers.
         ValueError: for less than two dimensions, or a `p` or `maxnorm` out of range.
+        IndexError: if the dimension does not exist.
 
     Example:
         >>> flow.tensor([[3.0, 4.0], [0.3, 0.4]]).renorm(2, 0, 1)

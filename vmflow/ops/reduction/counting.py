@@ -110,9 +110,10 @@ def unique(
     Args:
         input: of any real dtype.
         sorted: accepted for PyTorch's sake; the result is always sorted.
-        return_inverse: whether to return also, in the shape of `input`, the index of each element in the result.
+        return_inverse: whether to return also, in the shape of `input`, the index of each element in the result; with
+            `dim` a vector, the index of each slice.
         return_counts: whether to return also the number of occurrences of each distinct element.
-        dim: the dimension whose slices are compared; by default single elements are.
+        dim: the dimension whose slices are compared in place of elements.
 
     Returns:
         The distinct elements; if `return_inverse` or `return_counts` is true, a tuple ``(elements, inverse, counts)``
@@ -121,6 +122,7 @@ def unique(
     Raises:
         TypeError: for complex numbers.
         ValueError: if slices have no elements.
+        IndexError: if there is no dimension `dim`.
 
     Example:
         >>> flow.unique(flow.tensor([3, 1, 3]), return_counts=True)
@@ -145,9 +147,10 @@ def unique_consecutive(
 
     Args:
         input: of any real dtype.
-        return_inverse: whether to return also, in the shape of `input`, the index in the result of each element's run.
+        return_inverse: whether to return also, in the shape of `input`, the index in the result of each element's run;
+            with `dim` a vector, the index of each slice's run.
         return_counts: whether to return also the length of each run.
-        dim: the dimension whose slices are compared; by default single elements are.
+        dim: the dimension whose slices are compared in place of elements.
 
     Returns:
         The remaining elements; if `return_inverse` or `return_counts` is true, a tuple ``(elements, inverse, counts)``
@@ -156,6 +159,7 @@ def unique_consecutive(
     Raises:
         TypeError: for complex numbers.
         ValueError: if slices have no elements.
+        IndexError: if there is no dimension `dim`.
 
     Example:
         >>> flow.unique_consecutive(flow.tensor([1, 1, 2, 1]))
@@ -208,8 +212,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         minlength: the least length of the result.
 
     Raises:
-        TypeError: if the tensor holds no integers.
-        ValueError: if it is no vector, holds a negative number, or the weights or `minlength` do not fit.
+        TypeError: if the dtype of `input` is no integer dtype.
+        ValueError: if `input` is no vector or holds a negative number, or if the weights or `minlength` do not fit.
 
     Example:
         >>> flow.bincount(flow.tensor([0, 2, 2]))
@@ -305,7 +309,7 @@ def histogram(
     density: bool = False,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> Histogram:
-    """Count the elements in each bin; returns the counts and the bins' edges.
+    """Count the elements in each bin; returns the counts and the bins' edges.  Elements outside do not count.
 
     Args:
         input: of a floating-point dtype, which is also that of the results.

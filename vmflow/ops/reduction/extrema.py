@@ -269,7 +269,7 @@ def aminmax(
 
     Raises:
         TypeError: for complex tensors.
-        IndexError: if the dimension does not exist.
+        IndexError: if the dimension does not exist or has no elements.
 
     Example:
         >>> flow.aminmax(flow.tensor([3, 1, 2]))

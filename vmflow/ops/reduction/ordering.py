@@ -147,7 +147,7 @@ def topk(
 
     Raises:
         TypeError: for complex tensors.
-        ValueError: if the dimension has less than `k` elements.
+        ValueError: if the dimension has less than `k` elements, or `k` is negative.
         IndexError: if the dimension does not exist.
 
     Example:
@@ -191,7 +191,7 @@ def kthvalue(
 
     Raises:
         TypeError: for complex tensors.
-        ValueError: if the dimension has less than `k` elements.
+        ValueError: if the dimension has less than `k` elements, or `k` is below 1.
         IndexError: if the dimension does not exist.
 
     Example:
@@ -208,7 +208,9 @@ def kthvalue(
 @public(numpy_names=True)
 @outs_by_copy()
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
-    """The median; with `dim` a pair (values, indices).  For an even number of elements, the lower of the middle two.
+    """The median, of an even number of elements the lower of the middle two; with `dim` a pair (values, indices).
+
+    nan if an element is nan.
 
     Raises:
         TypeError: for complex tensors.

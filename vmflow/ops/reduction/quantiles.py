@@ -54,9 +54,10 @@ def quantile(
 
     Raises:
         TypeError: if dtypes are not one floating-point dtype.
-        ValueError: if `q` is a number out of range or has more than one dimension, or there are no elements.
-        IndexError: if the dimension does not exist; when the result is read, if an element of a tensor `q` is out of
-            range.
+        ValueError: if `q` is a number out of range or has more than one dimension, there are no elements, or for
+            another `interpolation`.
+        IndexError: if the dimension does not exist; when the result is read, if an element of a tensor `q` asks for an
+            element beyond the last or before the first.
 
     Example:
         >>> flow.quantile(flow.tensor([0.0, 1.0, 4.0]), 0.75)

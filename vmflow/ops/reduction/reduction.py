@@ -161,7 +161,7 @@ def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
 
     Raises:
         TypeError: for complex tensors.
-        IndexError: if a dimension does not exist.
+        IndexError: if a dimension does not exist or has no elements.
 
     Example:
         >>> flow.amax(flow.tensor([[1, 2], [4, 3]]), dim=1)
@@ -176,7 +176,7 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
 
     Raises:
         TypeError: for complex tensors.
-        IndexError: if a dimension does not exist.
+        IndexError: if a dimension does not exist or has no elements.
 
     Example:
         >>> flow.amin(flow.tensor([[1, 2], [4, 3]]), dim=1)
@@ -192,7 +192,7 @@ def euclidean_norm(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Te
 
 @public(numpy_names=True)
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether all elements along `dim` (None: all) are non-zero; with an empty `dim`, whether each element is.
+    """Whether all elements along `dim` (None: all) are non-zero; with an empty tuple `dim`, whether each element is.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -208,7 +208,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 @public(numpy_names=True)
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether any element along `dim` (None: all) is non-zero; with an empty `dim`, whether each element is.
+    """Whether any element along `dim` (None: all) is non-zero; with an empty tuple `dim`, whether each element is.
 
     Raises:
         IndexError: if a dimension does not exist.

@@ -66,7 +66,7 @@ def searchsorted(
         sorter: the indices that sort the sequence, if it is not sorted.
 
     Raises:
-        ValueError: if shapes do not fit, or `side` contradicts `right`.
+        ValueError: if shapes do not fit, `side` is another word, or "left" with `right` True.
         TypeError: for complex numbers.
 
     Example:
@@ -104,7 +104,7 @@ def bucketize(
     right: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Find the interval between ascending `boundaries` in which each value lies; 0 is below the first.
+    """Find the number of the interval between ascending `boundaries` in which each value lies; 0 is below the first.
 
     Args:
         input: the values, or one number.

@@ -45,7 +45,7 @@ def diff(
         prepend, append: tensors that are joined to `input` along `dim` first, unless `n` is 0.
 
     Raises:
-        ValueError: for a 0-d tensor or a negative `n`.
+        ValueError: for a 0-d tensor, a negative `n`, or shapes that cannot be joined.
         IndexError: if the dimension does not exist.
 
     Example:
@@ -75,7 +75,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
     Args:
         y: the values of the function.
         x: the points at which the values were taken, of y's shape or a vector; by default at distances of `dx`.
-        dx: the distance of neighbours.
+        dx: the distance of neighbouring points without `x`.
         dim: the dimension along which to integrate.
 
     Raises:
@@ -132,8 +132,8 @@ def gradient(
 
     Args:
         input: the values.
-        spacing: the distance of neighbours: one number for all dimensions, or one for each of `dim`; or the places of
-            the points, a vector for each of `dim`.
+        spacing: the distance of neighbours, a number, or the places of the points, a vector; a tuple or list gives one
+            for each of `dim`, anything else holds for all.
         dim: the dimensions, by default all.
         edge_order: 1 or 2, the order of accuracy at the ends.
 
@@ -143,6 +143,7 @@ def gradient(
     Raises:
         ValueError: for another `edge_order`, for a number of spacings that differs from that of the dimensions, and for
             dimensions with too few points.
+        IndexError: if a dimension does not exist.
 
     Example:
         >>> flow.gradient(flow.tensor([1.0, 4.0, 9.0]))
@@ -200,7 +201,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of ``input - other`` over all elements; the tensors broadcast.
 
     Raises:
-        TypeError: for integers.
+        TypeError: for no tensors, or if both are bools or integers.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -218,7 +219,7 @@ def cov(
     """The covariance matrix of variables: each row of `input` is a variable, and each column an observation.
 
     Args:
-        input: of at most two dimensions; a vector is one variable.
+        input: of at most two dimensions; a vector is one variable, and the result for one variable is 0-d.
         correction: subtracted from the number of observations.
         fweights: the number of times that each observation was made, integers.
         aweights: the importance of each observation, floating-point.  No weights are checked for negative numbers.
@@ -294,9 +295,9 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
     Args:
         x1, x2: floating-point; the dimensions in front broadcast.
         p: the exponent of the norm; may be 0 and inf.
-        compute_mode: for p of 2, whether squares may be computed by a matrix product, which is faster and needs less
-            memory but loses digits where points are close: "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", or
-            "use_mm_for_euclid_dist_if_necessary", which does so for more than 25 rows.
+        compute_mode: for p of 2, whether a matrix product computes the squared distances, which is faster and needs
+            less memory but loses digits where points are close: "use_mm_for_euclid_dist", or not,
+            "donot_use_mm_for_euclid_dist", or for more than 25 rows, "use_mm_for_euclid_dist_if_necessary".
 
     Raises:
         ValueError: for shapes that do not fit, a negative `p`, and another `compute_mode`.
