@@ -199,7 +199,7 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
 
     Raises:
         TypeError: if `src` is neither a tensor nor a number.
-        ValueError: if `src` does not broadcast to the shape of `input`, or is a number out of the range of its dtype.
+        ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
 
     Example:
         >>> flow.zeros(2).copy_(flow.tensor([1, 2]))

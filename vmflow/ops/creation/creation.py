@@ -279,7 +279,7 @@ def asarray(
         obj: a tensor, an array, a bytearray or memoryview (as a vector of uint8), numbers or sequences of them.
         dtype, device: of the result, by default the object's.
         copy: True for a tensor with memory of its own; False for an error if the memory cannot be shared; None to copy
-            only then.
+            in that case only.
         requires_grad: whether gradients are recorded.
 
     Raises:

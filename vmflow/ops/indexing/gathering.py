@@ -131,8 +131,8 @@ class DisjointSlices:
     def add(self, part: Tensor, attributes: Attributes) -> bool:
         """Add `part` as the slice `attributes`, (axis, start, length, step), and return True if it can be added.
 
-        It cannot, and the result is False, if the slice's range overlaps the range of an added slice, or for another
-        dimension or dtype.  Slices usually come in ascending or descending order: so the search begins at both ends.
+        The result is False if the slice's range overlaps the range of an added slice, or for another dimension or
+        dtype.  Slices usually come in ascending or descending order: so the search begins at both ends.
         """
         axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
         if axis != self._axis or part.dtype is not self._like.dtype:

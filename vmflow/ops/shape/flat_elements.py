@@ -181,7 +181,7 @@ def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> T
 
 @method()
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
-    """Replace each element by ``callable(element, element of x, element of y)``; `x` and `y` broadcast to this shape.
+    """Replace each element by ``callable(element, x's element, y's element)``; both broadcast to this tensor's shape.
 
     Raises:
         TypeError: if a tensor is not on the CPU.
