@@ -1,6 +1,6 @@
 """``vmflow.cuda``: CUDA devices under PyTorch's names.
 
-Tensors go to ``device="cuda"``.  A GPU needs CuPy (``pip install 'vmflow[cuda]'``); without one,
+Tensors go to ``device="cuda"``.  A GPU needs CuPy (``pip install 'vmflow[cuda]'``); without a GPU,
 ``VMFLOW_CUDA=emulated`` runs the same programs on devices that are emulated on the CPU, for tests.  Experimental.
 """
 

@@ -25,6 +25,6 @@ def GradScaler(
     growth_interval: int = 2000,
     enabled: bool = True,
 ) -> _GradScaler:
-    """A loss scaler for CUDA devices; on a machine without one, it scales nothing and `step` runs the optimizer."""
+    """A loss scaler for CUDA devices; if none can be used, `scale` changes nothing and `step` runs the optimizer."""
     on = enabled and is_available()
     return _GradScaler("cuda", init_scale, growth_factor, backoff_factor, growth_interval, on)

@@ -1,4 +1,4 @@
-"""Finds out whether CUDA devices can be used here; if not, one sentence names the missing part and the way out.
+"""Finds out whether this process can use CUDA devices; if not, one sentence names the missing part and a remedy.
 
 The parts are looked at in this order: the variable ``VMFLOW_CUDA``, the driver, its GPUs, the installed package of
 cupy, and the import of cupy.  If an earlier part is missing, cupy is not imported.
@@ -21,7 +21,7 @@ from vmflow.streams.cuda.setting import DEVICES_VARIABLE, VARIABLE, Setting, emu
 
 from . import libcuda
 
-# The oldest version of cupy that is known to work, and the first newer one that is not.
+# The oldest version of cupy that is known to work, and the first newer one that is not known to work.
 OLDEST_CUPY: Final = (14, 0, 1)
 NEXT_CUPY: Final = (15,)
 
@@ -57,14 +57,14 @@ def installed_cupy() -> dict[str, str]:
 
 
 class Probes(NamedTuple):
-    """The functions by which `find` looks for the parts of CUDA on this machine; tests replace them.
+    """The environment and functions by which `find` looks for the parts of CUDA on this machine; tests replace them.
 
     Attributes:
         environment: the environment variables.
         load_driver: returns the driver's library, or raises OSError.
         installed_cupy: returns the packages that contain cupy, with their versions.
         import_cupy: imports cupy.
-        find_nvrtc: returns the path of NVRTC, or None.
+        find_nvrtc: returns the path of NVRTC, or None if it is not installed.
     """
 
     environment: Mapping[str, str] = os.environ
@@ -80,7 +80,7 @@ class Findings(NamedTuple):
     Attributes:
         setting: the parsed value of VMFLOW_CUDA.
         devices: the names of the devices by index; empty if they cannot be used.
-        reason: one sentence that names the missing part and the way out; None if the devices can be used.
+        reason: one sentence that names the missing part and a remedy; None if the devices can be used.
     """
 
     setting: Setting
@@ -89,7 +89,7 @@ class Findings(NamedTuple):
 
 
 def find(probes: Probes | None = None) -> Findings:
-    """Find out whether CUDA devices can be used, without the remembered answer; see `findings`.
+    """Find out anew whether CUDA devices can be used; `findings` remembers the answer.
 
     Args:
         probes: the functions that look at the machine; None for the real ones, others in tests.
@@ -217,7 +217,7 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _extras(driver: libcuda.Driver) -> list[str]:
-    """vmflow's extras, such as "vmflow[cuda12]", whose cupy the driver can run; the newest CUDA first."""
+    """vmflow's extras, quoted as in "'vmflow[cuda12]'", whose cupy the driver can run; the newest CUDA first."""
     return [f"'vmflow[{extra}]'" for major, extra in _EXTRAS.items() if major <= driver.cuda[0]]
 
 
@@ -268,7 +268,7 @@ if hasattr(os, "register_at_fork"):
 def why_not() -> str | None:
     """The reason why no CUDA device can be used, and a remedy.
 
-    The first call finds the answer, which later calls return.  If everything else is there, it imports cupy.
+    The first call finds the answer, which later calls return; it imports cupy unless another part is missing.
 
     Returns:
         One sentence, or None if CUDA devices can be used.
@@ -316,9 +316,9 @@ def _why_not_device(index: int, found: Findings, environment: Mapping[str, str])
 
 
 def describe(probes: Probes | None = None) -> dict[str, Any]:
-    """The part of `vmflow.info` about CUDA, as strings, lists and dicts; None for anything that is not known.
+    """The part of `vmflow.info` about CUDA; None for a driver or NVRTC that is not found, and for no "why_not".
 
-    The driver is not asked if VMFLOW_CUDA turns CUDA off, and cupy is imported only if everything else is there.
+    The driver is not asked if VMFLOW_CUDA turns CUDA off, and cupy is imported only if no other part is missing.
 
     Args:
         probes: the functions that look at the machine; None for the real ones, others in tests.

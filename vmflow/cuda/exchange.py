@@ -1,7 +1,7 @@
 """Memory of CUDA devices shared with other libraries, with the work of both libraries ordered on streams.
 
-A value may still be computed when its memory is lent.  So the borrower names a stream: its work on that stream runs
-after all work that the lender has issued.  The host does not wait for work that has been launched.
+A value need not be computed when its memory is lent.  So the borrower names a stream: its work on that stream runs
+after all work that the lender has issued.  The host waits until that work is launched, not until it has ended.
 
 numpy makes and reads the capsules of DLPack, for arrays with addresses on a device.  It never reads an element.
 """
@@ -49,7 +49,7 @@ class _Lender:
         alias: a tensor on the lent memory, which keeps it from being reused.
         array: the device array of that memory.
         home: vmflow's stream that reuses the memory once it is released.
-        borrower: the stream on which the other library uses the memory; None if it is not known.
+        borrower: the stream on which the other library uses the memory; None if the library asked for no order.
     """
 
     __slots__ = ("__array_interface__", "_alias", "_borrower", "_home")
@@ -76,7 +76,7 @@ def lend(tensor: Tensor, stream: int | None) -> Array:
             order, None for CUDA's default stream.
 
     Raises:
-        BufferError: if DLPack allows no such stream.
+        BufferError: for stream 0, which DLPack does not allow.
         Exception: that of the op that failed to compute the value.
     """
     if stream == 0:
@@ -154,7 +154,7 @@ def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Te
             after that work already.
 
     Raises:
-        BufferError: if the memory cannot be used without a copy.
+        BufferError: if the array is read-only or has a negative stride.
     """
     layout = memory_layout(array)
     if layout is None:

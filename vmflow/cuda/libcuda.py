@@ -36,7 +36,7 @@ class Driver(NamedTuple):
     Attributes:
         cuda: major and minor number of the newest CUDA that the driver can run.
         devices: the names of the GPUs that this process can see, by index.
-        error: the error by which the driver did not start; None if it has started.
+        error: the first error of a function of the driver, as when the driver does not start; None if all succeeded.
     """
 
     cuda: tuple[int, int]
@@ -48,13 +48,13 @@ def load() -> Any:
     """Load the driver's library, ``libcuda.so.1``.
 
     Raises:
-        OSError: if it cannot be loaded, as on a machine without a driver.
+        OSError: if the library cannot be loaded, as on a machine without a driver.
     """
     return ctypes.CDLL(LIBRARY)
 
 
 def ask(library: Any) -> Driver:
-    """Start the driver in this process, and ask for its version and its GPUs.
+    """Start the driver in this process, and ask for its version and its GPUs; never raises `DriverError`.
 
     Args:
         library: as `load` returns it.

@@ -1,4 +1,4 @@
-"""The memory of CUDA devices; `vmflow.memory` has these functions for every device."""
+"""The memory of CUDA devices; `vmflow.memory` has most of these functions for every device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
     """Counters of a CUDA device's allocators, under PyTorch's names; see `vmflow.memory_stats`.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> not flow.cuda.is_available() or flow.cuda.memory_stats()["num_ooms"] >= 0
@@ -25,10 +26,11 @@ def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Device | str | int | None = None) -> int:
-    """The number of bytes in tensors on a device; 0 on a machine without a CUDA device.
+    """The number of bytes in tensors on a device; 0, for every `device`, if CUDA is not available.
 
     Raises:
-        ValueError: if the device is no CUDA device.
+        DeviceUnavailable: if CUDA is available, but not this device.
+        ValueError: if CUDA is available, but `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.memory_allocated() <= flow.cuda.max_memory_allocated()
@@ -38,10 +40,11 @@ def memory_allocated(device: Device | str | int | None = None) -> int:
 
 
 def max_memory_allocated(device: Device | str | int | None = None) -> int:
-    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 on a machine without a CUDA device.
+    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 if CUDA is not available.
 
     Raises:
-        ValueError: if the device is no CUDA device.
+        DeviceUnavailable: if CUDA is available, but not this device.
+        ValueError: if CUDA is available, but `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.max_memory_allocated() >= flow.cuda.memory_allocated()
@@ -51,10 +54,11 @@ def max_memory_allocated(device: Device | str | int | None = None) -> int:
 
 
 def memory_reserved(device: Device | str | int | None = None) -> int:
-    """Bytes allocated on a device, in tensors or cached for reuse; 0 on a machine without a CUDA device.
+    """Bytes allocated on a device, in tensors or cached for reuse; 0 if CUDA is not available.
 
     Raises:
-        ValueError: if the device is no CUDA device.
+        DeviceUnavailable: if CUDA is available, but not this device.
+        ValueError: if CUDA is available, but `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.memory_reserved() >= flow.cuda.memory_allocated()
@@ -67,7 +71,8 @@ def max_memory_reserved(device: Device | str | int | None = None) -> int:
     """The most bytes allocated on a device, in tensors or cached for reuse, since `reset_peak_memory_stats`.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -80,7 +85,8 @@ def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
     """Reset the peak values of a CUDA device's memory counters; see `vmflow.reset_peak_memory_stats`.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -93,7 +99,8 @@ def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
     """How many bytes of a device's memory are free, and how many there are in total.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -105,11 +112,11 @@ def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device | str | int | None = None) -> None:
-    """Limit this process's tensors on a device to `fraction` of the device's memory.
+    """Limit the bytes that vmflow reserves on a device to `fraction` of the device's memory.
 
     Raises:
-        ValueError: if the fraction is not from 0 to 1.
-        DeviceUnavailable: if the device cannot be used here.
+        ValueError: if `fraction` is not from 0 to 1, or `device` is no CUDA device.
+        DeviceUnavailable: if the device cannot be used.
 
     Example:
         >>> if flow.cuda.is_available():

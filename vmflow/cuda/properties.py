@@ -44,7 +44,8 @@ def get_device_properties(device: Device | str | int | None = None) -> DevicePro
     """The name, memory size, compute capability and other properties of a CUDA device.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -59,7 +60,8 @@ def get_device_name(device: Device | str | int | None = None) -> str:
     """The model name of a CUDA device.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -72,7 +74,8 @@ def get_device_capability(device: Device | str | int | None = None) -> tuple[int
     """The compute capability of a CUDA device: its major and minor number.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():

@@ -1,8 +1,8 @@
 """The random numbers of CUDA devices, which are the same as on the CPU.
 
 A generator counts the random numbers drawn from it, and each number is a function of the seed and its index.  So all
-devices draw from the process-wide generator, and draw the same numbers.  The functions here seed, read and set that
-generator, for any device.
+devices draw from the default generator (the process's, or inside `fork_rng` the block's), and draw the same numbers.
+The functions here seed, read and set that generator, for any `device`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the process-wide generator; see `vmflow.manual_seed`.
+    """Seed the default generator; see `vmflow.manual_seed`.
 
     Raises:
         TypeError: if the seed is no integer.
@@ -33,7 +33,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed the process-wide generator, as `manual_seed` does: there is one generator for all devices.
+    """Seed the default generator, as `manual_seed` does: there is one generator for all devices.
 
     Raises:
         TypeError, ValueError: as `manual_seed`.
@@ -47,7 +47,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> None:
-    """Seed the process-wide generator at random.
+    """Seed the default generator at random.
 
     Example:
         >>> flow.cuda.seed()
@@ -56,7 +56,7 @@ def seed() -> None:
 
 
 def initial_seed() -> int:
-    """The seed of the process-wide generator.
+    """The seed of the default generator.
 
     Example:
         >>> flow.cuda.manual_seed(17)
@@ -67,7 +67,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Device | str | int | None = None) -> Tensor:
-    """The state of the process-wide generator: a vector of bytes on the CPU.  Raises no errors.
+    """The state of the default generator, for any `device`: a vector of 32 bytes on the CPU.  Raises no errors.
 
     Example:
         >>> flow.cuda.get_rng_state().shape
@@ -77,7 +77,7 @@ def get_rng_state(device: Device | str | int | None = None) -> Tensor:
 
 
 def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -> None:
-    """Put the process-wide generator into a state that `get_rng_state` has returned, a vector of bytes.
+    """Put the default generator, for any `device`, into a state that `get_rng_state` has returned, a vector of bytes.
 
     Raises:
         ValueError: if `new_state` is no state, or a state of an earlier version.
@@ -89,7 +89,7 @@ def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The state of the one generator of all devices, as a list of one vector of bytes.
+    """The state of the default generator, which serves all devices, as a list of one vector of bytes.
 
     Example:
         >>> len(flow.cuda.get_rng_state_all())
@@ -99,7 +99,7 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Put the process-wide generator into the first state of `new_states`, a vector of bytes; ignore the others.
+    """Put the default generator into the first state of `new_states`, a vector of bytes; ignore the others.
 
     Raises:
         ValueError: if the first element is no state, or a state of an earlier version.

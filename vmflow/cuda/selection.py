@@ -12,7 +12,7 @@ def chosen(device: Device | str | int | None) -> Device:
     """Convert a name, an index or None (the current CUDA device) to a CUDA `device`.
 
     Raises:
-        ValueError: if it is no CUDA device.
+        ValueError: if `device` is no CUDA device.
     """
     found = Device("cuda", device) if device is None or isinstance(device, int) else Device(device)
     if found.type != "cuda":
@@ -39,7 +39,8 @@ def set_device(device: Device | str | int) -> None:
     """Let "cuda" mean `device` from now on, in this task or thread; a negative index changes nothing.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.set_device(-1)
@@ -55,7 +56,8 @@ class device:
     """A context manager in which "cuda" means the given device; a negative index, or None, changes nothing.
 
     Raises:
-        DeviceUnavailable: on entry, if the device cannot be used here.
+        DeviceUnavailable: on entry, if the device cannot be used.
+        ValueError: on entry, if `device` is no CUDA device.
 
     Example:
         >>> with flow.cuda.device(0 if flow.cuda.is_available() else None):

@@ -49,11 +49,13 @@ class Stream:
         priority: -1 for a stream whose work the device prefers, 0 for others.
 
     Attributes:
-        device, priority: as given.
+        device: the stream's device.
+        priority: as given, or 0 if a positive number was given.
         kind: the string by which a virtual machine knows the stream, see `VirtualMachine.stream`.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -142,7 +144,8 @@ def current_stream(device: Device | str | int | None = None) -> Stream:
     """The stream that ops of a device are issued to in this task or thread.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -157,7 +160,8 @@ def default_stream(device: Device | str | int | None = None) -> Stream:
     """The stream that ops of a device are issued to if the program has chosen no other stream.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -175,8 +179,8 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
         device: of the stream; the current one by default.
 
     Raises:
-        ValueError: if `stream_ptr` is no address.
-        DeviceUnavailable: if the device cannot be used here.
+        ValueError: if `stream_ptr` is no address, or the device no CUDA device.
+        DeviceUnavailable: if the device cannot be used.
 
     Example:
         >>> flow.cuda.ExternalStream(0)
@@ -241,6 +245,7 @@ class Event:
 
     Raises:
         ValueError: for ``interprocess=True``.
+        RuntimeError: in all methods but `record`, if another virtual machine than that of the recording is current.
 
     Example:
         >>> flow.cuda.Event(enable_timing=True).query()  # never recorded
@@ -296,7 +301,10 @@ class Event:
         return shared.event is not None and shared.event.query()
 
     def synchronize(self) -> Synchronization:
-        """Wait until the event is reached: await the result, or in plain code let this call block."""
+        """Wait until the event is reached: await the result, or in plain code let this call block.
+
+        An event that was never recorded is recorded first, on the current stream.
+        """
         if self._instruction is None:
             self.record()
         machine, _, _ = self._recorded_here()

@@ -1,4 +1,4 @@
-"""Waiting for the work of a CUDA device."""
+"""`synchronize`, which waits for the work of all devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def synchronize(device: Device | str | int | None = None) -> Synchronization:
         device: a CUDA device, only checked: the wait is for the work of all devices.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> if flow.cuda.is_available():

@@ -73,7 +73,7 @@ def integer_interval(lower_bound: int, upper_bound: int) -> Constraint:
 
 
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
-    """The constraint of events with `reinterpreted_batch_ndims` more dimensions, all parts of which fulfil `base`."""
+    """The constraint that all events along `reinterpreted_batch_ndims` more dimensions fulfil `base`."""
 
     def holds(value: Tensor) -> Tensor:
         each = base.check(value)

@@ -1,4 +1,4 @@
-"""Distributions of real numbers and vectors; samples have gradients, except those of `Gamma`."""
+"""Distributions of real numbers and vectors; all have `rsample` except `Gamma`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .distribution import Distribution, Number, one_of, parameters
 
 
 class Symmetric(Distribution):
-    """The base of distributions that are symmetric about `loc`, with a width in proportion to `scale`."""
+    """The base of distributions of real numbers whose mode is `loc` and whose width is in proportion to `scale`."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample: ClassVar[bool] = True
@@ -349,7 +349,8 @@ class MultivariateNormal(Distribution):
 
     Raises:
         TypeError: if an argument is no tensor.
-        ValueError: unless exactly one of the three matrices is given, of a shape that fits `loc`.
+        ValueError: unless exactly one of the three matrices is given, of a shape that fits `loc`; with
+            `validate_args`, for values out of range.
 
     Example:
         >>> plane = flow.distributions.MultivariateNormal(flow.zeros(2), flow.eye(2) * 4)

@@ -1,4 +1,4 @@
-"""Distributions of counts of successes and failures, and of one-hot vectors, with their relaxations."""
+"""Distributions of counts and of one-hot vectors, and relaxations of one-hot vectors and of `Bernoulli`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class Binomial(ByProbability):
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        total_count: the number of attempts.  `sample`, `entropy` and `enumerate_support` wait for its values.
+        total_count: the number of attempts.  `sample`, `entropy` and `enumerate_support` block until it is computed;
+            the last two need the same number for the whole batch.
         probs: the probability of a success.
         logits: instead of `probs`, the logarithm of the odds of a success.
         validate_args: whether to check values; see `Distribution`.
@@ -306,8 +307,8 @@ class OneHotCategorical(_OfClasses):
 
     Raises:
         TypeError: if the parameter is no tensor.
-        ValueError: unless exactly one of `probs` and `logits` is given, without classes, and, with `validate_args`, for
-            values out of range.
+        ValueError: unless exactly one of `probs` and `logits` is given, with at least one class; with `validate_args`,
+            for values out of range.
 
     Example:
         >>> chosen = flow.distributions.OneHotCategorical(flow.tensor([1.0, 3.0]))
@@ -419,7 +420,7 @@ class Multinomial(_OfClasses):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """`OneHotCategorical` with straight-through gradients: samples have the gradients of `probs`.
+    """`OneHotCategorical` with straight-through gradients: `rsample` has the gradients of `probs`.
 
     Y. Bengio and others, Estimating or Propagating Gradients Through Stochastic Neurons for Conditional Computation,
     2013.
@@ -450,7 +451,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class RelaxedBernoulli(ByProbability):
-    """Numbers between 0 and 1 that approach samples of `Bernoulli` as the temperature falls; samples have gradients.
+    """Numbers between 0 and 1 that approach samples of `Bernoulli` as the temperature falls; has `rsample`.
 
     C. Maddison and others, The Concrete Distribution, 2017.
 
@@ -459,7 +460,7 @@ class RelaxedBernoulli(ByProbability):
     Args:
         temperature: small for samples near 0 and 1.
         probs: the probability of 1 in the limit of low temperatures.
-        logits: instead of `probs`, the logarithm of the odds.
+        logits: instead of `probs`, the logarithm of the odds of 1.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -509,7 +510,7 @@ class RelaxedBernoulli(ByProbability):
 
 
 class RelaxedOneHotCategorical(_OfClasses):
-    """Vectors of sum 1 that approach samples of `OneHotCategorical` as the temperature falls; samples have gradients.
+    """Vectors of sum 1 that approach samples of `OneHotCategorical` as the temperature falls; has `rsample`.
 
     C. Maddison and others, The Concrete Distribution, 2017; E. Jang and others, Categorical Reparameterization with
     Gumbel-Softmax, 2017.
@@ -521,9 +522,9 @@ class RelaxedOneHotCategorical(_OfClasses):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if the parameter is no tensor.
-        ValueError: unless exactly one of `probs` and `logits` is given, without classes, and, with `validate_args`, for
-            values out of range, or for a temperature with dimensions.
+        TypeError: if `probs` or `logits` is no tensor, or `temperature` neither a tensor nor a number.
+        ValueError: unless exactly one of `probs` and `logits` is given, with at least one class; if `temperature` has
+            dimensions; with `validate_args`, for `probs` or `logits` out of range.
 
     Example:
         >>> soft = flow.distributions.RelaxedOneHotCategorical(0.5, flow.tensor([1.0, 3.0]))

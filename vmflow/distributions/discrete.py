@@ -152,8 +152,8 @@ class Categorical(Distribution):
 
     Raises:
         TypeError: if the parameter is no tensor.
-        ValueError: unless exactly one of `probs` and `logits` is given, without classes, and, with `validate_args`, for
-            values out of range.
+        ValueError: unless exactly one of `probs` and `logits` is given, with at least one class; with `validate_args`,
+            for values out of range.
 
     Example:
         >>> weights = flow.tensor([1.0, 1.0, 2.0])

@@ -2,7 +2,7 @@
 
 A sample has the shape ``sample_shape + batch_shape + event_shape``: the shapes of the draws of one call, of the batch
 of distributions, and of a single draw.  Constraints of values are checked only with `validate_args`, because the check
-waits for the values.
+blocks until the values are computed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Distribution:
     Args:
         batch_shape: the shape of the batch of distributions.
         event_shape: the shape of a single draw.
-        validate_args: whether to check the values of parameters and samples, which waits for them; by default the
-            value given to `set_default_validate_args`, False at first.
+        validate_args: whether to check the values of parameters and samples, which blocks until they are computed; by
+            default the value given to `set_default_validate_args`, False at first.
 
     Attributes:
         arg_constraints: the constraints of the parameters, by name.
-        has_rsample: whether `rsample` has gradients by the parameters.
-        has_enumerate_support: whether `enumerate_support` lists all values.
+        has_rsample: whether there is `rsample`, whose samples have gradients by the parameters.
+        has_enumerate_support: whether there is `enumerate_support`, which lists all values.
 
     Raises:
         ValueError: with `validate_args`, if a parameter violates its constraint.
@@ -68,7 +68,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Set whether distributions check the values of their parameters and samples, which waits for them.
+        """Set the default of `validate_args`: whether new distributions check values of their parameters and samples.
 
         Raises:
             ValueError: if `value` is no bool.
@@ -249,10 +249,10 @@ class Independent(Distribution):
     Args:
         base_distribution: any distribution.
         reinterpreted_batch_ndims: the number of batch dimensions that become event dimensions.
-        validate_args: whether to check values; see `Distribution`.
+        validate_args: has no effect: `base_distribution` checks values if it was made so.
 
     Raises:
-        ValueError: if the batch has fewer dimensions, or the number is negative.
+        ValueError: if `reinterpreted_batch_ndims` is negative or exceeds the number of batch dimensions.
 
     Example:
         >>> normal = flow.distributions.Normal(flow.zeros(2, 3), 1.0)

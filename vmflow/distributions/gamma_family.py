@@ -313,7 +313,7 @@ class Dirichlet(Distribution):
 
     Raises:
         TypeError: if `concentration` is no tensor.
-        ValueError: if `concentration` has no dimension.
+        ValueError: if `concentration` has no dimension; with `validate_args`, for values out of range.
 
     Example:
         >>> shares = flow.distributions.Dirichlet(flow.tensor([1.0, 3.0]))

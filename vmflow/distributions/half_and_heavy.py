@@ -1,4 +1,4 @@
-"""`Cauchy`, `Gumbel`, `HalfNormal`, `HalfCauchy`, `LogNormal`, `Pareto` and `Weibull`; samples have gradients."""
+"""`Cauchy`, `Gumbel`, `HalfNormal`, `HalfCauchy`, `LogNormal`, `Pareto` and `Weibull`; all have `rsample`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EULER: Final = 0.5772156649015329
 
 
 def _open_unit(distribution: Distribution, sample_shape: Sequence[int], like: Tensor) -> Tensor:
-    """Draw uniform numbers in (0, 1), never 0 or 1, of ``sample_shape + batch_shape + event_shape``."""
+    """Draw uniform numbers, never 0 or 1, of ``sample_shape + batch_shape + event_shape`` and the dtype of `like`."""
     shape = (*sample_shape, *distribution.batch_shape, *distribution.event_shape)
     limits = finfo(like.dtype)
     return rand(shape, dtype=like.dtype, device=like.device).clamp(limits.tiny, 1 - limits.eps)

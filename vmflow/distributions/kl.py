@@ -26,7 +26,7 @@ _FORMULAS: dict[tuple[type[Distribution], type[Distribution]], Formula] = {}
 
 
 def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Callable[[_F], _F]:
-    """Register the decorated function ``f(p, q)`` as the divergence of these two classes and their subclasses.
+    """Register the decorated function ``f(p, q)`` as the divergence for p of `type_p` and q of `type_q`, or subclasses.
 
     Raises:
         TypeError: if an argument is no class of distributions.
@@ -50,12 +50,13 @@ def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Calla
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """The mean of ``p.log_prob(x) - q.log_prob(x)`` over samples of `p`, in nats; of the batch shape.
+    """The mean of ``p.log_prob(x) - q.log_prob(x)`` over samples x of `p`, in nats: a tensor of the batch shape.
 
     The method resolution orders of both classes are searched for a registered formula, the nearest class of `p` first.
 
     Raises:
         NotImplementedError: if there is no formula for the two classes.
+        ValueError: if the shapes of `p` and `q` do not fit.
     Example:
         >>> p, q = flow.distributions.Normal(flow.tensor([0.0, 2.0]), 1.0), flow.distributions.Normal(0.0, 1.0)
         >>> flow.distributions.kl_divergence(p, q)

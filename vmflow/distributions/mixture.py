@@ -25,7 +25,8 @@ class MixtureSameFamily(Distribution):
 
     Raises:
         TypeError: if the arguments are not a `Categorical` and a distribution.
-        ValueError: if the components' batch shape is not that of the mixture, or (), followed by the number of classes.
+        ValueError: unless the components' batch shape is ``(*batch, classes)``, where the batch shape of
+            `mixture_distribution` is `batch` or ().
 
     Example:
         >>> weights = flow.distributions.Categorical(flow.tensor([0.25, 0.75]))

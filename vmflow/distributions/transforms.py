@@ -24,7 +24,7 @@ class Transform:
 
     Attributes:
         domain, codomain: the constraints of the function's arguments and results.
-        bijective: whether the function has an inverse.
+        bijective: whether the function is one-to-one; if not, `undo` returns one of several x.
         sign: 1 if the function increases, -1 if it decreases; only for functions of single numbers.
         event_dim: the number of last dimensions that form one argument: 0 for numbers, 1 for vectors.
 
@@ -42,7 +42,7 @@ class Transform:
     event_dim: int = 0
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The result of `x`."""
+        """Apply the transform to `x`."""
         return self._call(x)
 
     def undo(self, y: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class Transform:
 
     @property
     def inv(self) -> Transform:
-        """The inverse."""
+        """The inverse transform."""
         return _Inverse(self)
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """``1 / (1 + exp(-x))``.
+    """``1 / (1 + exp(-x))``, clamped so that no result is 0 or 1.
 
     Example:
         >>> flow.distributions.SigmoidTransform()(flow.tensor(0.0))
@@ -323,7 +323,8 @@ class TransformedDistribution(Distribution):
 
     Raises:
         TypeError: if an element of `transforms` is no transform.
-        ValueError: if the `event_dim` of a transform exceeds the number of dimensions of samples.
+        ValueError: if the `event_dim` of a transform exceeds the number of dimensions of samples, or if an affine
+            transform's tensors do not broadcast with samples.
 
     Example:
         >>> uniform = flow.distributions.Uniform(0.0, 1.0)
@@ -350,7 +351,7 @@ class TransformedDistribution(Distribution):
                 f"TransformedDistribution: a transform takes {events} dimensions as a whole, and samples have the "
                 f"shape {list(shape)}"
             )
-        # The loc and scale of affine transforms broadcast with the parameters of the base distribution.
+        # The loc and scale of affine transforms broadcast with samples: the base distribution's batch may be expanded.
         for part in parts:
             if isinstance(part, AffineTransform):
                 given = [tuple(value.shape) for value in (part.loc, part.scale) if isinstance(value, Tensor)]
