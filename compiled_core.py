@@ -56,7 +56,7 @@ _HEADERS = ("numpy",)
 # Modules that mypyc reads for their types but does not compile.
 _SEEN = ("vmflow.native",)
 
-# The arguments that setup.py passes to setuptools.setup; set while a wheel is being compiled.
+# The arguments that setup.py passes to setuptools.setup; empty unless extension modules are being compiled.
 arguments: dict[str, Any] = {}
 
 
@@ -67,7 +67,7 @@ def modules() -> list[str]:
 
 
 def wanted() -> str:
-    """The value of VMFLOW_COMPILE: "auto", "0" or "1"."""
+    """The value of VMFLOW_COMPILE: "0", "1", or "auto" if it is unset; exits for any other."""
     value = os.environ.get("VMFLOW_COMPILE", "") or "auto"
     if value not in ("auto", "0", "1"):
         raise SystemExit(f"VMFLOW_COMPILE must be 0 for plain Python, 1 for a compiled core, or unset; not {value!r}")
@@ -106,7 +106,7 @@ def build_editable(
 
 
 def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]], *passed_on: Any) -> str:
-    """Call `build` with the extension modules of `compiles`; without them if that fails and VMFLOW_COMPILE is unset."""
+    """Call `build` with the settings of `compiles`; without them if VMFLOW_COMPILE is 0, or unset and that fails."""
     if wanted() != "0":
         try:
             BUILD.mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]]
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """Build setuptools' source archive, and add the symbolic links by which a checkout finds its packages."""
+    """Build setuptools' source archive with the symbolic links by which a checkout finds packages; return its name."""
     name: str = build_meta.build_sdist(sdist_directory, config_settings)
     path = Path(sdist_directory, name)
     without = path.rename(path.with_suffix(".without-links"))

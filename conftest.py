@@ -1,4 +1,4 @@
-"""The tier of tests that `pytest -m core` runs; and examples in docstrings know vmflow under its usual name."""
+"""The tier of tests that `pytest -m core` runs; and the names `flow` and `vmflow` for examples in docstrings."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the tier, without those that take seconds each."""
+    """Mark the tests of the tier "core", except those marked slow."""
     for item in items:
         if _is_core(item.path) and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.core)
@@ -91,5 +91,5 @@ def _is_core(path: Path) -> bool:
 def _examples_know_vmflow(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace["flow"] = doctest_namespace["vmflow"] = vmflow
     if isinstance(request.node, pytest.DoctestItem):
-        # Before each example, doctest asks the file system about all files that tracebacks have quoted so far.
+        # Else doctest asks the file system before each example about all files that tracebacks have quoted so far.
         linecache.clearcache()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the declared functions and methods for type checkers: `vmflow/functions.py` and `vmflow/tensor_methods.py`.
+"""Write `vmflow/functions.py` and `vmflow/tensor_methods.py`, which list all declared functions and methods.
 
 The program takes no arguments.  A test compares the two files with the results of `functions` and `methods`.
 """
@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "vmflow"
 NOTE = "Written by ``.ci/declarations.py`` from the declarations of the functions; see `vmflow.ops.declaration`."
-WIDTH = 116  # of lines, without the indentation of all methods
+WIDTH = 116  # the most characters in a line, without the indentation of all methods
 
 # Operator methods, for which type checkers expect one parameter: `out` is left out.
 _IN_PLACE = ("and", "floordiv", "lshift", "mod", "or", "pow", "rshift", "xor")
@@ -89,7 +89,7 @@ def functions() -> str:
 
 
 def _late(table: str, declared: dict[str, Any]) -> list[str]:
-    """The lines of a dict named `table` that maps names of late modules to the modules to import for them."""
+    """The lines of a dict named `table` that maps the names that modules of `LATE` declare to these modules."""
     homes = {name: _home(function)[0] for name, function in declared.items() if not isinstance(function, property)}
     late = {name: home for name, home in sorted(homes.items()) if home.removeprefix("ops.") in LATE}
     return [f"{table}: Final = {{", *[f'    "{name}": "vmflow.{home}",' for name, home in late.items()], "}"]
@@ -119,7 +119,7 @@ def _tables() -> Any:
 
 
 def _home(function: Callable[..., Any]) -> tuple[str, str]:
-    """The module in which a function is declared, and its name there."""
+    """The module, without "vmflow.", in which a function is declared, and the function's name there."""
     original = inspect.unwrap(function)
     return original.__module__.removeprefix("vmflow."), original.__name__
 

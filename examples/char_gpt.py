@@ -1,12 +1,12 @@
 """Train a small GPT to write Python, inside asyncio, and watch it learn.
 
 The text is the standard library's own source, character by character.  While one task trains, another prints a sample
-of the network's writing every few hundred steps.  At the end: the loss by step, characters per second, and a longer
-sample.
+of the network's writing every few hundred steps.  At the end: the mean loss of each tenth of the steps, characters
+per second, and a longer sample; with matplotlib, also a picture of the loss.
 
-It takes about a minute; if other programs keep the processors busy, set OPENBLAS_NUM_THREADS=1.
+The program takes about a minute; if other programs keep the processors busy, set OPENBLAS_NUM_THREADS=1.
 
-With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for later runs.
 
     python examples/char_gpt.py [--steps 800] [--seed 0] [--seconds 75] [--outputs outputs]
 """
@@ -40,7 +40,7 @@ MODULES = [
 
 @dataclass(frozen=True)
 class Text:
-    """A text as numbers: `letters` are the different characters, `numbers` are indices into them."""
+    """A text as numbers: `letters` are its different characters, `numbers` its characters as indices into `letters`."""
 
     letters: str
     numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -63,7 +63,7 @@ def load() -> Text:
 
 
 class Block(nn.Module):
-    """Attention to earlier positions, then a small network; each adds to its input."""
+    """A transformer block: causal self-attention, then a network of two layers; each adds its result to its input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class GPT(nn.Module):
 
 @dataclass
 class Progress:
-    """The progress of training, for the other tasks.
+    """The progress of training, which other tasks read.
 
     Attributes:
         losses: the losses of all steps so far.
@@ -122,12 +122,12 @@ class Progress:
     due: asyncio.Event = field(default_factory=asyncio.Event)
 
     def recent(self, count: int = 50) -> float:
-        """The mean loss of the last steps."""
+        """The mean loss of the last `count` steps."""
         return sum(self.losses[-count:]) / len(self.losses[-count:])
 
 
 def train_step(model: GPT, optimizer: flow.optim.Optimizer, text: Text, starts: Sequence[int]) -> flow.Tensor:
-    """Issue a step of training on the windows that begin at `starts`; returns the loss, which may still be computed."""
+    """Issue a step of training on the windows that begin at `starts`; returns the loss before it is computed."""
     windows = flow.tensor(np.stack([text.numbers[start : start + model.context + 1] for start in starts]))
     scores = model(windows[:, :-1])
     loss: flow.Tensor = F.cross_entropy(scores.reshape(-1, len(text.letters)), windows[:, 1:].reshape(-1))
@@ -141,7 +141,7 @@ def train_step(model: GPT, optimizer: flow.optim.Optimizer, text: Text, starts: 
 async def train(
     model: GPT, text: Text, steps: int, seconds: float, seed: int, progress: Progress, every: int, batch: int = 16
 ) -> None:
-    """Train for so many steps, but at most for so many seconds."""
+    """Train for `steps` steps or `seconds` seconds; print the loss, and set `progress.due`, every `every` steps."""
     generator = np.random.default_rng(seed)
     optimizer = flow.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     end = time.perf_counter() + seconds
@@ -150,7 +150,7 @@ async def train(
             group["lr"] = 2e-3 * min((step + 1) / 50, 0.55 + 0.45 * math.cos(math.pi * step / steps))
         starts = generator.integers(0, len(text.numbers) - model.context - 1, batch)
         loss = train_step(model, optimizer, text, starts.tolist())
-        # The step has only been issued.  Here the loop runs its other tasks.
+        # The step has only been issued.  During the await, the event loop runs other tasks.
         await loss
         progress.losses.append(loss.item())
         progress.tokens += batch * model.context
@@ -183,7 +183,7 @@ async def do_all_once(text: Text, batch: int = 16) -> None:
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
+    """Call `work` until all the C kernels that it can use are compiled; once only, if the kernels are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -191,12 +191,12 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 
 async def show_samples(model: GPT, text: Text, progress: Progress, count: int) -> None:
-    """Write a sample whenever one is due, while training goes on.  Runs until cancelled."""
+    """Print a sample of `count` characters whenever `progress.due` is set, until cancelled."""
     while True:
         await progress.due.wait()
         progress.due.clear()
         begun = len(progress.losses)
-        # A copy, since reading parameters waits for the step that changes them, and each character reads them.
+        # A copy, since reading parameters waits for the training step that changes them, and each character reads them.
         # With priority, since a character is little work, and a step much.
         frozen = copy.deepcopy(model)
         with flow.scope(priority=1, name="sample"):

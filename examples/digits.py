@@ -1,18 +1,18 @@
 """Train a small convolutional network on handwritten digits, inside asyncio.
 
 The data are scikit-learn's: 1797 scanned digits of 8 x 8 pixels.  While the network trains, another coroutine ticks
-every millisecond and records how late the event loop wakes it.  At the end the network is evaluated on digits that it
-was not trained on, saved and loaded again, and a picture shows the loss and some predictions.
+every millisecond and records how late the event loop wakes it.  At the end of this first act, the network is evaluated
+on digits that it was not trained on, saved and loaded again, and a picture shows the loss and some predictions.
 
 In the second act the same network is trained and evaluated as a graph, which is recorded once and then run as a whole:
 with the same weights and batches, it has the same losses to the last bit.
 
-With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for later runs.
 
-With --device cuda, all of it is computed there, and the losses of the first steps are compared with the CPU's.
-VMFLOW_CUDA=emulated shows the same without a GPU, where --steps 20 keeps the wait short.
+With --device cuda, both acts are computed on the CUDA device, and the losses of the first steps are compared with the
+CPU's.  VMFLOW_CUDA=emulated shows the same without a GPU, where --steps 20 keeps the wait short.
 
-With --serve there is a third act: the network of the second is saved as a graph, for batches of several sizes, and
+With --serve there is a third act: the network of the second act is saved as a graph, for batches of several sizes, and
 served on a page on which digits can be drawn (this needs the extra "serve").
 
     python examples/digits.py [--epochs 10] [--steps STEPS] [--seed 0] [--device cpu] [--outputs outputs]
@@ -55,7 +55,7 @@ class Digits:
 
 @dataclass
 class Heartbeat:
-    """Ticks every `interval` seconds and records how much later than that it wakes."""
+    """Sleeps for `interval` seconds again and again, and records in `lags` how many seconds late it wakes."""
 
     interval: float = 1e-3
     lags: list[float] = field(default_factory=list)
@@ -99,7 +99,7 @@ def build() -> nn.Module:
 
 
 def train_step(model: nn.Module, optimizer: Any, images: flow.Tensor, labels: flow.Tensor) -> flow.Tensor:
-    """Issue a step of training, and return its loss, which may still be computed."""
+    """Issue a step of training, and return its loss before it is computed."""
     loss: flow.Tensor = nn.functional.cross_entropy(model(images), labels)
     optimizer.zero_grad()
     loss.backward()
@@ -108,7 +108,7 @@ def train_step(model: nn.Module, optimizer: Any, images: flow.Tensor, labels: fl
 
 
 def batches(digits: Digits, steps: int, batch: int = 64) -> Iterator[tuple[flow.Tensor, flow.Tensor]]:
-    """So many batches of images and labels: all digits in a random order, again and again."""
+    """Yield `steps` batches of images and labels: all digits in a random order, again and again."""
     left = steps
     while left:
         for chosen in flow.randperm(len(digits)).split(batch)[:left]:
@@ -120,12 +120,12 @@ Step = Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
 
 
 async def train(step: Step, digits: Digits, steps: int, title: str) -> list[float]:
-    """Train, and return the loss of every step."""
+    """Call `step` on `steps` batches, and return the loss of every step."""
     losses: list[float] = []
     with tqdm(total=steps, unit="step", desc=title) as progress:
         for images, labels in batches(digits, steps):
             loss = step(images, labels)
-            # The step has only been issued.  Here the loop runs its other coroutines.
+            # The step has only been issued.  During the await, the event loop runs other coroutines.
             await loss
             losses.append(loss.item())
             progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
@@ -143,11 +143,11 @@ class TrainGraph(nn.Graph):
         self.add_optimizer(optimizer)
         # Fused ops round differently; without them the losses are those of eager training.
         self.config.allow_fusion(False)
-        # The last batch of an epoch is smaller.
+        # Two shapes, since the last batch of an epoch is smaller.
         self.with_dynamic_input_shape(size=2)
 
     def build(self, images: flow.Tensor, labels: flow.Tensor) -> flow.Tensor:
-        """The loss; the optimizer's step follows the backward pass."""
+        """The loss; the graph adds the optimizer's step after the backward pass."""
         loss: flow.Tensor = self.loss_of(self.model(images), labels)
         loss.backward()
         return loss
@@ -200,7 +200,7 @@ async def predict(model: nn.Module, images: flow.Tensor) -> flow.Tensor:
 
 
 def draw(path: Path, losses: list[float], digits: Digits, predictions: flow.Tensor, accuracy: float) -> None:
-    """The loss by step, and twenty digits with their predictions; wrong ones, if any, come first."""
+    """Save a picture of the loss by step and of twenty digits with their predictions, wrong ones first."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -232,7 +232,7 @@ def draw(path: Path, losses: list[float], digits: Digits, predictions: flow.Tens
 
 @dataclass(frozen=True)
 class Times:
-    """The seconds of a step eagerly and as a graph, and their ratio: each the median of many pairs of runs."""
+    """The seconds of a step eagerly and as a graph, and graph by eager: each the median of many pairs of runs."""
 
     eager: float
     graph: float
@@ -242,8 +242,8 @@ class Times:
 async def compare(digits: Digits, pairs: int, steps: int = 10, batch: int = 64) -> Times:
     """Time steps of two new networks, one trained eagerly and one as a graph; they take turns.
 
-    A turn is several steps.  Programs do one or the other; changing at every step would measure each with the caches
-    and helper threads in the state that the other has left.
+    A turn is `steps` steps.  Programs train in one way; changing at every step would measure each way with the caches
+    and helper threads in the state that the other way has left.
     """
     model, twin = build(), build()
     optimizer = optimizer_of(model)
@@ -258,7 +258,7 @@ async def compare(digits: Digits, pairs: int, steps: int = 10, batch: int = 64) 
             for _ in range(steps):
                 await ways[way](images, labels)
             spent[way].append((time.perf_counter() - begin) / steps)
-    eagerly, as_graph = [times[1:] for times in spent]  # the first call builds the graph
+    eagerly, as_graph = [times[1:] for times in spent]  # without the first turn, which builds the graph
     ratios = [graphed / eager for graphed, eager in zip(as_graph, eagerly, strict=True)]
     return Times(statistics.median(eagerly), statistics.median(as_graph), statistics.median(ratios))
 
@@ -272,7 +272,7 @@ async def do_all_once(train_digits: Digits, test_digits: Digits) -> None:
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
+    """Call `work` until all the C kernels that it can use are compiled; once only, if the kernels are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -294,7 +294,7 @@ class Start:
         return cls(weights, flow.get_rng_state())
 
     def model(self) -> nn.Module:
-        """A network with these weights; the generator is reset, too."""
+        """Make a network with these weights, and reset the random generator to `state`."""
         model = build()
         model.load_state_dict(self.weights)
         flow.set_rng_state(self.state)
@@ -328,7 +328,7 @@ async def second_act(start: Start, digits: Digits, steps: int) -> tuple[list[flo
 
 
 async def compare_with_cpu(start: Start, seed: int, losses: list[float]) -> None:
-    """Take the first steps on the CPU, too, and print the largest difference of the losses."""
+    """Take the first steps, at most 20, on the CPU, too, and print the largest difference of the losses."""
     with flow.device("cpu"):
         digits, _ = load(seed)
         model = start.model()
@@ -349,7 +349,7 @@ async def main(
         outputs: the folder for checkpoint and picture.
         served: the folder for a graph to serve; None for none.
         device: the device on which to compute.
-        steps: the most steps of training; then graphs are not timed.
+        steps: the most steps of training, without timing graphs; None for all steps of the epochs, with timing.
     """
     async with flow.VirtualMachine("digits"):
         with flow.device(device):
@@ -357,7 +357,7 @@ async def main(
             steps_per_epoch = -(-len(train_digits) // 64)
             count = epochs * steps_per_epoch if steps is None else min(steps, epochs * steps_per_epoch)
             if steps is None:
-                # So the same kernels compute all that is timed and compared below.
+                # Compiled first, so that the same kernels compute all that is timed and compared below.
                 await have_kernels(lambda: do_all_once(train_digits, test_digits))
             start = Start.from_seed(seed)
             losses, model = await first_act(start, train_digits, count)
@@ -365,7 +365,7 @@ async def main(
                 await compare_with_cpu(start, seed, losses)
             await evaluate(model, test_digits, losses, epochs, outputs)
 
-            # A third of the training shows the agreement.
+            # A third of the steps suffices to show that the losses agree.
             part = -(-epochs // 3) * steps_per_epoch if steps is None else count
             graph_losses, twin = await second_act(start, train_digits, part)
             if graph_losses != losses[: len(graph_losses)]:
@@ -387,7 +387,7 @@ async def main(
 
 
 async def evaluate(model: nn.Module, digits: Digits, losses: list[float], epochs: int, outputs: Path) -> None:
-    """Test the network, save it, load it again, and test the loaded one."""
+    """Test the network, save it, check that the loaded one predicts the same, and draw the picture."""
     predictions = await predict(model, digits.images)
     correct = await (predictions == digits.labels).sum()
     accuracy = correct.item() / len(digits)
@@ -405,7 +405,7 @@ async def evaluate(model: nn.Module, digits: Digits, losses: list[float], epochs
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options, by default those of this process; fails early if packages for serving are missing."""
+    """Parse options, by default this process's; exits if --serve is given and packages for serving are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--steps", type=int, help="stop training after so many steps; nothing is timed then")

@@ -22,8 +22,8 @@ session = serving.InferenceSession(model, inputs=serving.TensorSpec((4,)), timeo
 # The session starts with the application; on SIGTERM it finishes its requests before the server stops.
 # No redirects from /classify/: they would lead to any host that a request names.
 app = FastAPI(lifespan=serving.lifespan(session), redirect_slashes=False)
-app.add_middleware(serving.ErrorResponses)  # full queues are 503, late results 504
-app.add_middleware(serving.RequestScope)  # X-Request-Timeout, and names and traces
+app.add_middleware(serving.ErrorResponses)  # full queues are answered with 503, late results with 504
+app.add_middleware(serving.RequestScope)  # X-Request-Timeout is obeyed, and requests have names and traces
 app.add_middleware(serving.DisconnectScope)  # requests of disconnected clients are cancelled
 
 

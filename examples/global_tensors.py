@@ -1,8 +1,9 @@
 """Train one network in four ways on simulated ranks: alone, data-parallel, tensor-parallel, and both together.
 
-The program is written as if for one device.  Only the sbp of its tensors differs: how each is spread over the ranks.
-The ranks are threads of this process that run one at a time, so nothing here is faster for being parallel; the program
-shows that the losses are equal, which part each rank holds, and how many bytes would go over a network.
+The program is written as if for one device.  The ways differ only in the sbp of tensors: how each is spread over the
+ranks.  The ranks are threads of this process that run one at a time, so nothing here is faster for being parallel; the
+program shows that the losses are equal, which part of each tensor a rank holds, and how many bytes would go over a
+network.
 
     python examples/global_tensors.py [--ranks 4] [--steps 20] [--seed 0]
 """
@@ -24,11 +25,11 @@ FEATURES, HIDDEN, CLASSES, BATCH = 20, 32, 5, 24
 
 
 class Layout(NamedTuple):
-    """The spread of the tensors.
+    """A way to train: the ranks, and how tensors are spread over them.
 
     Attributes:
         ranks: the ranks of the placement, nested for a mesh of two axes.
-        sbps: by name of the tensor; others are broadcast.
+        sbps: the sbp of tensors, by their names; other tensors are broadcast.
     """
 
     ranks: Any
@@ -40,8 +41,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         losses: the loss of each step.
-        parts: by name, the shape of this rank's part.
-        boxing: by change of sbp and shape, the bytes that reach this rank in one step.
+        parts: by a tensor's name, the shape of this rank's part.
+        boxing: by change of sbp and tensor shape, the bytes that reach this rank in one step.
     """
 
     losses: list[float]
@@ -105,7 +106,7 @@ def train(layout: Layout, steps: int, seed: int) -> Outcome:
 
 
 def report(name: str, outcomes: Sequence[Outcome]) -> None:
-    """Print the parts that ranks hold, and the bytes that move."""
+    """Print the first and last loss, the parts that ranks hold, and the bytes that reach rank 0 in a step."""
     print(f"\n{name}: loss {outcomes[0].losses[0]:.4f} -> {outcomes[0].losses[-1]:.4f}")
     width = max(map(len, outcomes[0].parts))
     for tensor in outcomes[0].parts:
@@ -117,7 +118,7 @@ def report(name: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def main(ranks: int, steps: int, seed: int) -> dict[str, list[Outcome]]:
-    """Train in all ways; returns the outcomes of all ranks."""
+    """Train in all ways; returns the outcomes of all ranks, by the name of the way."""
     results: dict[str, list[Outcome]] = {}
     for name, layout in layouts(ranks).items():
         count = 1 if name == "one rank" else ranks

@@ -1,10 +1,11 @@
 """Forecast brain waves with an LSTM.
 
 The series is an electroencephalogram that ships with matplotlib: 800 samples of four electrodes.  From the samples so
-far, the network predicts the change of each electrode at the next one.  It is trained on the first part.  On the rest,
-it is compared with a naive forecast, which predicts no change, and with linear regression on the last eight samples.
+far, the network predicts the change of each electrode at the next one.  It is trained on the first 600
+samples.  On the rest, it is compared with a naive forecast, which predicts no change, and with linear regression on the
+last eight samples.
 
-With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for later runs.
 
     python examples/lstm_forecast.py [--steps 150] [--seed 0] [--outputs outputs]
 """
@@ -42,7 +43,7 @@ def load() -> Array:
 
 
 class Forecaster(nn.Module):
-    """Maps samples (batch, steps, electrodes) to the next one after each step."""
+    """Maps samples (batch, steps, electrodes) to the next sample after each step but the first."""
 
     def __init__(self, hidden: int = 16) -> None:
         super().__init__()
@@ -73,7 +74,7 @@ async def train(model: Forecaster, series: Array, steps: int, seed: int, length:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        # Everything above has only been issued.  Here the loop may run other tasks.
+        # Everything above has only been issued.  During the await, the event loop may run other tasks.
         await loss
         losses.append(loss.item())
     return losses
@@ -95,7 +96,7 @@ async def do_all_once(series: Array) -> None:
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
+    """Call `work` until all the C kernels that it can use are compiled; once only, if the kernels are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -103,7 +104,7 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 
 def regression(series: Array) -> Array:
-    """Predictions of samples `SEEN`, ... by linear regression on the first part."""
+    """Predictions of samples `SEEN`, ... by a linear regression fitted to the first `TRAINED_ON` samples."""
     seen = np.concatenate([series[index : len(series) - SEEN + index] for index in range(SEEN)], 1)
     seen = np.concatenate([seen, np.ones_like(seen[:, :1])], 1)
     factors = np.linalg.lstsq(seen[: TRAINED_ON - SEEN], series[SEEN:TRAINED_ON], rcond=None)[0]

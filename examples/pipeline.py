@@ -2,17 +2,17 @@
 
 Batches of small pictures are stored as JPEG stores them, as cosine coefficients of blocks of 8 x 8.  One graph does the
 rest: it decodes a batch on the CPU, copies it to a device (the simulated one, which computes with numpy), and there a
-convolutional network computes scores.  Each of the three is a task of the graph on a stream of its own.
+convolutional network computes scores.  Each of the three stages is a task of the graph on a stream of its own.
 
 First each launch is awaited before the next, so that one stage runs at a time.  Then several launches run together:
-while one batch is being computed, the next is decoded.  The profiler records both, and a picture shows the tracks.
+while one batch is being computed, the next is decoded.  The profiler records both ways, and a picture shows the tracks.
 Each slice is wall-clock time: if other programs use the cores, overlapping gains little.
 
 The CPU's stage has a thread of its own.  The simulated device has none: its copies and kernels take turns on the event
 loop's thread, so that two of the three stages can run at a time, and a copy never runs while the device computes.  The
 gaps in the tracks have the same cause: between two kernels the loop decides about the next one.
 
-With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for later runs.
 
     python examples/pipeline.py [--launches 24] [--concurrent 8] [--seed 0] [--outputs outputs]
 """
@@ -29,7 +29,7 @@ from pathlib import Path
 
 import attrs
 
-# Threads of BLAS would take the core from the other stage.
+# Threads of BLAS would take the cores of other stages.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -40,7 +40,7 @@ from vmflow.profiler.events import Event
 
 SIDE = 8
 
-# By the name of the stream's track in the profiler.
+# Each stage, by the name of its stream's track in the profiler.
 STAGES = {"cpu:compute": "load", "sim:0:host_to_device": "copy", "sim:0:compute": "compute"}
 
 
@@ -68,12 +68,12 @@ class Recorded:
     classes: list[list[int]]
 
     def busy(self, stage: str) -> float:
-        """The part of the time in which a stage was busy."""
+        """The fraction of `seconds` in which a stage was busy."""
         return sum([slice_.end - slice_.begin for slice_ in self.slices[stage]]) / 1e3 / self.seconds
 
 
 class Decoder(nn.Module):
-    """Coefficients (n, rows, columns, 8, 8) to pictures (n, 1, 8 rows, 8 columns) in [0, 1]."""
+    """Maps coefficients (n, rows, columns, 8, 8) to pictures (n, 1, 8 * rows, 8 * columns) in [0, 1]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Decoder(nn.Module):
         return result
 
     def encode(self, pictures: np.ndarray) -> flow.Tensor:
-        """The inverse, for pictures (n, height, width) in numpy."""
+        """The inverse of `forward`, with rounding, for pictures (n, height, width) in numpy."""
         count, height, width = pictures.shape
         blocks = (pictures - 0.5).reshape(count, height // SIDE, SIDE, width // SIDE, SIDE).transpose(0, 1, 3, 2, 4)
         basis = self.basis.numpy()
@@ -100,7 +100,7 @@ class Decoder(nn.Module):
 
 
 def network() -> nn.Module:
-    """Three convolutions and a linear layer, on the device."""
+    """Three convolutions and a linear layer, on the simulated device."""
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -132,7 +132,7 @@ class Pipeline(nn.Graph):
 
 
 def make_batches(decoder: Decoder, count: int, size: int, width: int, seed: int) -> list[flow.Tensor]:
-    """Pictures of two crossed waves each, as coefficients."""
+    """Make `count` batches of `size` pictures, each of two crossed waves, as coefficients."""
     generator = np.random.default_rng(seed)
     place = np.linspace(0, 2 * np.pi, width)
     batches = []
@@ -146,7 +146,7 @@ def make_batches(decoder: Decoder, count: int, size: int, width: int, seed: int)
 async def launch_all(
     graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, concurrent: int
 ) -> list[list[int]]:
-    """Call the graph so many times, with so many calls running at a time; the results in order."""
+    """Call the graph `launches` times, with `concurrent` calls running at a time; return the results in order."""
     waiting: deque[flow.Tensor] = deque()
     classes: list[list[int]] = []
     for number in range(launches):
@@ -159,7 +159,7 @@ async def launch_all(
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
+    """Call `work` until all the C kernels that it can use are compiled; once only, if the kernels are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -167,15 +167,15 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 
 def stage_of(event: Event, graph: Pipeline) -> str | None:
-    """The stage to which an event belongs; None if there is none."""
+    """The stage of which an event is a run; None for other events."""
     if event.kind != "run" or not event.name.startswith(f"{graph.name}: "):
         return None
-    # Copying the classes back takes almost no time.
+    # Copying the classes back takes almost no time, and is no stage.
     return STAGES.get(event.track)
 
 
 async def record(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, concurrent: int) -> Recorded:
-    """Launch all, and collect the profiler's events."""
+    """Launch the graph under the profiler, and collect the slices of each stage."""
     async with profiler.profile() as recording:
         begin = time.perf_counter()
         classes = await launch_all(graph, batches, launches, concurrent)
@@ -189,7 +189,7 @@ async def record(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int,
 
 
 def report(name: str, recorded: Recorded) -> None:
-    """Print the part of the time in which each stage was busy."""
+    """Print the time of the launches, and the fraction of it in which each stage was busy."""
     launches = len(recorded.classes)
     shares = {stage: recorded.busy(stage) for stage in recorded.slices}
     busy = ", ".join([f"{stage} {share:.0%}" for stage, share in shares.items()])

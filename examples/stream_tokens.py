@@ -25,7 +25,7 @@ import vmflow.nn.functional as F
 from vmflow import nn, serving
 
 TEXT = "Tokens come one by one, each as soon as it is known, and stop when nobody reads them.\n"
-CODES = 256  # of one byte, so that none can be out of range
+CODES = 256  # the values of a byte, so that no code can be out of range
 MOST_TOKENS = 200
 
 # Prompts differ in length; they are padded to one of these lengths to be computed together.
@@ -33,7 +33,7 @@ LENGTH = serving.Dim("length", (16, 64))
 
 
 class Writer(nn.Module):
-    """Maps character codes (batch, length) to scores of the next one after each (batch, length, codes)."""
+    """Maps character codes (batch, length) to scores (batch, length, codes) of the next code after each."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -65,10 +65,10 @@ async def train(model: Writer, steps: int) -> float:
     return loss
 
 
-# As a decorator: a `with` block that stays open across a yield would also apply to the code that reads the tokens.
+# `no_grad` as a decorator: a `with` block open across a yield would also apply to the code that reads the tokens.
 @flow.no_grad()
 async def tokens(model: Writer, prompt: Any) -> AsyncIterator[str]:
-    """The stream function of the session: the continuation of a prompt, up to the end of the line.
+    """The stream function of the session: yields `MOST_TOKENS` characters after a prompt, or fewer to the line's end.
 
     Args:
         model: the session's model.

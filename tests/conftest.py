@@ -1,8 +1,9 @@
-"""After every test: no engine contradicts itself, and nothing is left behind.
+"""Fixtures and hooks of all tests; after each test, engines must be consistent and the current one idle.
 
-The environment chooses where the tests run: ``VMFLOW_TEST_DEVICE=sim`` puts what names no device on the simulated
-accelerator (``VMFLOW_SIM`` says how that behaves), ``VMFLOW_TEST_CPU_WORKER=always`` or ``never`` fixes where the CPU's
-work runs, ``VMFLOW_RACE_CHECK=1`` watches for unordered accesses, and ``VMFLOW_JIT=1`` computes in C what can be.
+The environment chooses where the tests run: ``VMFLOW_TEST_DEVICE=sim`` puts new tensors on the simulated accelerator
+(``VMFLOW_SIM`` says how that behaves), ``cuda`` on a CUDA device, ``VMFLOW_TEST_CPU_WORKER=always`` or ``never`` fixes
+where the CPU's work runs, ``VMFLOW_RACE_CHECK=1`` watches for unordered accesses, and ``VMFLOW_JIT=1`` uses kernels
+compiled from C.
 """
 
 # ruff: noqa: E402 (the environment has to be set before numpy is imported)
@@ -23,7 +24,7 @@ from functools import partial
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
-# What a compiler has finished meanwhile must not decide what a test sees, nor take the time of the others.
+# No kernels are compiled: results must not depend on which are ready by then, and compiling would slow other tests.
 os.environ.setdefault("VMFLOW_JIT", "0")
 
 import pytest
@@ -38,7 +39,7 @@ from vmflow.vm import stream_table
 from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, live_machines
 
-# Many tests go through the table of all ops, which has to be the same whichever tests run.
+# Many tests go through the table of all ops, so all modules that add to it are imported, whichever tests run.
 for _module in sorted({*LATE_FUNCTIONS.values()}):
     importlib.import_module(_module)
 
@@ -54,13 +55,13 @@ if CPU_WORKER != "auto":
 
 
 def pytest_report_header() -> str:
-    """So that a failure can be repeated."""
+    """Show the environment variables of vmflow, so that a failure can be repeated."""
     chosen = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("VMFLOW_")]
     return f"vmflow: {' '.join(chosen) or 'on the CPU'}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what emulated CUDA devices have run, and which functions of CuPy were numpy's; of this process alone."""
+    """Print the launches of emulated CUDA devices, and the calls of CuPy that numpy answered; of this process alone."""
     emulation = sys.modules.get("vmflow.streams.cuda.emulation.driver")
     if emulation is None or not emulation.LAUNCHES:
         return
@@ -72,16 +73,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Programs that tests start would each compile all that they import, where nothing is to be written next to it."""
+    """Where no bytecode may be written next to sources, give programs that tests start another folder for it."""
     if sys.dont_write_bytecode and sys.pycache_prefix is None:
         folder = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="vmflow-bytecode-")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        # One that was left behind may still write to it.
+        # A program that a test left behind may still write to the folder.
         config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the host say nothing about another device, and some need a thread for ops."""
+    """Skip tests that do not fit the device, and, without a worker, tests that need a thread for ops."""
     if CPU_WORKER == "never":
         for item in items:
             if item.get_closest_marker("worker") is not None:
@@ -100,16 +101,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick_collections() -> None:
-    """What has been imported, collected and kept so far need not be looked at, which takes a third of a second."""
+    """Let later garbage collections pass over all objects that exist now, which would take a third of a second."""
     gc.collect()
-    # A machine that something still holds, such as a thread at its end, may be garbage soon, and its memory is wanted.
+    # Not if another machine is alive: it may be garbage soon, once a thread ends, and frozen garbage is never freed.
     if all([machine in DEFAULT for machine in live_machines()]):
         gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _on_the_device() -> Iterator[None]:
-    """New tensors go where the environment says."""
+    """Make VMFLOW_TEST_DEVICE the default device of new tensors."""
     if TEST_DEVICE == "cpu":
         yield
         return
@@ -121,7 +122,7 @@ def _on_the_device() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _devices_work() -> Iterator[None]:
-    """A device that has stopped working in a test is opened anew for the next."""
+    """If a CUDA device has stopped working in a test, let the next test open all anew."""
     yield
     if [device for device in registry.opened() if device.lost is not None]:
         registry.replace_devices([])
@@ -137,7 +138,7 @@ def _engines_are_sound() -> Iterator[None]:
         if machine.races is not None:
             assert machine.races.detector.races == []
     machine = current_machine()
-    # The end of what held tensors may be the beginning of their release.
+    # When an instruction that held tensors ends, their release may issue another: drain repeatedly.
     for _ in range(5):
         machine.drain()
     machine.engine.check_invariants()
@@ -151,7 +152,7 @@ def _seeded() -> None:
 
 @pytest.fixture
 def without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """CUDA is off, whatever GPUs this machine has."""
+    """Turn CUDA off, even on a machine with GPUs."""
     monkeypatch.setenv("VMFLOW_CUDA", "off")
     availability.forget()
     yield

@@ -1,4 +1,4 @@
-"""What several tests share: numerical gradients, and a comparison with numpy."""
+"""Helpers that several test files share: numerical gradients, issued instructions, programs in new processes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from vmflow.vm.virtual_machine import current_machine
 
 Array = NDArray[Any]
 
-# Seconds, after which a process is locked up.
+# Seconds after which a process counts as stuck.
 _PATIENCE = 60
 
 
 class _Listener:
-    """A tracer that notes the names of what is issued."""
+    """A tracer that notes the names of issued instructions."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -43,7 +43,7 @@ class _Listener:
 
 @contextmanager
 def instructions_issued() -> Iterator[list[str]]:
-    """The names of the instructions issued in the block, which all have their turn there: none runs at once."""
+    """A context manager whose list gets the names of instructions issued in its block, where none runs inline."""
     machine = current_machine()
     listener = _Listener()
     machine.tracer = listener
@@ -54,7 +54,7 @@ def instructions_issued() -> Iterator[list[str]]:
 
 
 def weak_storage(tensor: flow.Tensor) -> weakref.ref[Any]:
-    """A weak reference to the memory of a tensor; skips the test where storages are compiled, which take none."""
+    """A weak reference to the memory of a tensor; skips the test where compiled storages allow no weak references."""
     storage = tensor._blob.storage
     if type(storage).__weakrefoffset__ == 0:
         pytest.skip("compiled storages take no weak references")
@@ -134,7 +134,7 @@ def check_gradients(
 
 
 def exhaustive_but_for_some(values: Sequence[Any], one_in: int) -> list[Any]:
-    """Parameters of which about one in `one_in`, chosen by its text, runs every time; the others are "exhaustive"."""
+    """Parameters of which about one in `one_in`, chosen by its text, runs always; others are marked "exhaustive"."""
     return [
         pytest.param(
             value, id=str(value), marks=() if crc32(str(value).encode()) % one_in == 0 else pytest.mark.exhaustive
@@ -144,13 +144,13 @@ def exhaustive_but_for_some(values: Sequence[Any], one_in: int) -> list[Any]:
 
 
 def named(value: Any) -> str:
-    """What to call a case of a parametrised test: the same in every process, which is not so for a function's repr."""
+    """The name of a parametrised test's case: the same in every process, unlike a function's repr."""
     return str(getattr(value, "__name__", value))
 
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """What is in a circle stays."""
+    """Turn garbage collection off in the block: objects in reference cycles stay."""
     gc.collect()
     gc.disable()
     try:
@@ -160,11 +160,11 @@ def no_collections() -> Iterator[None]:
 
 
 def run_program(program: str, **environment: str) -> str:
-    """What a process of its own prints, which must end well and complain of nothing.
+    """Run a program in a new process; return its output.  It must exit with 0 and write nothing to stderr.
 
     Args:
-        program: Python, which may be indented.
-        environment: what is different in its surroundings.
+        program: Python source, which may be indented.
+        environment: environment variables to set for the program.
     """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
@@ -180,7 +180,7 @@ def run_program(program: str, **environment: str) -> str:
 
 
 def source_files() -> dict[str, Path]:
-    """The modules of the project by name; through the links, as Python sees them."""
+    """The files of the project's modules, by module name; symbolic links are followed, as Python does."""
     root = Path(flow.__file__).parent
     found: dict[str, Path] = {}
     for folder, _, files in os.walk(root, followlinks=True):

@@ -316,7 +316,7 @@ def _why_not_device(index: int, found: Findings, environment: Mapping[str, str])
 
 
 def describe(probes: Probes | None = None) -> dict[str, Any]:
-    """The part of `vmflow.info` about CUDA; None for a driver or NVRTC that is not found, and for no "why_not".
+    """The part of `vmflow.info` about CUDA; a missing driver or NVRTC is None, and so is "why_not" if CUDA can be used.
 
     The driver is not asked if VMFLOW_CUDA turns CUDA off, and cupy is imported only if no other part is missing.
 

@@ -21,7 +21,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Whether this process has used a CUDA device already; after that it must not fork any more.
+    """Whether this process has used a CUDA device already; if so, children that it forks cannot use any.
 
     Example:
         >>> flow.cuda.is_initialized() <= flow.cuda.is_available()
