@@ -1,8 +1,8 @@
 """A random sample of the docstrings and comments of the sources, to be read without the code.
 
-``python -m tests.docs.reading [--seed 1] [--count 60] [--where]`` prints it, with ``--where`` also files and lines.  A
-reader who has not seen the code writes down the meaning of each text, and somebody else compares that with the code:
-see ``docs/internals/reading.md``.
+``python -m tests.docs.reading [--seed 1] [--count 60] [--lines]`` prints it, with ``--lines`` also line numbers.  Each
+text comes with its file, class and signature, as an editor shows them.  A reader who has not seen the code writes down
+the meaning of each text, and somebody else compares that with the code: see ``docs/internals/reading.md``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import ast
 import io
 import random
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, cast
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("vmflow", "streams", "instructions", "graph_mode")
@@ -28,7 +28,8 @@ class Text(NamedTuple):
 
     Attributes:
         place: "file:line" of its beginning.
-        subject: the name and signature line of the documented function or class, "comment" for comments.
+        subject: the class and the signature of a documented function, or the name and bases of a documented class; for
+            a comment, the function or class around it; empty for a module.
         text: the words.
     """
 
@@ -49,21 +50,40 @@ def texts(folders: Sequence[str] = FOLDERS) -> list[Text]:
     return found
 
 
+Definition: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _definitions(node: ast.AST, around: str = "") -> Iterator[tuple[Definition, str]]:
+    """The functions and classes within a node, each with the qualified name of the definition around it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Definition):
+            yield child, around
+            yield from _definitions(child, f"{around}{child.name}.")
+        else:
+            yield from _definitions(child, around)
+
+
 def _docstrings(source: str, name: str) -> list[Text]:
-    lines = source.splitlines()
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
-            doc = ast.get_docstring(node)
-            line = 1 if isinstance(node, ast.Module) else node.lineno
-            subject = f"module {name}" if isinstance(node, ast.Module) else lines[line - 1].strip().rstrip(":")
-            if doc is not None:
-                found.append(Text(f"{name}:{line}", subject, doc))
+    tree = ast.parse(source)
+    found = [Text(f"{name}:1", "", ast.get_docstring(tree) or "")]
+    for node, around in _definitions(tree):
+        doc = ast.get_docstring(node)
+        if doc is not None:
+            found.append(Text(f"{name}:{node.lineno}", _signature(node, around), doc))
     return found
+
+
+def _signature(node: Definition, around: str) -> str:
+    if isinstance(node, ast.ClassDef):
+        bases = ", ".join([ast.unparse(part) for part in (*node.bases, *node.keywords)])
+        return f"class {around}{node.name}({bases})" if bases else f"class {around}{node.name}"
+    results = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
+    return f"def {around}{node.name}({ast.unparse(node.args)}){results}"
 
 
 def _comments(source: str, name: str) -> list[Text]:
     """Comments, those on consecutive lines as one."""
+    definitions = list(_definitions(ast.parse(source)))
     found: list[Text] = []
     last = -1
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -73,7 +93,12 @@ def _comments(source: str, name: str) -> list[Text]:
             if line == last + 1 and found:
                 found[-1] = found[-1]._replace(text=f"{found[-1].text} {words}")
             else:
-                found.append(Text(f"{name}:{line}", "comment", words))
+                inside = [
+                    f"{around}{node.name}"
+                    for node, around in definitions
+                    if node.lineno <= line <= cast("int", node.end_lineno)
+                ]
+                found.append(Text(f"{name}:{line}", f"comment in {inside[-1]}" if inside else "comment", words))
             last = line
     return found
 
@@ -92,10 +117,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.docs.reading", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--where", action="store_true", help="also print the file and line of each")
+    parser.add_argument("--lines", action="store_true", help="also print the line of each")
     options = parser.parse_args()
     for number, text in enumerate(sample(options.seed, options.count), 1):
-        print(f"## {number}. {text.place if options.where else ''} {text.subject}\n\n{text.text}\n")
+        place = text.place if options.lines else text.place.partition(":")[0]
+        print(f"## {number}. {place}  {text.subject}\n\n{text.text}\n")
 
 
 if __name__ == "__main__":

@@ -74,4 +74,4 @@ def test_a_sample_of_texts_depends_on_the_seed_alone() -> None:
     first = sample(1, 5, folders)
     assert first == sample(1, 5, folders) != sample(2, 5, folders)
     assert len({text.place for text in first}) == 5
-    assert {text.subject == "comment" for text in texts(folders)} == {True, False}
+    assert {text.subject.startswith("comment") for text in texts(folders)} == {True, False}
