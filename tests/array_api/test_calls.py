@@ -442,6 +442,14 @@ def test_sign_of_complex_numbers() -> None:
     np.testing.assert_allclose(xp.sign(flow.tensor(numbers)).numpy(), [0.6 + 0.8j, 0, -1j])
 
 
+@pytest.mark.parametrize("name", ["count_nonzero", "max", "mean", "min", "prod", "std", "sum", "var"])
+def test_reductions_along_no_dimension_keep_the_shape(name: str) -> None:
+    numbers = np.array([[1.0, 0.0], [2.0, 3.0]])
+    found = getattr(xp, name)(flow.tensor(numbers), axis=())
+    expected = numbers != 0 if name == "count_nonzero" else numbers * 0 if name in ("std", "var") else numbers
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
 def test_sums_of_bytes_are_unsigned() -> None:
     assert xp.sum(flow.tensor([200, 100], dtype=flow.uint8)).dtype is flow.uint64
     assert flow.sum(flow.tensor([200, 100], dtype=flow.uint8)).dtype is flow.int64
@@ -543,6 +551,8 @@ def test_asarray_of_an_object_with_dlpack() -> None:
         (lambda x: xp.vecdot(x, x[:, :1]), ValueError, "sizes 3 and 1 of dimension -1 differ"),
         (lambda x: xp.linalg.cross(x, x, axis=0), ValueError, "expected size 3 in dimension 0"),
         (lambda x: xp.linalg.matrix_norm(x, ord=3), ValueError, "ord must be"),
+        (lambda x: xp.eye(2, k=1.5), TypeError, "eye: k must be an integer"),  # type: ignore[arg-type]
+        (lambda x: xp.linspace(0, 1, -1, endpoint=False), ValueError, "linspace"),
         (lambda x: xp.diff(x, n=-1), ValueError, "n cannot be negative"),
     ],
 )

@@ -212,6 +212,7 @@ def test_from_numpy_shares_or_refuses(data: st.DataObject) -> None:
     assert _shared(array)
 
 
+@pytest.mark.host  # arrays share memory with tensors of the CPU
 def test_as_tensor_copies_only_where_it_must() -> None:
     array = np.arange(3.0)
     flow.as_tensor(array).add_(1)

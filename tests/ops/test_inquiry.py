@@ -24,6 +24,8 @@ def test_questions() -> None:
     assert flow.is_complex(flow.tensor(1j))
     assert flow.numel(tensor) == tensor.nelement() == 6
     assert tensor.ndimension() == 2
+    assert not any([flow.ones(1, dtype=kind).is_signed() for kind in (flow.bool, flow.uint8, flow.uint16, flow.uint64)])
+    assert all([flow.is_signed(flow.ones(1, dtype=kind)) for kind in (flow.int8, flow.float16, flow.complex64)])
     assert flow.is_nonzero(flow.tensor([[0.5]]))
     assert not flow.tensor(0).is_nonzero()
     with pytest.raises(RuntimeError, match=r"a tensor of shape \[2, 3\] has 6 elements, not one"):

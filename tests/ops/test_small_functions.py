@@ -34,7 +34,7 @@ X = flow.ones(2, 3)
         (lambda: flow.gradient(X, spacing=(flow.ones(3), flow.ones(3))), ValueError, "must be a vector of 2"),
         (lambda: flow.vander(X), ValueError, "vander: expected a vector"),
         (lambda: flow.addbmm(X, flow.ones(2, 2, 1), flow.ones(1, 1, 3)), ValueError, "batches of 2 and 1"),
-        (lambda: flow.addmv(flow.ones(5), X, flow.ones(3)), ValueError, "addmv"),
+        (lambda: flow.addmv(flow.ones(5), flow.ones(2, 3), flow.ones(3)), ValueError, "addmv"),
         (lambda: flow.unravel_index(X, (2, 3)), TypeError, "the indices must be integers, not float32"),
         (lambda: flow.unravel_index(X.long(), (2, -3)), ValueError, "sizes cannot be negative"),
         (lambda: flow.nn.functional.pdist(X[0]), ValueError, "pdist: expected a matrix"),
@@ -50,6 +50,13 @@ X = flow.ones(2, 3)
         (lambda: flow.ones(2, 2, 3).fill_diagonal_(1), ValueError, "dimensions of one size"),
         (lambda: flow.as_strided_scatter(X.t(), X, (2,), (1,)), ValueError, "leave gaps"),
         (lambda: flow.ones(2, requires_grad=True).resize_(1), RuntimeError, "cannot be changed in place"),
+        (lambda: X.clone().resize_(2, memory_format=flow.channels_last), ValueError, "resize_: .* stay in C order"),
+        (lambda: flow.trapezoid(flow.tensor(1.0)), IndexError, "trapezoid: a 0-d tensor has no dimension"),
+        (lambda: flow.index_select(X[0, 0], 0, flow.tensor([0, 0])), ValueError, "takes one index, not 2"),
+        (lambda: flow.cast(X, "float64"), TypeError, "cast: expected a dtype such as .*, got 'float64'"),  # type: ignore[arg-type]
+        (lambda: flow.arange(flow.inf, dtype=flow.int64), ValueError, "arange: the limits must be finite"),
+        (lambda: X.to(flow.int32, flow.float64), TypeError, "to: expected one dtype, one device or one tensor"),
+        (lambda: X.to(flow.int32, False, False, True), TypeError, "to: expected one dtype, one device or one tensor"),
         (lambda: X.clone().set_(X.double()), TypeError, "cannot share memory of float64"),
         (lambda: flow.frombuffer(bytearray(3), dtype=flow.int16), ValueError, "no whole number of elements"),
         (
@@ -102,6 +109,7 @@ def test_gradients() -> None:
     assert flow.angle(flow.tensor([1.0, -2.0], requires_grad=True)).sum().requires_grad
 
 
+@pytest.mark.host  # arrays share memory with tensors of the CPU
 def test_memory_is_shared_if_possible() -> None:
     buffer = bytearray(8)
     seen = flow.frombuffer(buffer, dtype=flow.int32, offset=4)

@@ -34,10 +34,20 @@ def test_to_changes_device_and_dtype_in_one_call() -> None:
     assert (there.device.type, there.dtype, there.tolist()) == ("sim", flow.int32, [1, 2])
 
 
+def test_an_array_becomes_a_tensor_of_the_device() -> None:
+    array = np.arange(3.0)
+    for there in (flow.as_tensor(array, device="sim"), flow.asarray(array, device="sim")):
+        assert (there.device.type, there.tolist()) == ("sim", [0.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="without a copy"):
+        flow.asarray(array, device="sim", copy=False)
+
+
 def test_nothing_is_copied_where_nothing_changes() -> None:
     there = flow.ones(3, device="sim")
     assert there.to("sim") is there
     assert there.to("sim", copy=True) is not there
+    assert there.to("sim", True) is there  # non_blocking
+    assert there.to("sim", False, True) is not there
 
 
 def test_gradients_cross_the_border() -> None:

@@ -10,6 +10,7 @@ import vmflow as flow
 from vmflow import dtypes, exchange
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 Shape = int | tuple[int, ...]
@@ -119,6 +120,7 @@ def eye(
                 [0., 0., 1.]])
     """
     columns = n_rows if n_cols is None else n_cols
+    k = whole_number("eye", "k", k)
     if k == 0:
         return flow.eye(n_rows, columns, dtype=dtype, device=device)
     rows = flow.arange(n_rows, device=device).unsqueeze(1)
@@ -183,7 +185,7 @@ def linspace(
     ends: tuple[Any, Any] = start, stop
     if complex in map(type, ends):
         dtype = dtype or dtypes.of_scalar(complex)
-    if endpoint:
+    if endpoint or num < 0:  # which raises an error
         return flow.linspace(*ends, num, dtype=dtype, device=device)
     return flow.linspace(*ends, num + 1, dtype=dtype, device=device)[:-1]
 

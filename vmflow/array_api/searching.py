@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import vmflow as flow
 from vmflow.tensors import Tensor
+
+Axes = int | tuple[int, ...] | None
+
+
+def along(reduce: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    """Reduce the dimensions `axis` of `x`; with `axis` () reduce each element alone (`vmflow` would reduce all)."""
+    return reduce(x.unsqueeze(-1), -1) if axis == () else reduce(x, axis, keepdim=keepdims)
 
 
 def only_axis(name: str, x: Tensor, axis: int | None) -> int:
@@ -96,7 +104,7 @@ def count_nonzero(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, ke
         >>> flow.array_api.count_nonzero(flow.tensor([0, 3, 4]))
         tensor(2)
     """
-    return flow.sum(x != 0, axis, keepdims)
+    return along(flow.sum, x != 0, axis, keepdims)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import vmflow as flow
@@ -10,9 +9,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.tensors import Tensor
 
 from .data_types import isdtype
-from .searching import only_axis
-
-Axes = int | tuple[int, ...] | None
+from .searching import Axes, along, only_axis
 
 
 def summed(x: Tensor, dtype: DType | None) -> DType | None:
@@ -46,11 +43,6 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return flow.any(x, axis, keepdims)
 
 
-def _along(reduce: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    """Reduce the dimensions `axis` of `x`; with `axis` () reduce each element alone (`vmflow` would reduce all)."""
-    return reduce(x.unsqueeze(-1), -1) if axis == () else reduce(x, axis, keepdim=keepdims)
-
-
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest element along the dimensions `axis` (None: all).
 
@@ -64,7 +56,7 @@ def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.max(flow.tensor([[1, 5], [7, 2]]), axis=1)
         tensor([5, 7])
     """
-    return _along(flow.amax, x, axis, keepdims)
+    return along(flow.amax, x, axis, keepdims)
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -80,7 +72,7 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.mean(flow.tensor([1.0, 2.0]))
         tensor(1.5000)
     """
-    return _along(flow.mean, x, axis, keepdims)
+    return along(flow.mean, x, axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -96,7 +88,7 @@ def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.min(flow.tensor([[1, 5], [7, 2]]), axis=1)
         tensor([1, 2])
     """
-    return _along(flow.amin, x, axis, keepdims)
+    return along(flow.amin, x, axis, keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
@@ -112,7 +104,7 @@ def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdim
         >>> flow.array_api.prod(flow.tensor([2, 3, 4]))
         tensor(24)
     """
-    return flow.prod(x, axis, keepdims, dtype=summed(x, dtype))
+    return along(partial(flow.prod, dtype=summed(x, dtype)), x, axis, keepdims)
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
@@ -128,7 +120,7 @@ def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
         >>> flow.array_api.std(flow.tensor([1.0, 3.0]))
         tensor(1.)
     """
-    return _along(partial(flow.std, correction=correction), x, axis, keepdims)
+    return along(partial(flow.std, correction=correction), x, axis, keepdims)
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
@@ -144,7 +136,7 @@ def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims
         >>> flow.array_api.sum(flow.tensor([2, 3, 4]))
         tensor(9)
     """
-    return flow.sum(x, axis, keepdims, dtype=summed(x, dtype))
+    return along(partial(flow.sum, dtype=summed(x, dtype)), x, axis, keepdims)
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
@@ -160,7 +152,7 @@ def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
         >>> flow.array_api.var(flow.tensor([1.0, 3.0]))
         tensor(1.)
     """
-    return _along(partial(flow.var, correction=correction), x, axis, keepdims)
+    return along(partial(flow.var, correction=correction), x, axis, keepdims)
 
 
 def _after(initial: float, x: Tensor, totals: Tensor, axis: int) -> Tensor:

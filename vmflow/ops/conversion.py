@@ -57,17 +57,20 @@ def parse_to(
     kwargs.pop("non_blocking", None)  # nothing here ever blocks
     if kwargs:
         raise TypeError(f"to: unexpected arguments {', '.join(kwargs)}")
+    flags = 0
     for argument in args:
-        if isinstance(argument, DType):
+        if isinstance(argument, _bool) and flags < 2:
+            # PyTorch's positional arguments non_blocking and copy, in this order.
+            copy = copy or (argument and flags == 1)
+            flags += 1
+        elif isinstance(argument, DType) and dtype is None:
             dtype = argument
-        elif isinstance(argument, _tensors.Tensor):
-            dtype, device = argument.dtype, argument.device
-        elif isinstance(argument, (str, Device)):
+        elif isinstance(argument, (str, Device)) and device is None:
             device = argument
-        elif isinstance(argument, _bool):
-            continue  # PyTorch's positional non_blocking
+        elif isinstance(argument, _tensors.Tensor) and dtype is None and device is None:
+            dtype, device = argument.dtype, argument.device
         elif argument is not None:
-            raise TypeError(f"to: expected a dtype, a device or a tensor, got {argument!r}")
+            raise TypeError(f"to: expected one dtype, one device or one tensor, got {', '.join(map(repr, args))}")
     if dtype is not None and not isinstance(dtype, DType):
         raise TypeError(f"to: dtype must be a vmflow dtype such as vmflow.float32, not {dtype!r}")
     if wanted is not None and not isinstance(wanted, memory_format):

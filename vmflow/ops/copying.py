@@ -64,12 +64,14 @@ def cast(input: Tensor, dtype: DType) -> Tensor:
     Floating point to integer rounds towards zero; complex to real drops the imaginary part; to bool is "not zero".
 
     Raises:
-        TypeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor, or `dtype` no dtype.
 
     Example:
         >>> flow.cast(flow.tensor([1.7, -1.7]), flow.int32)
         tensor([ 1, -1], dtype=vmflow.int32)
     """
+    if not isinstance(dtype, DType):
+        raise TypeError(f"cast: expected a dtype such as vmflow.float32, got {dtype!r}")
     return _interpreter.dispatch(_CAST, (input,), (dtype,))
 
 

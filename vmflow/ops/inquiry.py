@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes, tensors as _tensors
+from vmflow import tensors as _tensors
 from vmflow.dtypes import BOOL, dtype as DType
 from vmflow.instructions.blob import Size
 
@@ -69,7 +69,7 @@ def is_signed(input: Tensor) -> bool:
         >>> flow.is_signed(flow.tensor(1, dtype=flow.uint8))
         False
     """
-    return input.dtype not in (dtypes.uint8, dtypes.bool_)
+    return input.dtype.is_signed
 
 
 @public()

@@ -257,8 +257,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None
         return data.to(device=device, dtype=dtype)
     fits = isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype)
     if fits and memory_layout(data) is not None:
-        chosen_device(device)
-        return from_numpy(data)
+        return from_numpy(data).to(chosen_device(device))
     if hasattr(data, "__cuda_array_interface__"):
         return _from_cuda(data).to(device=device, dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
@@ -738,13 +737,13 @@ def arange(
     integers = all([isinstance(limit, int) for limit in (start, end, step)])
     if dtype is dtypes.bool_:
         raise TypeError("arange: there is no range of bools")
+    if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(step)):
+        raise ValueError(f"arange: the limits must be finite, got {start}, {end} and {step}")
     if dtype is not None and dtype.category == dtypes.INTEGER and not integers:
         start, end, step = int(start), int(end), int(step)
         integers = True
     if step == 0:
         raise ValueError("arange: step must not be 0")
-    if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(step)):
-        raise ValueError(f"arange: the limits must be finite, got {start}, {end} and {step}")
     if (end - start) * step < 0:
         raise ValueError(f"arange: a step of {step} does not lead from {start} to {end}")
     length = -(-(end - start) // step) if integers else math.ceil((end - start) / step)

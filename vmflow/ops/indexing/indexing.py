@@ -349,7 +349,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.
-        ValueError: if the index is no vector.
+        ValueError: if the index is no vector, or has several elements for a 0-d tensor.
         IndexError: if the dimension does not exist; when the result is read, if an index is negative or too large.
 
     Example:
@@ -359,6 +359,8 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     """
     axis = index_vector("index_select", input, dim, index)
     if input.ndim == 0:
+        if index.numel() != 1:
+            raise ValueError(f"index_select: a 0-d tensor takes one index, not {index.numel()}")
         return gather(input, 0, index.reshape(()))
     return _interpreter.dispatch(_INDEX, (input, index.reshape(index.numel())), ((axis,), False))
 

@@ -86,7 +86,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
         >>> flow.trapezoid(flow.tensor([1.0, 5.0, 10.0]))
         tensor(10.5000)
     """
-    axis = normalize_dim("trapezoid", dim, y.ndim)
+    axis = _axis_of("trapezoid", y, dim)
     areas = _doubled_areas(y, x, axis)
     return areas.sum(axis) * dx / 2 if x is None else areas.sum(axis) / 2
 
@@ -103,16 +103,22 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, 
         >>> flow.cumulative_trapezoid(flow.tensor([1.0, 5.0, 10.0]))
         tensor([ 3.0000, 10.5000])
     """
-    axis = normalize_dim("cumulative_trapezoid", dim, y.ndim)
+    axis = _axis_of("cumulative_trapezoid", y, dim)
     areas = _doubled_areas(y, x, axis)
     return areas.cumsum(axis) * dx / 2 if x is None else areas.cumsum(axis) / 2
+
+
+def _axis_of(name: str, y: Tensor, dim: int) -> int:
+    if y.ndim == 0:
+        raise IndexError(f"{name}: a 0-d tensor has no dimension to integrate along")
+    return normalize_dim(name, dim, y.ndim)
 
 
 def _doubled_areas(y: Tensor, x: Tensor | None, axis: int) -> Tensor:
     """Return twice the area of each trapezoid between neighbouring points: ``(y[i] + y[i + 1]) * (x[i + 1] - x[i])``.
 
     For `x` None the distance of points is 1."""
-    left = max(y.shape[axis] - 1, 0) if y.ndim else 0
+    left = max(y.shape[axis] - 1, 0)
     pairs = y.narrow(axis, y.shape[axis] - left, left) + y.narrow(axis, 0, left)
     if x is None:
         return pairs

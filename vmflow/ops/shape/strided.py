@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.kernels.problems.indexing import Geometry, Span
+from vmflow.memory_formats import contiguous_format, preserve_format
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.declaration import method, public
 from vmflow.ops.destination import out_by_copy
@@ -354,7 +355,7 @@ def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     Raises:
         RuntimeError: if the tensor requires a gradient.
         TypeError: if a size is no integer.
-        ValueError: if a size is negative.
+        ValueError: if a size is negative, or `memory_format` asks for another order than C order.
 
     Example:
         >>> flow.arange(4).resize_(1, 3)
@@ -362,6 +363,10 @@ def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     """
     if input.requires_grad:
         raise RuntimeError("resize_: a tensor that requires a gradient cannot be resized; detach() it first")
+    if memory_format not in (None, contiguous_format, preserve_format):
+        raise ValueError(
+            f"resize_: the elements stay in C order, not in {memory_format!r}; call `contiguous` afterwards"
+        )
     wanted = sizes("resize_", shape)
     count = prod(wanted)
     if count <= input.numel() and input.is_contiguous():
@@ -375,13 +380,13 @@ def resize_as(input: Tensor, the_template: Tensor, memory_format: Any = None) ->
     """Give the tensor the shape of another tensor, as `resize_` does.
 
     Raises:
-        RuntimeError: if the tensor requires a gradient.
+        RuntimeError, ValueError: as `resize_`.
 
     Example:
         >>> flow.arange(4).resize_as_(flow.zeros(1, 3))
         tensor([[0, 1, 2]])
     """
-    return resize(input, tuple(the_template.shape))
+    return resize(input, tuple(the_template.shape), memory_format=memory_format)
 
 
 @method()
