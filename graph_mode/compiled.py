@@ -202,6 +202,10 @@ class CompiledGraph:
     def close(self) -> None:
         """Refuse further launches; earlier launches still run.  May be called from anywhere, also by a destructor."""
         self._closed = True
+        self.release()
+
+    def release(self) -> None:
+        """Release the memory of runs, once earlier launches have ended; the next call allocates memory again."""
         self._last = _no_runtime
         for handle in list(self._handles):
             handle.close()

@@ -7,7 +7,6 @@ import keyword
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, final
 
 import attrs
@@ -343,11 +342,11 @@ class LoadedGraph:
     def close(self) -> None:
         """Release the memory of runs; running launches end normally.  The next call allocates memory again."""
         for form in self._forms:
-            form.close()
+            form.release()
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # if the constructor failed
-            self.close()
+        for form in self.__dict__.get("_forms", ()):  # none if the constructor failed
+            form.close()
 
     def __repr__(self) -> str:
         return described_job(self.name, "LoadedGraph", self.config, self.job)

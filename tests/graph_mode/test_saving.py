@@ -18,9 +18,10 @@ from hypothesis import given, settings, strategies as st
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.graph_mode import args_tree, saving
+from vmflow.graph_mode import args_tree, compiled, saving
 from vmflow.graph_mode.args_tree import Tree
 from vmflow.graph_mode.loading import tree_from_json
+from vmflow.graph_mode.runtime import GraphRuntime
 from vmflow.graph_mode.saving import portable, tree_to_json
 
 from .test_serialization import JUNK, Forward, Train, any_of, bits, changed, places
@@ -132,6 +133,23 @@ def test_a_coroutine_awaits_results_of_a_loaded_graph(model: Model, folder: Path
         return await loaded(x)
 
     assert bits(asyncio.run(main())) == expected
+
+
+def test_a_closed_graph_allocates_its_memory_once_more(model: Model, folder: Path, monkeypatch: Any) -> None:
+    graph, x = Predict(model), flow.randn(2, 1, 8, 8)
+    expected = bits(graph(x))
+    loaded = saved_and_loaded(graph, folder)
+    made: list[GraphRuntime] = []
+
+    def noted(*args: Any) -> GraphRuntime:
+        made.append(GraphRuntime(*args))
+        return made[-1]
+
+    monkeypatch.setattr(compiled, "GraphRuntime", noted)
+    for calls in range(3):
+        assert [bits(loaded(x)) for _ in range(3)] == [expected] * 3
+        assert len(made) == calls + 1
+        loaded.close()
 
 
 class Pair(NamedTuple):
