@@ -24,15 +24,13 @@ class RegisterSlot:
     Attributes:
         register: the id of the register.
         slot: the slot's number among the register's slots.
-        memory: the slot's memory, which the driver sets before the start and acts use; the actors never look at it.
     """
 
-    __slots__ = ("memory", "register", "slot")
+    __slots__ = ("register", "slot")
 
     def __init__(self, register: int, slot: int) -> None:
         self.register = register
         self.slot = slot
-        self.memory: object = None
 
     def __repr__(self) -> str:
         return f"<RegisterSlot {self.register}[{self.slot}]>"

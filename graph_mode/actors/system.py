@@ -14,7 +14,7 @@ from typing import Final, final
 
 from vmflow.errors import InternalError
 
-from .bus import Act, Action, Post, RegisterSlot
+from .bus import Act, Action, Post
 from .checks import check
 from .construction import Construction
 from .descriptors import RegisterDescriptor, TaskDescriptor
@@ -68,10 +68,6 @@ class ActorSystem:
     def threads(self) -> list[int]:
         """The ids of the actor threads that the driver has to serve by `turn`."""
         return list(self._threads)
-
-    def slots(self, register: int) -> tuple[RegisterSlot, ...]:
-        """Return the slots of the register with this id; the driver sets their `memory` before the start."""
-        return self._construction.slots[register]
 
     # Commands
 

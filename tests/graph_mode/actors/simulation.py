@@ -11,7 +11,7 @@ from collections import deque
 from fractions import Fraction
 from typing import Any, TypedDict
 
-from vmflow.graph_mode.actors import ActorSystem, Message, RegisterDescriptor, TaskDescriptor, check
+from vmflow.graph_mode.actors import ActorSystem, Message, RegisterDescriptor, RegisterSlot, TaskDescriptor, check
 from vmflow.graph_mode.actors.bus import Action
 from vmflow.graph_mode.actors.descriptors import KINDS
 from vmflow.graph_mode.actors.identifiers import rank_of
@@ -226,15 +226,18 @@ class Run:
         self.most_running = 0
 
     def _lay_out(self) -> None:
-        cells: dict[tuple[int, int], Cell] = {}
         peers = {value.id: value.in_place for value in self.registers}
-        for system in self.systems.values():
-            for register in peers:
-                for slot in system.slots(register):
-                    root = register
-                    while (peer := peers[root]) is not None:
-                        root = peer
-                    slot.memory = cells.setdefault((root, slot.slot), Cell())
+        self.roots: dict[int, int] = {}
+        for register in peers:
+            root = register
+            while (peer := peers[root]) is not None:
+                root = peer
+            self.roots[register] = root
+        self.cells: dict[tuple[int, int], Cell] = {}
+
+    def _cell(self, slot: RegisterSlot) -> Cell:
+        """The memory of a slot, which the slots of in-place registers share."""
+        return self.cells.setdefault((self.roots[slot.register], slot.slot), Cell())
 
     def _post(self, thread: int, message: Message) -> None:
         self.channels.setdefault((self.sender, thread), deque()).append(message)
@@ -308,8 +311,8 @@ class Run:
         self.system_of[thread].completed(thread)
 
     def _begin_act(self, action: Action) -> list[tuple[Cell, int]]:
-        inputs: list[Any] = [operand.memory for operand in action.inputs]
-        outputs: list[Any] = [output.memory for output in action.outputs]
+        inputs = [self._cell(operand) for operand in action.inputs]
+        outputs = [self._cell(output) for output in action.outputs]
         if action.actor is None or self._only_aliases(action):
             return []
         for cell in inputs + outputs:
@@ -321,21 +324,20 @@ class Run:
     def _only_aliases(self, action: Action) -> bool:
         assert action.actor is not None
         repeats = KINDS[self.kinds[action.actor.id].kind].repeats
-        return repeats and action.inputs[0].memory is action.outputs[0].memory
+        return repeats and self._cell(action.inputs[0]) is self._cell(action.outputs[0])
 
     def _end_act(self, action: Action) -> None:
         assert action.actor is not None
         if self._only_aliases(action):
             return
         task = self.kinds[action.actor.id]
-        cells: list[Any] = [operand.memory for operand in action.inputs]
-        inputs = [value.value for value in cells]
+        inputs: list[Any] = [self._cell(operand).value for operand in action.inputs]
         if KINDS[task.kind].buffered:
             inputs.insert(0, action.item)
         if task.kind == "callback_notify":
             self.results[task.id].append((inputs[0], inputs[1:]))
         for number, slot in enumerate(action.outputs):
-            cell: Any = slot.memory
+            cell = self._cell(slot)
             self._write(cell, self._value(task, action, number, inputs, cell.value))
             # A gathered slot belongs to its writer until the group is complete.
             if not KINDS[task.kind].gathers or action.index == task.count - 1:

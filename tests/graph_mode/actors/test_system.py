@@ -221,13 +221,9 @@ def test_acts_of_nobody_are_refused() -> None:
         ActorSystem(*line().plan(), {7: print})
 
 
-def test_slots_carry_the_drivers_memory() -> None:
+def test_acts_know_their_slots() -> None:
     bench = Bench(line(slots=2))
-    first, second = bench.system.slots(0)
-    first.memory = "here"
     bench.launch(1)
     bench.turn(0)
-    assert bench.flights[0][0].outputs[0].memory == "here"
-    assert second.memory is None
-    assert repr(second) == "<RegisterSlot 0[1]>"
+    assert repr(bench.flights[0][0].outputs[0]) == "<RegisterSlot 0[0]>"
     bench.end()
