@@ -526,7 +526,7 @@ def _read(path: str) -> tuple[dict[str, Array], str | None]:
 
 
 def _read_opened(content: bytes, path: str) -> tuple[dict[str, Array], str | None]:
-    """Read arrays and JSON from the content of a safetensors or npz file; `path` is for messages."""
+    """Read arrays and JSON (None if there is none) from a safetensors or npz file's content; `path` is for messages."""
     if content.startswith(b"PK"):
         return _read_npz(BytesIO(content), path)
     with tempfile.TemporaryDirectory() as folder:  # safetensors reads metadata from paths only

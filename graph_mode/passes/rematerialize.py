@@ -218,7 +218,10 @@ class _Chain:
         return needed
 
     def _best_at(self, peak: int, allowance: int) -> _Choice | None:
-        """Return the best choice whose value is absent at step `peak` and that raises no other step above the peak."""
+        """Return the best choice whose value is absent at step `peak` and that raises no other step above the peak.
+
+        The choice's recomputation costs at most `allowance`.  None if there is no such choice.
+        """
         most = int(self._live[peak])
         for choice in self._candidates:
             idle = choice.gone[0] <= peak < choice.gone[1] and choice.buffer not in self._needed

@@ -56,7 +56,7 @@ class FunctionContext:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors that `save_for_backward` kept.
+        """The tensors that `save_for_backward` kept, and None in place of those that were None.
 
         Raises:
             RuntimeError: if a tensor was changed in place since, or a backward pass has freed the tensors.

@@ -224,7 +224,7 @@ class Node:
         return self.hooks
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
-        """The gradient of each input, from those of the outputs."""
+        """The gradient of each input, None where none is needed, from those of the outputs, None where none arrived."""
         raise NotImplementedError
 
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:

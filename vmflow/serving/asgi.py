@@ -375,7 +375,7 @@ def _name_of(headers: Any) -> str:
 
 @cache
 def _opentelemetry() -> tuple[Any, Any] | None:
-    """The modules `propagate` and `trace` of opentelemetry, if it is installed."""
+    """The modules `propagate` and `trace` of opentelemetry; None if it is not installed."""
     try:
         from opentelemetry import propagate, trace
     except ImportError:

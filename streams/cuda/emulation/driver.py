@@ -434,7 +434,7 @@ class EmulatedDriver(Driver):
         self._enqueue(stream, lambda: node.work(regions))
 
     def _accessed(self, node: _Node, stream: EmulatedStream) -> list[Region | None]:
-        """The blocks of the node's arrays, after a check that its work may use them now."""
+        """Check that the node's work may use its arrays now; return their blocks, None for arrays without elements."""
         self._raise_if_lost()
         regions = [self._memory.region_of(array, node.name) for array in node.arrays]
         with self._machine.guard:

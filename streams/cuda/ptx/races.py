@@ -138,7 +138,10 @@ class Shadow:
         return conflict
 
     def write(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads write; see `read`.  `collisions` tells whether several of them write to one piece."""
+        """Note that threads write, and return a conflict or None, as `read`.
+
+        `collisions` tells whether several of them write to one piece.
+        """
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
         conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)
@@ -158,7 +161,7 @@ class Shadow:
         return int(self._writers[piece])
 
     def atomic(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads access atomically; see `read`."""
+        """Note that threads access atomically, and return a conflict or None, as `read`."""
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
         if self._atomics is None:

@@ -90,7 +90,10 @@ class CrossEntropy:
         )
 
     def _loss(self, losses: Array, loss: Array, total: Array) -> NativeCall | None:
-        """Return the C call that computes the mean or sum of the rows' losses, and the number of rows."""
+        """Return the C call that computes the mean or sum of the rows' losses, and the number of rows.
+
+        None if `loss` or `total` has a layout that C does not take.
+        """
         if not fits(loss) or not fits(total):
             return None
         arrays = losses, loss, total

@@ -33,7 +33,10 @@ class _Buffer(Parameter):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradients of all parameters in one tensor, `slopes`; gradients outside are copied into `slopes` first."""
+        """The gradients of all parameters in one tensor, `slopes`; gradients outside are copied into `slopes` first.
+
+        Never None, which can only be assigned: all gradients then become 0.
+        """
         for member, part in self.members:
             if member.grad is not part:
                 with no_grad():
@@ -87,7 +90,7 @@ class ContiguousParamsGroup:
 
     @property
     def grouped_parameters_grad(self) -> list[Tensor | None]:
-        """The large buffers with the parameters' gradients."""
+        """The large buffers with the parameters' gradients; none of them is None."""
         return [buffer.grad for buffer in self._buffers]
 
 

@@ -105,7 +105,8 @@ def _fmin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tenso
 def _split(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Give each element of the gradient of fmax or fmin to the operand that was chosen: the first where `first_wins`.
 
-    As in PyTorch, the first also counts as chosen where both are equal, or the second is nan."""
+    As in PyTorch, the first also counts as chosen where both are equal, or the second is nan.  An operand that requires
+    no gradient gets None."""
     first_wins = first_wins | node.input(1).isnan()
     first, second = node.needs
     return where(first_wins, gradient, 0.0) if first else None, where(first_wins, 0.0, gradient) if second else None
