@@ -176,7 +176,10 @@ class ActorSystem:
         return self._threads[thread].turn(limit)
 
     def has_work(self, thread: int) -> bool:
-        """Return whether `turn` has messages or buffers to handle for this thread.  May be called from any thread."""
+        """Return whether `turn` has something to do for this thread: messages, or a buffer that got items or was closed.
+
+        May be called from any thread.
+        """
         return self._threads[thread].has_work()
 
     def idle(self) -> bool:

@@ -134,8 +134,9 @@ _WALKED: Final = "for (Walk at(channels, values, count, each, parts); at.more();
 
 
 def _partial(array: str, name: str) -> str:
-    """Return C++ statements that add up the partial sums of a channel's blocks, `array`; each block computes the whole
-    sum.
+    """Return C++ statements that declare the variable `name`: the sum of the channel's partial sums in `array`.
+
+    Each block of the channel computes the whole sum.
     """
     return f"""
     value {name} = 0;
