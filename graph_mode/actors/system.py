@@ -176,7 +176,7 @@ class ActorSystem:
         return self._threads[thread].turn(limit)
 
     def has_work(self, thread: int) -> bool:
-        """Return whether `turn` has something to do for this thread: messages, or a buffer that got items or was closed.
+        """Return whether `turn` has something to do for this thread: messages, or a buffer that has changed.
 
         May be called from any thread.
         """
