@@ -51,7 +51,7 @@ def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffe
 
 
 def _own(job: Job, buffer: int, elsewhere: Collection[int]) -> bool:
-    """Whether a buffer lies in the arena of the chain that uses it, not in a register or outside of the job."""
+    """Whether a buffer lies in the arena of the chain that uses it: no variable or constant, and not in `elsewhere`."""
     return job.buffers[buffer].role not in ("variable", "constant") and buffer not in elsewhere
 
 

@@ -64,7 +64,7 @@ class Op:
     may_share: tuple[tuple[int, int], ...] = ()
 
 
-# Buffers that share memory become one block.
+# A buffer becomes one block with the buffers that take over its memory later.
 
 
 @attrs.frozen

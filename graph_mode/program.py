@@ -319,7 +319,7 @@ class Program:
         return True
 
     def _last_use_of(self, buffers: frozenset[int]) -> int:
-        """The index of the last op that reads one of `buffers`; -1 if none does, or one is an output of the chain."""
+        """The index of the last op that reads `buffers`; -1 if no op does, or the chain hands one of them out."""
         job = self.environment.job
         if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1

@@ -285,7 +285,7 @@ def _borders(array: Array) -> Array:
 
 
 def _formatter(array: Array) -> tuple[Callable[[Any], str], int]:
-    """A function that writes elements of `array` as text of equal width, so that they line up; and that width."""
+    """A function that writes elements of `array` as text of one width, which nan and inf may exceed; and that width."""
     if array.dtype.kind == "c":
         real, imaginary = _number_format(array.real), _number_format(array.imag)
         width = _width(real, array.real)

@@ -150,7 +150,7 @@ def _abandon(scope: Scope, error: BaseException) -> None:
 
 
 def _switch(scope: Any) -> Any:
-    """Set the scope of the current mode, and return the former scope.
+    """Set the scope in this context's `Mode`, and return the former scope.
 
     A context variable's token is not used: a block may be left in another task than it was entered in, where the token
     is not valid.

@@ -164,7 +164,7 @@ class ActorSystem:
     # Decisions
 
     def turn(self, thread: int, limit: int = TURN) -> list[Action]:
-        """Handle the messages of one actor thread.  Returns the actions to run on its stream now, in order.
+        """Handle an actor thread's messages and new launches.  Returns the actions to run on its stream now, in order.
 
         Args:
             thread: the thread's id.
@@ -176,7 +176,7 @@ class ActorSystem:
         return self._threads[thread].turn(limit)
 
     def has_work(self, thread: int) -> bool:
-        """Return whether `turn` has something to do for this thread: messages, or a buffer that has changed.
+        """Return whether `turn` has something to do for this thread: messages, new launches, or a `close`.
 
         May be called from any thread.
         """

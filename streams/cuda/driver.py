@@ -1,6 +1,6 @@
 """`Driver`: the interface through which the virtual machine and the kernels use one CUDA device.
 
-Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which runs everything above it on the CPU.  A
+Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which computes on the CPU instead.  A
 driver makes no decisions: order, lifetimes and failures are the business of its callers.
 
 All methods but `step` and the ``synchronize`` ones return immediately.  Work that is handed to a stream runs later,

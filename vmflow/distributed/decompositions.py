@@ -44,7 +44,7 @@ class Decomposition(NamedTuple):
 
 
 def decomposition_of(op: OpExpr, attributes: Attributes, metas: Metas) -> Compute | None:
-    """Return the function that computes a call in several steps; None if its signatures cover the call."""
+    """Return the function that computes a call in several steps; None if one of the op's signatures is used."""
     found = _DECOMPOSITIONS.get(op.name)
     return found.compute if found is not None and found.is_needed(attributes, metas) else None
 

@@ -289,7 +289,7 @@ def trace_id() -> str | None:
 
 
 class RequestScope:
-    """Gives each request a `flow.scope`, with a name, the deadline that the client asks for, and a trace.
+    """Gives each HTTP request a name, a trace, and a `flow.scope` with the deadline that the client asks for.
 
     The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as a decimal number; after
     that time vmflow drops the instructions that have not begun, and sessions answer 504.

@@ -48,7 +48,7 @@ class Pace:
         self._until_trial -= 1
         if self._until_trial >= 0:
             return False
-        self._until_trial = self._tried_after  # set here, since a trial that fails never reports its time to `took`
+        self._until_trial = self._tried_after  # set here, too: a batch that fails never gets to `took`
         return True
 
     def took(self, seconds: float) -> None:

@@ -1,9 +1,10 @@
 """`Handover`: moves storages from one virtual machine to another.
 
-One machine at a time orders the accesses to a storage.  When another machine needs the storage, the old one gets an
-instruction `HandoverOut`, behind every access issued so far, and the new one a `HandoverIn`, before every later access.
-The `HandoverIn` ends when the `HandoverOut` has run.  Both are issued in the same moment: so a `HandoverIn` waits only
-for instructions issued earlier, on any machine, and machines that exchange storages cannot deadlock.
+One machine at a time orders the accesses to a storage.  When another machine needs the storage while the old one has
+unfinished accesses to it, the old one gets an instruction `HandoverOut`, behind every access issued so far, and the
+new one a `HandoverIn`, before every later access.  The `HandoverIn` ends when the `HandoverOut` has run.  Both are
+issued in the same moment: so a `HandoverIn` waits only for instructions issued earlier, on any machine, and machines
+that exchange storages cannot deadlock.
 """
 
 from __future__ import annotations

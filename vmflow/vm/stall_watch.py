@@ -1,4 +1,4 @@
-"""`StallWatch`: logs the state of a virtual machine when no instruction has ended for a long time."""
+"""`StallWatch`: logs the state of a machine when somebody waits and no instruction has ended for a long time."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
 
-# A script runs a turn as soon as it has issued an instruction of at least this many estimated nanoseconds.
+# A script's instruction of at least this many estimated nanoseconds begins a chain, or else causes a turn.
 _HEAVY: Final = 20_000
 
 

@@ -163,7 +163,7 @@ class Execution:
         return False
 
     def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
-        """Let a group follow a call, a return, an exit or a jump by a table; return whether it runs on."""
+        """Let a group call, return, exit or jump by a table; return whether it goes on now."""
         if isinstance(end, Call):
             group.call(end.entry, end.following)
             return True

@@ -97,7 +97,7 @@ def narrow(values: Array, dtype: DType, mode: Mode = "rn") -> Array:
     result = values.astype(dtype)
     if mode != "rn":
         wide = result.astype(values.dtype)
-        # An infinity less a finite number has the right sign, but an infinity less itself is NaN, not zero.
+        # A finite number less an infinity has the right sign, but an infinity less itself is NaN, not zero.
         result = _directed(result, np.where(values == wide, 0.0, values - wide), mode)
     nan = np.isnan(values)
     if nan.any():

@@ -49,7 +49,7 @@ def _columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: Devic
 
 
 def _pixels(launcher: Launcher, array: DeviceArray, sizes: Geometry) -> DeviceArray:
-    """Return a convolution's output, or its gradient, as (groups, filters of a group, output pixels of all samples)."""
+    """Return the gradient of a convolution's output as (groups, filters of a group, output pixels of all samples)."""
     moved = contiguous(launcher, transposed(array, (1, 0, *range(2, array.ndim))), array.dtype)
     return moved.strided(
         (sizes.groups, sizes.filters // sizes.groups, array.shape[0] * prod(sizes.output)), array.dtype

@@ -188,7 +188,7 @@ def draw(
 
     Args:
         given: the arguments for the parameters `Drawing.given`.
-        explain: makes the exception for an error, see `CudaDevice.error_report`; given if `Drawing.checks` is set.
+        explain: makes the exception for an error, see `CudaDevice.error_report`; None without `Drawing.checks`.
     """
     flat = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
     count, dtype = flat.size, flat.dtype.name

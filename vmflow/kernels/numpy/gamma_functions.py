@@ -29,7 +29,7 @@ NEARLY_ONE: Final = 2.0**-50
 # The correction to the normal distribution (8.12.8), by powers of eta, highest first, and its term in 1 / a.
 CORRECTION: Final = (1 / 2835, 1 / 864, -2 / 135, 1 / 12, -1 / 3)
 NEXT_CORRECTION: Final = -1 / 540
-# Below this first operand, the upper function of x < a + 1 can be so small that `1 - lower` has few of its digits.
+# Below this first operand, the upper function of x < a + 1 can be too small for `1 - lower` to be precise.
 TINY: Final = 0.1
 # By powers of a, highest first, log(gamma(1 + a)) / a (5.7.3): (-1) ** k * zeta(k) / k, and Euler's constant.
 LOG_GAMMA_BY_A: Final = (

@@ -156,7 +156,7 @@ def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
 
 # Uniform, normal and exponential numbers
 
-# The bits of a number below 1 that the half precisions hold; a number of more bits could be rounded to 1.
+# The most random bits of a half-precision number in [0, 1); a number of more bits could be rounded to 1.
 BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
 
 

@@ -248,7 +248,9 @@ def isreal(input: Tensor) -> Tensor:
 def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugate of each element, the same as `conj`: vmflow has no lazy conjugates.
 
-    Raises no error.
+    Raises:
+        AttributeError: if `input` is no tensor.
+        RuntimeError: if `out` has another shape or a dtype that does not hold the result.
 
     Example:
         >>> flow.conj_physical(flow.tensor([1 + 2j]))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Check: TypeAlias = Callable[[str, Any, Any], None]
 
     class UnaryFunction(Protocol):
-        """The type of functions declared by `unary`: called with one tensor, with the op as attribute `op`."""
+        """The type of functions declared by `unary`: called with a tensor and `out`, with the op as attribute `op`."""
 
         op: OpExpr
 

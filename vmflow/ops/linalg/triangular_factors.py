@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LUFactors(NamedTuple):
-    """The result of `lu_factor`: L and U in one matrix; and, for each row, the row it was exchanged with, from 1."""
+    """The result of `lu_factor`: L and U in one matrix, and for each row of U the row it was exchanged with, from 1."""
 
     LU: Tensor
     pivots: Tensor

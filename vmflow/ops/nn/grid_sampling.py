@@ -204,7 +204,7 @@ def _bicubic(
 
 
 def _line(count: int, align_corners: bool, dtype: DType, device: Device) -> Tensor:
-    """Return the coordinates, -1 to 1 across the image, of the `count` elements along one dimension."""
+    """Return the coordinates of the centres of `count` elements in a row, in the range -1 to 1; for `affine_grid`."""
     if count == 1:
         return zeros(1, dtype=dtype, device=device)
     reach = 1.0 if align_corners else (count - 1) / count

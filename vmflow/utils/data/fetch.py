@@ -47,7 +47,7 @@ _WORKER_INFO: ContextVar[WorkerInfo | None] = ContextVar("vmflow.worker_info", d
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker of a `DataLoader` the facts about it; elsewhere, also with ``num_workers=0``, None.
+    """The facts about this `DataLoader`'s worker, a thread or a process; None elsewhere, and with ``num_workers=0``.
 
     Example:
         >>> print(flow.utils.data.get_worker_info())
