@@ -58,10 +58,10 @@ class GraphConfig:
         self.amp = dtype if mode else None
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
-        """Cut the arguments of each call into `value` micro-batches, and take one step with their mean gradients.
+        """Cut the arguments along their first dimension into `value` micro-batches; a step takes their mean gradients.
 
         Raises:
-            ValueError: if `value` is less than 1.
+            ValueError: if `value` is less than 1; at the first call, if it does not divide the first dimension's size.
         """
         if value < 1:
             raise ValueError(f"set_gradient_accumulation_steps: must be at least 1, not {value}")
@@ -143,11 +143,11 @@ class GraphConfig:
         self._allow_pass("fuse_updates", mode)
 
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
-        """Enable or disable the pass that fuses elementwise ops, additions among them."""
+        """Enable or disable the pass that fuses elementwise ops, additions among them; see `allow_fusion`, too."""
         self._allow_pass("fuse_elementwise", mode)
 
     def allow_fuse_cast_scale(self, mode: bool = True) -> None:
-        """Enable or disable the pass that fuses elementwise ops, casts and products among them."""
+        """Enable or disable the pass that fuses elementwise ops, casts and products among them; see `allow_fusion`."""
         self._allow_pass("fuse_elementwise", mode)
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:

@@ -353,7 +353,11 @@ class Graph:
         return compiled, tensors, rates
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
-        """Build and compile the graph for arguments of these shapes, without running it."""
+        """Build and compile the graph for arguments of these shapes, unless it is built for them, without running it.
+
+        Raises:
+            ValueError: for other shapes than those of the first call, unless they are dynamic.
+        """
         tree, tensors = args_tree.flatten_call(args, kwargs)
         self._compile_for(tree, tensors)
 
@@ -375,7 +379,7 @@ class Graph:
                 ask = "make another graph, or call with_dynamic_input_shape() before the first call"
                 raise ValueError(f"{self.name}: {misfit}; {ask}")
         if self._dynamic > 1:
-            with suppress(KeyError):  # another thread may have removed the form
+            with suppress(KeyError):  # another thread may have removed the compiled form
                 self._compiled.move_to_end(key)
         return form
 

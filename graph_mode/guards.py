@@ -91,7 +91,7 @@ def frozen(value: Any, depth: int = 0) -> Any:
         return "absent"
     if isinstance(value, Tensor):
         if value.is_lazy:
-            return _Never()  # a tensor made while building never equals a later value
+            return _Never()  # no later value equals a tensor that was made while building
         watch_requires_grad(value)
         return Identity(value), value.requires_grad
     if type(value) in _PLAIN:

@@ -109,7 +109,7 @@ class Generator:
         """Set the seed and offset from a result of `get_state`, so that the numbers after that call are drawn again.
 
         Raises:
-            ValueError: if `new_state` is no state, or a state of an earlier version.
+            ValueError: if `new_state` is no state, or one of an earlier version of vmflow.
         """
         if new_state.dtype is not dtypes.uint8 or new_state.shape != (_STATE_BYTES,):
             raise ValueError(f"set_state: expected the 32 bytes that get_state returned, got {new_state._blob.meta!r}")
@@ -231,7 +231,7 @@ def set_rng_state(new_state: Tensor) -> None:
         new_state: a vector of 32 bytes.
 
     Raises:
-        ValueError: if `new_state` is no state, or a state of an earlier version.
+        ValueError: if `new_state` is no state, or one of an earlier version of vmflow.
 
     Example:
         >>> flow.set_rng_state(flow.Generator().manual_seed(17).get_state())

@@ -164,7 +164,7 @@ class LightActor(Receiver):
         return False
 
     def _return(self, message: Message) -> None:
-        """Give a slot that arrived after the actor's last act back to its producer, unread."""
+        """Send a slot that arrived after the actor's last act back, unread, to the actor that filled it."""
         if self.destroyed:
             raise InternalError(f"{message!r} arrived at an actor that has been destroyed")
         self.thread.send(self.acks[message.port], True)

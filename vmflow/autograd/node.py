@@ -272,7 +272,7 @@ def saved(tensor: Tensor, with_history: bool, in_place: bool = False) -> Saved:
 
 
 def saved_blob(kept: Saved, owner: Node) -> Blob:
-    """The values of a kept tensor.
+    """The blob of a kept tensor.
 
     Raises:
         RuntimeError: if the tensor was changed in place since.

@@ -121,7 +121,7 @@ class LocalEngine:
         return self._lines[rank].describe()
 
     def history(self, rank: int) -> Iterator[str]:
-        """Lines of text about the last operations that a rank has started."""
+        """Lines of text about the exchanges and messages that a rank has started last."""
         return self._lines[rank].history()
 
 

@@ -167,7 +167,7 @@ def kernel_of(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[F
 
 
 def declare_family(module: str) -> None:
-    """Import a module that declares builders of kernels or rules of updates, while no thread can fork."""
+    """Import a module that declares builders of kernels or rules of updates; forks wait for the end, up to 0.1 s."""
     with _importing:
         import_module(module)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 # The width of a block of columns: LU factorization eliminates these columns one by one, and then updates all columns
-# right of the block by one product of matrices.
+# right of the block, by a triangular solve and a product of matrices.
 _BLOCK: Final = 32
 
 

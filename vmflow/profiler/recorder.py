@@ -122,7 +122,7 @@ class Recording:
             LISTENING.append(self)
 
     def finish(self) -> Trace:
-        """Stop recording, and return all events as a `Trace`."""
+        """Stop recording, and return the events that were kept, at most `max_events`, as a `Trace`."""
         with _recordings_lock:
             LISTENING.remove(self)
         for machine in self.machines:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _get_ident: Final = threading.get_ident
 
-# An instruction that has ended on another thread, its outcome, and whether that thread is a worker.
+# An instruction that ended on another thread, its `Outcome`, and whether that thread is a worker.
 Report: TypeAlias = tuple[Instruction, Outcome, bool]
 
 

@@ -460,11 +460,11 @@ class VirtualMachineEngine:
                 readers[instruction] = None
 
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
-        """Make `target` wait for the launch of `source`, if preschedulable and `source` is on its stream or `follows`.
+        """Make `target` wait for the launch of `source`, if preschedulable and on `target`'s stream or `follows`.
 
-        Otherwise `target` waits for the end of `source`.  An edge already satisfied is not added.  The dependence
-        forgets the older access nevertheless, which is sound only because instructions of a stream are erased in order:
-        waiting for `target` includes waiting for `source`.
+        Otherwise `target` waits for the end of `source`.  An edge already satisfied is not added.  The caller's
+        dependence forgets the older access nevertheless, which is sound only because instructions of a stream are erased
+        in order: waiting for `target` includes waiting for `source`.
         """
         if source is target:
             return

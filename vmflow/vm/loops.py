@@ -99,7 +99,7 @@ class Loops:
         machine.driver.pass_on()
         if machine.has_waiters():
             machine.waiters.watch.arm(loop)
-        # Devices' progress is awaited even if this machine has no waiters, since another machine may wait for it.
+        # Devices' progress is awaited even if nobody waits on this virtual machine, since somebody may on another one.
         for work in machine.completion.oldest():
             if work.event is not None and work.instruction.stream.policy.await_progress(work.event, waker.wake):
                 break

@@ -8,7 +8,7 @@ from vmflow.instructions.failure import Failure
 
 
 class Later:
-    """The outcome of a deferred instruction that has returned, and whose end will be reported later."""
+    """The outcome of a `Deferred` instruction whose `compute` has returned, and whose end will be reported later."""
 
 
 LATER: Final = Later()

@@ -250,7 +250,10 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
 
 
 def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
-    """Return an instruction's failure, else one that its device has found, which its outputs then hold, else None."""
+    """Return an instruction's failure, else one that a device has found in it or in its inputs, else None.
+
+    The instruction's outputs then hold the device's failure.
+    """
     instruction = work.instruction
     policy = instruction.policy
     assert policy is not None

@@ -42,7 +42,7 @@ class Chain:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._function: CFunction | None = None
-        # Whether the last lookup, which failed, also requested a compilation; None before the first lookup.
+        # Whether the last lookup was allowed to request a compilation; None before the first lookup.
         self._missed: bool | None = None
 
     def function(self, makes: bool = True) -> CFunction | None:

@@ -208,7 +208,7 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
 def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
     """Return the factors by which the gradient by the cell gives the gradients by the gates' sums.
 
-    The output gate's factor is that of the gradient by the state.
+    For the output gate, the factor is for the gradient by the state instead.
 
     Args:
         gates, bent, before: the gates, the tanh of the cell after each step, and the cell before each step.

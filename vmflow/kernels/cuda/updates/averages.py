@@ -1,4 +1,4 @@
-"""Running averages: of the statistics of batches, and of weights."""
+"""Running averages: of batch norm's statistics, and of weights."""
 
 from __future__ import annotations
 
