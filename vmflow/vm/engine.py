@@ -463,8 +463,8 @@ class VirtualMachineEngine:
         """Make `target` wait for the launch of `source`, if preschedulable and on `target`'s stream or `follows`.
 
         Otherwise `target` waits for the end of `source`.  An edge already satisfied is not added.  The caller's
-        dependence forgets the older access nevertheless, which is sound only because instructions of a stream are erased
-        in order: waiting for `target` includes waiting for `source`.
+        dependence forgets the older access nevertheless, which is sound only because instructions of a stream are
+        erased in order: waiting for `target` includes waiting for `source`.
         """
         if source is target:
             return
