@@ -140,12 +140,13 @@ class Graph:
         `build` runs once for each form of the graph.  A call builds another form if anything that `build` has read has
         changed: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
         submodules that were replaced; whether parameters require gradients; hooks; `config`; variables of closures and
-        globals that `build`, `forward` and functions in their modules use; and autocast and the default dtype around
-        the call.  Eight forms are kept for such changes.  A form whose state comes back is used again.
+        globals that `build`, `forward`, hooks and functions in their modules use; items of lists, dicts and sets among
+        all these, up to 64 in each; and autocast and the default dtype around the call.  Eight forms are kept for such
+        changes.  A form whose state comes back is used again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats its first value: random
-        numbers of `random` and numpy, the time, counters, files, and changes inside of lists, dicts and arrays.  Random
-        numbers of this package are drawn anew in each call.
+        numbers of `random` and numpy, the time, counters, files, and changes inside of arrays and large containers.
+        Random numbers of this package are drawn anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
