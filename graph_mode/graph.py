@@ -456,7 +456,7 @@ class Graph:
         with PutBack(*restored, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
             with builder.recording(self._prepare_loss):
-                with self._precision(tensors):
+                with self._precision(tensors), _steps_refused(self.name, self._optimizers):
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
                 leaves = [] if self._optimizers else builder.gradients()
@@ -758,6 +758,24 @@ def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
 def _has_rate(group: dict[str, Any]) -> bool:
     """Return whether each launch sets the group's learning rate: it has parameters, and its rate is no tensor."""
     return bool(group["params"]) and not isinstance(group["lr"], Tensor)
+
+
+@contextmanager
+def _steps_refused(name: str, optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
+    """A block in which the optimizers of the graph `name` refuse to step: the graph steps them after `build`."""
+
+    def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        raise RuntimeError(
+            f"{name}: add_optimizer has been told of this {type(optimizer).__name__}, which the graph steps after "
+            "`build`; call no step() in `build`"
+        )
+
+    handles = [optimizer.register_step_pre_hook(refuse) for optimizer, _ in optimizers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

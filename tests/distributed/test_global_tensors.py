@@ -298,6 +298,20 @@ def test_only_ranks_of_the_placement_look_at_a_tensor() -> None:
     dist.simulate(program, 3)
 
 
+def test_a_local_tensor_moves_to_the_device_of_its_placement() -> None:
+    def program() -> None:
+        where = flow.placement.all("sim")
+        x = flow.ones(2, device="cpu", requires_grad=True)
+        spread = x.to_global(where, sbp.split(0))
+        assert (spread.device.type, spread.to_local().device.type) == ("sim", "sim")
+        (spread + flow.ones(4, placement=where, sbp=sbp.split(0))).sum().backward()
+        assert x.grad is not None
+        assert x.grad.device.type == "cpu"
+        assert x.grad.tolist() == [1.0, 1.0]
+
+    dist.simulate(program, 2)
+
+
 def test_graphs_refuse_global_tensors_in_words() -> None:
     class Double(nn.Graph):
         def build(self, x: flow.Tensor) -> flow.Tensor:

@@ -137,6 +137,24 @@ def test_a_state_dict_goes_round(name: str, through: str) -> None:
     same(eager[1].state_dict()["state"], second[1].state_dict()["state"])
 
 
+def test_an_optimizer_of_the_graph_is_not_stepped_in_build() -> None:
+    module = model()
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+
+    class Twice(Train):
+        def build(self, x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
+            loss = super().build(x, y)
+            optimizer.step()
+            return loss
+
+    before = [parameter.tolist() for parameter in module.parameters()]
+    with pytest.raises(RuntimeError, match=r"this SGD, which the graph steps after `build`; call no step\(\)"):
+        Twice(module, optimizer)(*batch())
+    assert [parameter.tolist() for parameter in module.parameters()] == before
+    Train(module, optimizer)(*batch()).item()
+    assert [parameter.tolist() for parameter in module.parameters()] != before
+
+
 def test_loading_an_optimizers_state_before_the_first_step() -> None:
     """The graph has been built, so that there is a running sum, but no step has been added to it."""
     eager, shared = [(value, MADE["SGD with momentum"](value.parameters())) for value in (model(), model())]

@@ -122,7 +122,7 @@ def to_global(
         if placement is None or sbp is None:
             raise ValueError("to_global: a local tensor needs placement= and sbp=")
         target = spread_of(placement, nd_sbp_of(sbp, len(placement.shape)))
-        result: Tensor = _Spreading.apply(tensor, _agreed(tensor, target))
+        result: Tensor = _Spreading.apply(tensor.to(placement.device), _agreed(tensor, target))
         return result
     placement = have.placement if placement is None else placement
     if sbp is None:
