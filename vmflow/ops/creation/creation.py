@@ -396,6 +396,8 @@ def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
 def from_numpy(ndarray: Array) -> Tensor:
     """Make a tensor that shares memory with a numpy array.
 
+    Ops read the array when they run: write it only after `vmflow.synchronize`, or copy it by `vmflow.tensor`.
+
     Raises:
         TypeError: if `ndarray` is no array, or has a dtype that vmflow lacks.
         ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride that is no multiple of
