@@ -7,12 +7,16 @@ import sys
 from types import CodeType, FrameType
 from typing import Final
 
-# The folders whose code is the framework's own.  This folder has two paths: frames of a checkout have the path of the
-# link vmflow/instructions, frames of an editable install that of the folder itself.
+_STANDARD_LIBRARY: Final = os.path.dirname(os.__file__)
+
+# Paths of code that is not the user's: the package; this folder, in case its frames do not have the path of the link
+# vmflow/instructions; and the parts of Python that start threads and event loops, which no user wants to see as the
+# place of an error.
 _INSIDE = tuple(
     {
         os.path.dirname(os.path.abspath(__file__)) + os.sep,
         os.path.dirname(os.path.abspath(sys.modules["vmflow"].__file__ or "")) + os.sep,
+        *[os.path.join(_STANDARD_LIBRARY, name) for name in ("asyncio", "concurrent", "threading.py")],
     }
 )
 _is_inside: Final[dict[str, bool]] = {}

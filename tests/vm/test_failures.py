@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -158,3 +159,13 @@ def test_nan_and_inf_are_values_and_no_warnings() -> None:
     np.testing.assert_array_equal(result[3].numpy(), [0, 0, 0])
     with pytest.warns(RuntimeWarning, match="divide by zero"):
         np.float64(1.0) / np.zeros(1)  # the program's own numpy is as it was
+
+
+def test_an_op_that_a_pool_of_threads_calls_has_no_line_of_the_user() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bad = pool.submit(flow.gather, flow.ones(3), 0, flow.tensor([7])).result()
+    with pytest.raises(IndexError, match="7") as caught:
+        bad.numpy()
+    notes = "\n".join(caught.value.__notes__)
+    assert "an unknown line" in notes
+    assert "thread" not in notes
