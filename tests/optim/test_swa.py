@@ -115,3 +115,22 @@ def test_batch_norms_are_seen_anew() -> None:
     assert model[0].momentum == 0.3
     assert not model[0].training
     swa_utils.update_bn([], nn.Linear(1, 1))
+
+
+def test_statistics_of_instance_norms_go_on_as_in_training() -> None:
+    torch = pytest.importorskip("torch")
+    data = np.random.default_rng(0).normal(3, 2, size=(6, 4, 2, 5)).astype(np.float32)
+    found = []
+    for lib in (flow, torch):
+        layers = lib.nn.BatchNorm1d(2), lib.nn.InstanceNorm1d(2, momentum=0.3, track_running_stats=True)
+        model = lib.nn.Sequential(*layers)
+        model[1].running_mean.fill_(100.0)
+        lib.optim.swa_utils.update_bn([lib.tensor(batch) for batch in data], model)
+        assert model[1].momentum == 0.3
+        found.append([buffer.numpy() for norm in model for buffer in (norm.running_mean, norm.running_var)])
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4)
+    only = nn.Sequential(nn.InstanceNorm1d(2, track_running_stats=True))
+    only[0].running_mean.fill_(100.0)
+    swa_utils.update_bn([flow.tensor(batch) for batch in data], only)
+    assert only[0].running_mean.tolist() == [100.0, 100.0]

@@ -16,6 +16,7 @@ from vmflow.kernels.problems.updates import Averages
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.nn.module import Module
+from vmflow.nn.normalization_layers import _BatchNorm
 from vmflow.ops.creation.creation import zeros
 from vmflow.tensors import Tensor
 
@@ -173,7 +174,9 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None = None) -> None:
-    """Recompute the running statistics of all layers of a model that have a `running_mean`, by one pass over the data.
+    """Recompute the running statistics of all batch norms of a model, by one pass over the data.
+
+    Instance norms with running statistics are no batch norms: each batch changes their statistics as in training.
 
     Args:
         loader: an iterable of batches; if a batch is a tuple or list, its first item is the model's input.
@@ -189,7 +192,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
         >>> model.running_mean
         tensor([2.])
     """
-    norms = [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return
     was_training = model.training
@@ -198,7 +201,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
         model.train()
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # for batch norms, the plain mean over all batches
+            norm.momentum = None  # the plain mean over all batches
         with no_grad():
             for batch in loader:
                 data = batch[0] if isinstance(batch, (list, tuple)) else batch
