@@ -144,6 +144,26 @@ def test_plateaus_are_those_of_pytorch(arguments: dict[str, Any]) -> None:
     assert again.best == scheduler.best
 
 
+def test_a_plateau_knows_no_rate_in_advance_and_can_begin_again() -> None:
+    optimizer = optim.SGD([flow.zeros(1)], lr=1.0)
+    scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, cooldown=3)
+    for call in (scheduler.get_lr, lambda: scheduler.rates_at(0), lambda: lr_scheduler.WarmUpLR(scheduler)):
+        with pytest.raises(NotImplementedError, match="ReduceLROnPlateau: the rates depend on the metrics"):
+            call()
+    assert scheduler.base_lrs == [1.0]
+    for _ in range(2):
+        scheduler.step(1.0)
+    assert scheduler.get_last_lr() == [0.5]
+    scheduler.set_rates(scheduler.base_lrs)
+    scheduler.restart()
+    state = scheduler.best, scheduler.num_bad_epochs, scheduler.cooldown_counter, scheduler.last_epoch
+    assert state == (math.inf, 0, 0, 0)
+    assert scheduler.get_last_lr() == [1.0]
+    for _ in range(2):
+        scheduler.step(2.0)
+    assert scheduler.get_last_lr() == [0.5]
+
+
 def test_oneflows_schedules() -> None:
     def first(make: Any, epochs: int) -> list[float]:
         optimizer = optim.SGD([flow.zeros(1)], lr=0.001)

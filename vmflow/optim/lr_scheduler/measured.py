@@ -64,11 +64,24 @@ class ReduceLROnPlateau(LRScheduler):
         self.threshold_mode = threshold_mode
         self.cooldown = cooldown
         self.eps = eps
-        self.best = math.inf if mode == "min" else -math.inf
+        self.base_lrs = [number(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin epoch 0 again and forget all metrics; the caller must have set the optimizer's rates before."""
+        self.best = math.inf if self.mode == "min" else -math.inf
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
         self.last_epoch = 0
-        self._last_lr = [number(group["lr"]) for group in optimizer.param_groups]
+        self._last_lr = [number(group["lr"]) for group in self.optimizer.param_groups]
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        """Not supported, since the rates depend on the metrics.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("ReduceLROnPlateau: the rates depend on the metrics, so no rate is known in advance")
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Compare an epoch's metric with the best so far, and reduce the learning rates if `patience` is exceeded.
