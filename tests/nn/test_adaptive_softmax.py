@@ -66,10 +66,23 @@ def test_a_target_out_of_range(target: int) -> None:
         layer(flow.ones(1, 4), flow.tensor([target])).loss.item()
 
 
-@pytest.mark.parametrize("cutoffs", [[], [0, 5], [5, 5], [7, 3], [5, 20], [2.5]])
+@pytest.mark.parametrize("cutoffs", [[], [0, 5], [5, 5], [7, 3], [5, 20], [2.5], [10.0], ["a"], [True]])
 def test_bad_cutoffs(cutoffs: list[Any]) -> None:
-    with pytest.raises(ValueError, match="cutoffs must be whole numbers"):
+    with pytest.raises(ValueError, match="cutoffs must be integers"):
         nn.AdaptiveLogSoftmaxWithLoss(4, 20, cutoffs)
+
+
+def test_bad_sizes() -> None:
+    for arguments, error, match in (
+        ((4.0, 20, [5]), TypeError, "in_features must be an integer, not 4.0"),
+        ((4, 20.0, [5]), TypeError, "n_classes must be an integer, not 20.0"),
+        ((4, 20, 5), TypeError, "cutoffs must be a list of integers, got 5"),
+        ((4, 20, [5], 0), ValueError, "div_value must be above 0, got 0"),
+    ):
+        given: Any = arguments
+        with pytest.raises(error, match=match):
+            nn.AdaptiveLogSoftmaxWithLoss(*given)
+    assert nn.AdaptiveLogSoftmaxWithLoss(4, 20, np.array([5, 10])).cutoffs == [5, 10, 20]  # type: ignore[arg-type]
 
 
 def test_shapes_that_do_not_fit() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import cat
+from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -45,7 +48,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         in_features: the number of features of the input.
         n_classes: the number of classes; lower numbers are more frequent.
         cutoffs: the first class of each cluster, in rising order, each between 1 and ``n_classes - 1``.
-        div_value: cluster i, from 0, has ``in_features // div_value ** (i + 1)`` features between its two layers.
+        div_value: a positive number; cluster i, from 0, has ``in_features // div_value ** (i + 1)`` features between its two layers.
         head_bias: whether the head has a bias.
         device, dtype: the device and dtype of the parameters.
 
@@ -54,7 +57,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         tail: for each cluster a `Sequential` of two `Linear`.
 
     Raises:
-        ValueError: for other cutoffs; when called with shapes that do not fit.
+        TypeError: for sizes that are no integers, and cutoffs that are no sequence.
+        ValueError: for other cutoffs or another `div_value`; when called with shapes that do not fit.
         IndexError: when a result is read, for a target out of range.
 
     Example:
@@ -74,13 +78,20 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
+        in_features = whole_number("AdaptiveLogSoftmaxWithLoss", "in_features", in_features)
+        n_classes = whole_number("AdaptiveLogSoftmaxWithLoss", "n_classes", n_classes)
+        if not isinstance(cutoffs, (Sequence, np.ndarray)):
+            raise TypeError(f"AdaptiveLogSoftmaxWithLoss: cutoffs must be a list of integers, got {cutoffs!r}")
         starts = list(cutoffs)
-        whole = all([int(start) == start for start in starts])
+        whole = all([isinstance(start, (int, np.integer)) and not isinstance(start, bool) for start in starts])
         if not starts or not whole or starts != sorted(set(starts)) or starts[0] <= 0 or starts[-1] > n_classes - 1:
             raise ValueError(
-                "AdaptiveLogSoftmaxWithLoss: cutoffs must be whole numbers from 1 to n_classes - 1, rising, got "
+                "AdaptiveLogSoftmaxWithLoss: cutoffs must be integers from 1 to n_classes - 1, rising, got "
                 f"{starts} for {n_classes} classes"
             )
+        if not div_value > 0:
+            raise ValueError(f"AdaptiveLogSoftmaxWithLoss: div_value must be above 0, got {div_value!r}")
+        starts = [int(start) for start in starts]
         self.in_features = in_features
         self.n_classes = n_classes
         self.cutoffs = [*starts, n_classes]
