@@ -15,8 +15,6 @@ from vmflow.tensors import Tensor
 from .grad_mode import enable_grad
 
 if TYPE_CHECKING:
-    from vmflow.tensors import Tensor
-
     Tensors: TypeAlias = tuple[Tensor, ...]
 
 

@@ -18,8 +18,6 @@ from .grad_mode import enable_grad, no_grad
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vmflow.tensors import Tensor
-
     Array = NDArray[Any]
 
 
