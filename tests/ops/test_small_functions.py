@@ -69,6 +69,9 @@ X = flow.ones(2, 3)
         (lambda: flow.asarray([1, 2], copy=False), ValueError, "a list cannot become such a tensor without a copy"),
         (lambda: flow.asarray(X, dtype=flow.int64, copy=False), ValueError, "without a copy"),
         (lambda: flow.kl_div(X, X, 3), ValueError, "the reduction is 0 for none, 1 for the mean or 2"),
+        (lambda: flow.kl_div(X, X, "all"), ValueError, "kl_div: the reduction is 0 for none, .* not 'all'"),
+        (lambda: flow.kl_div(X, X, 1.0), TypeError, "kl_div: the reduction must be an integer, not 1.0"),  # type: ignore[arg-type]
+        (lambda: flow.kl_div(X, X, None), TypeError, "kl_div: the reduction must be an integer, not None"),  # type: ignore[arg-type]
         (lambda: flow.special.xlog1py(1, 2), TypeError, "xlog1py: expected tensors"),
         (lambda: flow.special.i0e(X.to(flow.complex64)), TypeError, "i0e is not defined for complex64"),
     ],

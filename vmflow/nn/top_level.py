@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from vmflow.ops.table import whole_number
+
 from . import functional as _functional
 
 if TYPE_CHECKING:
@@ -19,11 +21,14 @@ _REDUCTIONS: Final = ("none", "mean", "sum")
 
 
 def _reduction(name: str, reduction: int | str) -> str:
-    if reduction in _REDUCTIONS:
-        return str(reduction)
-    if isinstance(reduction, str) or not 0 <= reduction < len(_REDUCTIONS):
-        raise ValueError(f"{name}: the reduction is 0 for none, 1 for the mean or 2 for the sum, not {reduction!r}")
-    return _REDUCTIONS[reduction]
+    if isinstance(reduction, str):
+        if reduction in _REDUCTIONS:
+            return reduction
+    else:
+        number = whole_number(name, "the reduction", reduction)
+        if 0 <= number < len(_REDUCTIONS):
+            return _REDUCTIONS[number]
+    raise ValueError(f"{name}: the reduction is 0 for none, 1 for the mean or 2 for the sum, not {reduction!r}")
 
 
 def batch_norm(
@@ -209,7 +214,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: int | str = 0, *, log_targe
     """`nn.functional.kl_div` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than floating-point tensors.
+        TypeError: for anything else than floating-point tensors; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -230,7 +235,8 @@ def binary_cross_entropy_with_logits(
     """`nn.functional.binary_cross_entropy_with_logits` of two tensors of one shape, to which the weights are broadcast.
 
     Raises:
-        TypeError: for anything else than floating-point tensors of one dtype.
+        TypeError: for anything else than floating-point tensors of one dtype; for a reduction that is neither an
+            integer nor a name.
         ValueError: for shapes that do not fit, or another reduction.
 
     Example:
@@ -245,7 +251,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     """`nn.functional.hinge_embedding_loss` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than tensors.
+        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -262,7 +268,7 @@ def margin_ranking_loss(
     """`nn.functional.margin_ranking_loss` of three tensors, whose shapes are broadcast together.
 
     Raises:
-        TypeError: for anything else than tensors.
+        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that do not broadcast, or another reduction.
 
     Example:
@@ -279,7 +285,7 @@ def cosine_embedding_loss(
     """`nn.functional.cosine_embedding_loss` of inputs (N, D) and targets (N,), or (D,) and a scalar.
 
     Raises:
-        TypeError: for anything else than floating-point inputs.
+        TypeError: for anything else than floating-point inputs; for a reduction that is neither an integer nor a name.
         ValueError: for other shapes, or another reduction.
 
     Example:
@@ -304,7 +310,7 @@ def triplet_margin_loss(
     """`nn.functional.triplet_margin_loss` of three tensors (N, D), or (D,).
 
     Raises:
-        TypeError: for anything else than tensors.
+        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that do not fit, or another reduction.
 
     Example:
@@ -322,7 +328,7 @@ def poisson_nll_loss(
     """`nn.functional.poisson_nll_loss` of two tensors of one shape.
 
     Raises:
-        TypeError: for anything else than tensors.
+        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that differ, or another reduction.
 
     Example:
@@ -345,7 +351,7 @@ def ctc_loss(
     """`nn.functional.ctc_loss` of log-probabilities (T, N, C) or (T, C), targets (N, S) or joined, and lengths (N,).
 
     Raises:
-        TypeError: for targets that are no integers.
+        TypeError: for targets that are no integers; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that do not fit, a blank that is no class, or another reduction.
 
     Example:
