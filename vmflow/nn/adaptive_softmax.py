@@ -48,7 +48,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         in_features: the number of features of the input.
         n_classes: the number of classes; lower numbers are more frequent.
         cutoffs: the first class of each cluster, in rising order, each between 1 and ``n_classes - 1``.
-        div_value: a positive number; cluster i, from 0, has ``in_features // div_value ** (i + 1)`` features between its two layers.
+        div_value: above 0; cluster i, from 0, has ``in_features // div_value ** (i + 1)`` features between its two
+            layers.
         head_bias: whether the head has a bias.
         device, dtype: the device and dtype of the parameters.
 
