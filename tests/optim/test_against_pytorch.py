@@ -314,9 +314,17 @@ def test_adam_without_corrections(name: str, amsgrad: bool, dtype: Any) -> None:
         ("NAdam", {"momentum_decay": -1}, "momentum_decay"),
         ("RAdam", {"eps": -1}, "eps"),
         ("Rprop", {"etas": (1.1, 1.2)}, "etas"),
+        ("Rprop", {"etas": 0.5}, r"etas must be a factor within \(0, 1\) and one above 1, got 0\.5"),
+        ("Rprop", {"etas": ("a", "b")}, "etas must be a factor"),
+        ("Rprop", {"step_sizes": (-1, -2)}, r"step_sizes must be a smallest size .* got \(-1, -2\)"),
+        ("Rprop", {"step_sizes": (2, 1)}, "step_sizes"),
+        ("Rprop", {"step_sizes": 1.0}, "step_sizes"),
         ("LAMB", {"betas": (0.9,)}, "betas"),
         ("LBFGS", {"line_search_fn": "armijo"}, "strong_wolfe"),
         ("LBFGS", {"tolerance_grad": -1}, "tolerance_grad"),
+        ("LBFGS", {"max_iter": -1}, "max_iter must be a number that is not negative, got -1"),
+        ("LBFGS", {"max_eval": -1}, "max_eval must be a number that is not negative, got -1"),
+        ("LBFGS", {"history_size": 0}, "history_size must be at least 1, got 0"),
     ],
 )
 def test_settings_that_make_no_sense(name: str, arguments: dict[str, Any], match: str) -> None:

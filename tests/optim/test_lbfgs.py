@@ -123,6 +123,12 @@ def test_wrong_arguments_are_refused() -> None:
         optim.LBFGS([{"params": [parameter]}, {"params": [flow.zeros(1)]}])
     with pytest.raises(TypeError, match="complex"):
         optim.LBFGS([flow.zeros(1, dtype=flow.complex64)])
+    for given in ({"max_iter": 2.5}, {"max_iter": None}, {"history_size": 2.5}):
+        settings: dict[str, Any] = given
+        with pytest.raises(TypeError, match=f"LBFGS: {next(iter(settings))} must be an integer, not"):
+            optim.LBFGS([parameter], **settings)
+        with pytest.raises(TypeError, match="must be an integer, not"):
+            optim.LBFGS([{"params": [parameter], **settings}])
     with pytest.raises(TypeError, match="needs a closure"):
         optim.LBFGS([parameter]).step()
     with pytest.raises(TypeError, match="cannot be skipped"):

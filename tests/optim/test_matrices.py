@@ -157,6 +157,7 @@ def test_in_a_graph_with_a_schedule(name: str) -> None:
         ("Muon", {"adjust_lr_fn": "other"}, "adjust_lr_fn"),
         ("Muon", {"ns_steps": 100}, "ns_steps"),
         ("Muon", {"ns_coefficients": (1, 2)}, "three numbers"),
+        ("Muon", {"ns_coefficients": 3.0}, "ns_coefficients must be three numbers, got 3.0"),
     ],
 )
 def test_settings_that_make_no_sense(name: str, arguments: dict[str, Any], match: str) -> None:

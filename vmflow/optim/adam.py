@@ -8,7 +8,7 @@ from vmflow.kernels.problems import updates
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
-from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, check_not_negative, rate_of
+from .optimizer import COUNTS, Execution, Optimizer, Parameters, are_numbers, check_not_negative, rate_of
 
 # The first values of the running averages of the gradient and of its square.
 AVERAGES: Final = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
@@ -27,8 +27,7 @@ class _Averaging(Optimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         name, betas = type(self).__name__, group["betas"]
         check_not_negative(name, group, *self.not_negative)
-        fits = isinstance(betas, (tuple, list)) and len(betas) == 2
-        if not fits or not all([isinstance(beta, NUMBERS) and 0 <= beta < 1 for beta in betas]):
+        if not are_numbers(betas, 2) or not all([0 <= beta < 1 for beta in betas]):
             raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
 
 

@@ -9,7 +9,7 @@ from vmflow.multi_tensor import Update
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, check_not_negative, rate_of
+from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, are_numbers, check_not_negative, rate_of
 
 
 class Adagrad(Optimizer):
@@ -216,7 +216,7 @@ class Rprop(Optimizer):
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the first step size, a number or a scalar tensor.
         etas: the factors by which a step size shrinks when the sign changes, and grows else.
-        step_sizes: the smallest and the largest step size.
+        step_sizes: the smallest and the largest step size, neither negative.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
 
@@ -248,9 +248,13 @@ class Rprop(Optimizer):
 
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("Rprop", group, "lr")
-        etas = group["etas"]
-        if len(etas) != 2 or not 0 < etas[0] < 1 < etas[1]:
+        etas, sizes = group["etas"], group["step_sizes"]
+        if not are_numbers(etas, 2) or not 0 < etas[0] < 1 < etas[1]:
             raise ValueError(f"Rprop: etas must be a factor within (0, 1) and one above 1, got {etas!r}")
+        if not are_numbers(sizes, 2) or not 0 <= sizes[0] <= sizes[1]:
+            raise ValueError(
+                f"Rprop: step_sizes must be a smallest size that is not negative and a largest, got {sizes!r}"
+            )
 
     def update(self, group: dict[str, Any]) -> Update | None:
         (shrink, grow), (least, most) = group["etas"], group["step_sizes"]

@@ -11,6 +11,7 @@ from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.ops.creation.creation import zeros
 from vmflow.ops.shape.joining import cat
+from vmflow.ops.table import whole_number
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
@@ -37,8 +38,9 @@ class LBFGS(Optimizer):
         line_search_fn: None, or "strong_wolfe".
 
     Raises:
-        ValueError: for several parameter groups, a negative `lr` or tolerance, and unknown line searches.
-        TypeError: for complex parameters, and from `step` without a closure.
+        ValueError: for several parameter groups, negative numbers, a `history_size` of 0, and unknown line searches.
+        TypeError: for complex parameters, a `max_iter` or `history_size` that is no integer, and from `step` without a
+            closure.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -63,6 +65,7 @@ class LBFGS(Optimizer):
         history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:
+        max_iter = whole_number("LBFGS", "max_iter", max_iter)
         settings = {
             "lr": lr,
             "max_iter": max_iter,
@@ -80,7 +83,11 @@ class LBFGS(Optimizer):
         super().add_param_group(param_group)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        check_not_negative("LBFGS", group, "lr", "tolerance_grad", "tolerance_change")
+        for name in ("max_iter", "history_size"):
+            whole_number("LBFGS", name, group[name])
+        check_not_negative("LBFGS", group, "lr", "max_iter", "max_eval", "tolerance_grad", "tolerance_change")
+        if group["history_size"] < 1:
+            raise ValueError(f"LBFGS: history_size must be at least 1, got {group['history_size']!r}")
         if group["line_search_fn"] not in (None, "strong_wolfe"):
             raise ValueError(f"LBFGS: line_search_fn must be None or 'strong_wolfe', got {group['line_search_fn']!r}")
         if any([parameter.is_complex() for parameter in group["params"]]):

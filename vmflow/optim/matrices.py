@@ -12,7 +12,7 @@ from vmflow.ops.creation import creation
 from vmflow.ops.reduction.extrema import minimum
 from vmflow.tensors import Tensor
 
-from .optimizer import NUMBERS, Execution, Optimizer, Parameters, check_not_negative, with_gradients
+from .optimizer import NUMBERS, Execution, Optimizer, Parameters, are_numbers, check_not_negative, with_gradients
 
 
 class Adafactor(Optimizer):
@@ -205,7 +205,7 @@ class Muon(Optimizer):
             raise ValueError(
                 f"Muon: adjust_lr_fn must be None, 'original' or 'match_rms_adamw', got {group['adjust_lr_fn']!r}"
             )
-        if len(group["ns_coefficients"]) != 3:
+        if not are_numbers(group["ns_coefficients"], 3):
             raise ValueError(f"Muon: ns_coefficients must be three numbers, got {group['ns_coefficients']!r}")
         if not isinstance(group["ns_steps"], int) or not 0 <= group["ns_steps"] < 100:
             raise ValueError(f"Muon: ns_steps must be an integer from 0 to 99, got {group['ns_steps']!r}")

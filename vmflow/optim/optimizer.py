@@ -426,6 +426,12 @@ def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
+def are_numbers(value: Any, count: int) -> bool:
+    """Whether a setting is a tuple or list of `count` numbers."""
+    fits = isinstance(value, (tuple, list)) and len(value) == count
+    return fits and all([isinstance(part, NUMBERS) for part in value])
+
+
 def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
     """Raise ValueError unless the settings `keys` of a group are numbers >= 0; "lr" may be a tensor of one element."""
     for key in keys:
