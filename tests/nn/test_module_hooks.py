@@ -389,10 +389,24 @@ def test_hooks_on_registration_may_replace_members() -> None:
         ):
             net = lib.nn.Sequential(lib.nn.Linear(1, 1, bias=False), lib.nn.BatchNorm1d(1, affine=False))
             net.more = lib.nn.ReLU()
+            net.more = None
+            net[0] = lib.nn.Linear(1, 1, bias=False)
+            net[1].running_mean = lib.zeros(1)
+            net[1].running_var = None
+            net[0].weight = None
+            net.set_submodule("1", lib.nn.BatchNorm1d(1, affine=False))
+            net.set_submodule("1.more", lib.nn.ReLU())
+            both = lib.nn.ModuleList([lib.nn.ReLU(), lib.nn.ReLU()])
+            both[-1] = lib.nn.Tanh()
+            values = lib.nn.ParameterList([lib.nn.Parameter(lib.ones(1))])
+            values[0] = lib.nn.Parameter(lib.ones(1))
         with everywhere.register_module_module_registration_hook(lambda *args, lib=lib: lib.nn.Identity()):
             net.more = lib.nn.Tanh()
+            net[0] = lib.nn.Tanh()
+            net.set_submodule("1", lib.nn.Tanh())
             net.add_module("last", lib.nn.Tanh())
-        assert isinstance(net.more, lib.nn.Identity)
+        for module in (net.more, net[0], net[1]):
+            assert isinstance(module, lib.nn.Identity)
         assert isinstance(net.last, lib.nn.Identity)
         with everywhere.register_module_parameter_registration_hook(lambda module, name, x: x.requires_grad_(False)):
             net.extra = lib.nn.Parameter(lib.ones(1))

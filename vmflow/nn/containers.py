@@ -89,7 +89,7 @@ class _Numbered(_Container):
         return self._members()[self._name(idx)]
 
     def __setitem__(self, idx: int, value: Any) -> None:
-        self._members()[self._name(idx)] = _fitting(self, self._registry, value)
+        self._keep(self._name(idx), value)
 
     def __delitem__(self, idx: int | slice) -> None:
         if not isinstance(idx, slice):

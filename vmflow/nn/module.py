@@ -250,6 +250,8 @@ class Module:
                 f"cannot assign {type(value).__name__} to the {kind} {name!r} of {type(self).__name__}; "
                 f"assign {allowed} or None, or delete the attribute first"
             )
+        if hooks.OF_ALL and registry != "_parameters":
+            value = hooks.on_registering(_REGISTRIES[registry], self, name, value)
         self.__dict__[registry][name] = value
 
     def __getattr__(self, name: str) -> Any:
@@ -468,12 +470,9 @@ class Module:
         if not isinstance(module, Module):
             raise TypeError(f"set_submodule: {target!r} must be an nn.Module, not {type(module).__name__}")
         parent = self.get_submodule(path)
-        if name not in parent._modules:
-            if strict or hasattr(parent, name):
-                raise AttributeError(f"{type(parent).__name__} has no submodule {name!r} (looking for {target!r})")
-            parent.add_module(name, module)
-        else:
-            parent._modules[name] = module
+        if name not in parent._modules and (strict or hasattr(parent, name)):
+            raise AttributeError(f"{type(parent).__name__} has no submodule {name!r} (looking for {target!r})")
+        parent.add_module(name, module)
 
     def get_parameter(self, target: str) -> Parameter:
         """Return the parameter under a dotted name.
