@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -104,6 +105,50 @@ def test_a_backward_pre_hook_changes_the_gradient() -> None:
     module.register_full_backward_pre_hook(lambda module, grad_output: (None, None))
     with pytest.raises(RuntimeError, match="returned 2 gradients for 1 results"):
         module(x).sum().backward()
+
+
+class Made(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "nested", "named", "tuple"])
+def test_backward_hooks_get_the_gradients_of_results_that_pytorch_watches(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    make = {
+        "list": lambda x, y: [x, y],
+        "dict": lambda x, y: {"x": x, "y": y},
+        "nested": lambda x, y: (x, [y]),
+        "named": Made,
+        "tuple": lambda x, y: (x, y),
+    }[kind]
+    found = []
+    for lib in (flow, torch):
+
+        class Both(lib.nn.Module):  # type: ignore[misc, name-defined]
+            def forward(self, x: Any) -> Any:
+                return make(x * 2, x * 3)
+
+        module, seen = Both(), []
+
+        def note(*given: Any, seen: list[Any] = seen) -> None:
+            seen.append([[None if x is None else x.tolist() for x in gradients] for gradients in given[1:]])
+
+        module.register_full_backward_pre_hook(note)
+        module.register_full_backward_hook(note)
+        x = lib.ones(1, requires_grad=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = module(x)
+        told = [str(warning.message) for warning in caught]
+        leaves = list(result.values() if isinstance(result, dict) else result)
+        second = leaves[1][0] if kind == "nested" else leaves[1]
+        second.sum().backward(retain_graph=True)
+        first_gradient = x.grad.item()
+        (leaves[0] + second).sum().backward()
+        found.append((seen, type(result), len(told), first_gradient, x.grad.item()))
+    assert found[0] == found[1]
+    assert found[0][2] == (kind in ("list", "dict"))
 
 
 # State dicts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -195,7 +196,8 @@ class BackwardWatch:
     """Calls the backward hooks for one call of a module.
 
     It applies an identity function to the module's arguments and another to its results; in the backward pass the
-    gradients reach these functions, which call the hooks.
+    gradients reach these functions, which call the hooks.  As in PyTorch, no gradients reach the hooks through tensors
+    within lists, dicts or nested tuples.
 
     Args:
         module: the module, an argument of the hooks.
@@ -209,7 +211,8 @@ class BackwardWatch:
         self._module = module
         self._hooks = hooks
         self._pre_hooks = pre_hooks
-        self._grad_output: Gradients = ()
+        # None until the gradients have reached the results, and again after the hooks have been called.
+        self._grad_output: Gradients | None = None
         self._arguments = self._results = 0
         self._positions: list[int] = []
         self._result_positions: list[int] = []
@@ -221,7 +224,16 @@ class BackwardWatch:
         return _watched(args, self._positions, self._reached_inputs)
 
     def after(self, result: Any) -> Any:
-        """Return `result`, a tensor or a tuple, likewise: tensors that require gradients pass through an identity."""
+        """Return `result`, a tensor or a tuple, likewise: tensors that require gradients pass through an identity.
+
+        Other results, such as lists and dicts, are returned as they are, with a warning that no hook will be called.
+        """
+        if not isinstance(result, (Tensor, tuple)):
+            warnings.warn(
+                f"{type(self._module).__name__}: backward hooks are called only for results that are a tensor or a "
+                f"tuple of tensors, not for {type(result).__name__}",
+                stacklevel=4,
+            )
         outputs = result if isinstance(result, tuple) else (result,)
         self._results = len(outputs)
         self._result_positions = _with_gradients(outputs)
@@ -234,16 +246,19 @@ class BackwardWatch:
             grad_output = self._replaced(grad_output, hook(self._module, grad_output), "results")
         self._grad_output = grad_output
         if not self._positions:  # no argument requires a gradient, so `_reached_inputs` will not be called
-            self._call((None,) * self._arguments)
+            self._call((None,) * self._arguments, grad_output)
         return tuple([grad_output[position] for position in self._result_positions])
 
     def _reached_inputs(self, gradients: Gradients) -> Gradients:
-        changed = self._call(_spread(gradients, self._positions, self._arguments))
+        if self._grad_output is None:  # the gradients have come here past the results that are watched
+            return gradients
+        changed = self._call(_spread(gradients, self._positions, self._arguments), self._grad_output)
         return tuple([changed[position] for position in self._positions])
 
-    def _call(self, grad_input: Gradients) -> Gradients:
+    def _call(self, grad_input: Gradients, grad_output: Gradients) -> Gradients:
         for hook in self._hooks:
-            grad_input = self._replaced(grad_input, hook(self._module, grad_input, self._grad_output), "arguments")
+            grad_input = self._replaced(grad_input, hook(self._module, grad_input, grad_output), "arguments")
+        self._grad_output = None
         return grad_input
 
     def _replaced(self, gradients: Gradients, returned: Any, kind: str) -> Gradients:
@@ -279,7 +294,8 @@ def _watched(
     passed = _Watched.apply(reached, *[values[position] for position in positions])
     for position, value in zip(positions, passed, strict=True):
         changed[position] = value
-    return tuple(changed)
+    # A named tuple is made from its fields, other tuples from an iterable.
+    return tuple(changed) if type(values) is tuple else type(values)(*changed)
 
 
 class _Watched(Function):

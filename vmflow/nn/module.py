@@ -175,7 +175,8 @@ class Module:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
 
         Both are tuples with None where there is no gradient; tensors inside nested arguments or results are not
-        included.  A result of the hook that is not None replaces ``grad_input``.
+        included.  A result of the hook that is not None replaces ``grad_input``.  The hook is not called if no
+        gradient reaches the results; if the module returns something else than a tensor or a tuple, a warning says so.
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 
