@@ -39,6 +39,9 @@ class Worker:
         self._polite = polite
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._stopping = False
+        # Whether `stop` has let the thread end, so that nobody sets further marks; and whether items were not run.
+        self._stopped = False
+        self._unrun = False
         context = Context() if context is None else context
         self.thread = threading.Thread(target=context.run, args=(self._serve,), name=name, daemon=True)
         self.thread.start()
@@ -46,19 +49,27 @@ class Worker:
     def post(self, item: object) -> None:
         """Queue `item` (anything but None) and return immediately."""
         self._inbox.put(item)
+        if self._stopped:
+            self._unrun = True
 
     def wait_until_idle(self, timeout: float | None = None) -> bool:
         """Block until everything posted so far has run, for `timeout` seconds at most; returns whether it has.
 
-        On the worker's own thread, this call runs the items itself.
+        On the worker's own thread, this call runs the items itself.  After `stop`, the call returns at once: False if
+        items were not run, or if the thread still runs its last item.
         """
         if self.thread is threading.current_thread():
-            while not self._inbox.empty() and self._run_one(self._inbox.get()):
-                pass
-            return self._inbox.empty()
-        reached = _Mark()
-        self._inbox.put(reached)
-        return reached.event.wait(timeout)
+            while not self._stopped and not self._inbox.empty():
+                if not self._run_one(self._inbox.get()):
+                    return False
+            return not self._unrun
+        mark = _Mark()
+        if not self._stopped:
+            self._inbox.put(mark)
+        # If `stop` began after the mark was put into the inbox, it finds the mark.
+        if self._stopped:
+            return self._all_have_run()
+        return mark.event.wait(timeout) and mark.all_have_run
 
     def stop(self, timeout: float | None = None) -> list[Any]:
         """Let the thread end after the item it is running, waiting up to `timeout` seconds for it (None: forever).
@@ -69,16 +80,27 @@ class Worker:
         self._inbox.put(None)
         if self.thread is not threading.current_thread():
             self.thread.join(timeout)
+        unrun, self._unrun = self._unrun, True  # until it is known
+        self._stopped = True
         left: list[Any] = []
+        marks: list[_Mark] = []
         while not self._inbox.empty():
             item = self._inbox.get()
             if isinstance(item, _Mark):
-                item.event.set()
+                marks.append(item)
             elif item is not None:
                 left.append(item)
+        self._unrun = unrun or bool(left)
+        for mark in marks:
+            mark.all_have_run = self._all_have_run()
+            mark.event.set()
         # If the thread still runs its last item, it must find another behind that, at which it ends.
         self._inbox.put(None)
         return left
+
+    def _all_have_run(self) -> bool:
+        """Whether a stopped worker has run all items that were posted."""
+        return not self._unrun and not self.thread.is_alive()
 
     def _serve(self) -> None:
         last_polite = time.perf_counter()
@@ -92,6 +114,7 @@ class Worker:
     def _run_one(self, item: Any) -> bool:
         """Run an item, without keeping it alive; return False if it is not run because the worker stops."""
         if isinstance(item, _Mark):
+            item.all_have_run = True
             item.event.set()
         elif item is None or self._stopping:
             # Put back an item that was taken out at the moment of stopping: `stop` looks for it.
@@ -106,9 +129,15 @@ class Worker:
 
 
 class _Mark:
-    """An item that is not run: a waiter only needs to know that it was reached."""
+    """An item that is not run: a waiter only needs to know that it was reached, or that the worker has stopped.
 
-    __slots__ = ("event",)
+    Attributes:
+        event: set in both cases.
+        all_have_run: whether the items before the mark have run.
+    """
+
+    __slots__ = ("all_have_run", "event")
 
     def __init__(self) -> None:
         self.event = threading.Event()
+        self.all_have_run = False

@@ -34,9 +34,12 @@ class EventWaiter:
             self._pending.add(waiting)
             self._worker.post(waiting)
 
-    def wait_until_idle(self) -> None:
-        """Block until all added events have been reached and their `wake` functions called."""
-        self._worker.wait_until_idle()
+    def wait_until_idle(self) -> bool:
+        """Block until all added events have been reached and their `wake` functions called; returns True.
+
+        After `stop`, the call returns at once: False if events were not waited for, or if the thread still waits.
+        """
+        return self._worker.wait_until_idle()
 
     def stop(self) -> None:
         """End the thread after the event that it waits for."""

@@ -634,6 +634,62 @@ def test_a_worker_that_waits_for_itself_runs_its_queue() -> None:
     assert worker.stop() == []
 
 
+def test_a_stopped_worker_is_not_waited_for_and_says_whether_all_items_have_run() -> None:
+    ran: list[str] = []
+    worker = Worker("all has run", ran.append)
+    worker.post("first")
+    assert worker.wait_until_idle(PATIENCE)
+    assert worker.stop() == []
+    assert worker.wait_until_idle()
+    worker.post("too late")
+    assert not worker.wait_until_idle()
+    assert worker.stop() == ["too late"]
+    assert not worker.wait_until_idle()
+    assert ran == ["first"]
+
+
+def test_waiting_for_a_worker_that_stops_ends_and_says_that_items_are_left() -> None:
+    begun, end = threading.Event(), threading.Event()
+    answers: list[bool] = []
+
+    def run(item: str) -> None:
+        begun.set()
+        assert end.wait(PATIENCE)
+
+    worker = Worker("has items left", run)
+    worker.post("first")
+    assert begun.wait(PATIENCE)
+    worker.post("second")
+    waiting = threading.Thread(target=lambda: answers.append(worker.wait_until_idle()))
+    waiting.start()
+    waiting.join(0.1)
+    assert not answers
+    assert worker.stop(0.0) == ["second"]
+    waiting.join(PATIENCE)
+    assert answers == [False]
+    assert not worker.wait_until_idle()
+    end.set()
+    worker.thread.join(PATIENCE)
+    assert not worker.wait_until_idle()
+
+
+def test_an_item_may_stop_its_own_worker_and_ask_for_the_others() -> None:
+    answers: list[bool] = []
+
+    def run(item: str) -> None:
+        if item == "stops":
+            assert worker.stop() == []
+            answers.append(worker.wait_until_idle())
+
+    worker = Worker("stops itself", run)
+    worker.post("first")
+    worker.post("stops")
+    worker.thread.join(PATIENCE)
+    assert not worker.thread.is_alive()
+    assert answers == [True]
+    assert worker.wait_until_idle()
+
+
 async def test_an_abort_while_a_worker_drives_drops_unstarted_work() -> None:
     """The worker has the turn lock for a moment, in which an abort must not give up."""
     driving = threading.Event()
