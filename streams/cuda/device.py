@@ -62,7 +62,12 @@ class CudaDevice:
         return self._record(stream, timing)
 
     def let_wait(self, stream: Handle, event: CudaEvent) -> None:
-        """Order work that is handed to `stream` from now on behind `event`, which may be another device's."""
+        """Order work that is handed to `stream` from now on behind `event`, which may be another device's.
+
+        An event that could not be created, since its device was lost, counts as reached.
+        """
+        if event.handle is None:
+            return
         try:
             self.driver.stream_wait(stream, event.handle)
         except DeviceLost as error:
@@ -217,7 +222,13 @@ class CudaEvent:
         self._reached = True
 
     def milliseconds_until(self, end: CudaEvent) -> float:
-        """The milliseconds from this event to a later one, both with timing and reached."""
+        """The milliseconds from this event to a later one, both with timing and reached.
+
+        Raises:
+            DeviceLost: if one of the events could not be created, since the device was lost.
+        """
+        if self.handle is None or end.handle is None:
+            raise self._device.loss()
         return self._device.driver.elapsed(self.handle, end.handle)
 
     def __del__(self) -> None:

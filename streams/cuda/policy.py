@@ -79,7 +79,8 @@ class CudaStreamPolicy(StreamPolicy):
             zero = self.record(timing=True)
             zero.synchronize()
             self._zero = zero, time.perf_counter_ns()
-        return self.record(timing=True)
+        mark = self.record(timing=True)
+        return mark if mark.handle is not None else None  # the device may have been lost meanwhile
 
     def nanoseconds(self, mark: CudaEvent) -> int:
         assert self._zero is not None

@@ -150,10 +150,13 @@ def test_a_waiter_wakes_each_once_when_its_event_is_reached() -> None:
         event = device.record(stream)
         waiter, woken = EventWaiter("test"), []
         waiter.add(event, lambda: woken.append("first"))
-        waiter.wait_until_idle()
+        assert waiter.wait_until_idle()
         assert event.query()
         assert woken == ["first"]
         waiter.stop()
+        waiter.add(event, lambda: woken.append("second"))
+        assert not waiter.wait_until_idle()
+        assert woken == ["first"]
 
 
 def test_a_loop_is_woken_by_threads_that_end_with_their_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +207,25 @@ def test_a_lost_device_fails_all_work_and_says_that_the_process_must_restart() -
         devices.machine.drain()
         assert devices.machine.engine.idle()
         assert flow.ones(3).to("cuda:1").tolist() == [1.0, 1.0, 1.0]
+
+
+def test_events_that_a_lost_device_could_not_create_are_awaited_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with emulated("lazy") as devices:
+        device, other = [CudaDevice(driver) for driver in devices.cuda.drivers]
+        stream, elsewhere = device.driver.create_stream(), other.driver.create_stream()
+        begin = device.record(stream, timing=True)
+        begin.synchronize()
+        devices.driver.lose(RuntimeError("gone"))
+        event = device.record(stream, timing=True)
+        assert (event.handle, event.query()) == (None, True)
+        waited: list[object] = []
+        monkeypatch.setattr(EmulatedDriver, "stream_wait", lambda *arguments: waited.append(arguments))
+        device.let_wait(stream, event)
+        other.let_wait(elsewhere, event)
+        assert not waited
+        assert other.lost is None
+        with pytest.raises(DeviceLost, match="gone"):
+            begin.milliseconds_until(event)
 
 
 async def test_a_lost_device_wakes_all_awaiting_tasks() -> None:

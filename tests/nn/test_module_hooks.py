@@ -115,7 +115,7 @@ class Made(NamedTuple):
 @pytest.mark.parametrize("kind", ["list", "dict", "nested", "named", "tuple"])
 def test_backward_hooks_get_the_gradients_of_results_that_pytorch_watches(kind: str) -> None:
     torch = pytest.importorskip("torch")
-    make = {
+    make: Any = {
         "list": lambda x, y: [x, y],
         "dict": lambda x, y: {"x": x, "y": y},
         "nested": lambda x, y: (x, [y]),
@@ -129,7 +129,8 @@ def test_backward_hooks_get_the_gradients_of_results_that_pytorch_watches(kind: 
             def forward(self, x: Any) -> Any:
                 return make(x * 2, x * 3)
 
-        module, seen = Both(), []
+        module: Any = Both()
+        seen: list[Any] = []
 
         def note(*given: Any, seen: list[Any] = seen) -> None:
             seen.append([[None if x is None else x.tolist() for x in gradients] for gradients in given[1:]])
@@ -450,8 +451,7 @@ def test_hooks_on_registration_may_replace_members() -> None:
             net[0] = lib.nn.Tanh()
             net.set_submodule("1", lib.nn.Tanh())
             net.add_module("last", lib.nn.Tanh())
-        for module in (net.more, net[0], net[1]):
-            assert isinstance(module, lib.nn.Identity)
+        assert all([isinstance(member, lib.nn.Identity) for member in (net.more, net[0], net[1])])
         assert isinstance(net.last, lib.nn.Identity)
         with everywhere.register_module_parameter_registration_hook(lambda module, name, x: x.requires_grad_(False)):
             net.extra = lib.nn.Parameter(lib.ones(1))
