@@ -22,7 +22,7 @@ from .arrays import DeviceArray, bytes_at
 from .cublaslt import Products, workspace_size
 from .driver import Argument, CannotCapture, CompileTarget, DeviceProperties, Driver
 
-# Statuses of an event.
+# Statuses of an event or a stream.
 _REACHED: Final = 0
 _NOT_REACHED: Final = 600
 
@@ -89,6 +89,10 @@ class CupyDriver(Driver):
         with self._on_device():
             runtime.streamWaitEvent(stream.ptr, event.ptr)
 
+    def query_stream(self, stream: Any) -> bool:
+        with self._on_device():
+            return self._is_reached(runtime.streamQuery(stream.ptr))
+
     def synchronize_stream(self, stream: Any) -> None:
         with self._on_device():
             runtime.streamSynchronize(stream.ptr)
@@ -104,10 +108,7 @@ class CupyDriver(Driver):
             runtime.eventRecord(event.ptr, stream.ptr)
 
     def query(self, event: Any) -> bool:
-        status = runtime.eventQuery(event.ptr)
-        if status not in (_REACHED, _NOT_REACHED):
-            raise self._lost(runtime.CUDARuntimeError(status))
-        return bool(status == _REACHED)
+        return self._is_reached(runtime.eventQuery(event.ptr))
 
     def synchronize_event(self, event: Any) -> None:
         with self._on_device():
@@ -267,6 +268,12 @@ class CupyDriver(Driver):
             if error.status in _STICKY:
                 raise self._lost(error) from error
             raise
+
+    def _is_reached(self, status: int) -> bool:
+        """Whether the status of an event or a stream says that all work before has ended."""
+        if status not in (_REACHED, _NOT_REACHED):
+            raise self._lost(runtime.CUDARuntimeError(status))
+        return bool(status == _REACHED)
 
     def _lost(self, error: Exception) -> DeviceLost:
         return DeviceLost(

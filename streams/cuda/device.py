@@ -73,6 +73,14 @@ class CudaDevice:
         except DeviceLost as error:
             self.lose(error)
 
+    def is_idle(self, stream: Handle) -> bool:
+        """Whether all work that the stream has been handed so far has ended; also true if the device has been lost."""
+        try:
+            return self.driver.query_stream(stream)
+        except DeviceLost as error:
+            self.lose(error)
+            return True
+
     def _record(self, stream: Handle, timing: bool = False) -> CudaEvent:
         handle: Handle = None
         try:

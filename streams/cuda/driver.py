@@ -100,6 +100,14 @@ class Driver:
         """Run work that is handed to `stream` from now on behind the last `record` of `event`, of any device."""
         raise NotImplementedError
 
+    def query_stream(self, stream: Handle) -> bool:
+        """Whether all work that the stream has been handed so far has ended.
+
+        Raises:
+            DeviceLost: if the device has stopped working.
+        """
+        raise NotImplementedError
+
     def synchronize_stream(self, stream: Handle) -> None:
         """Block until all work on the stream has ended.
 

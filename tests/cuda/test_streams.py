@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import threading
+import warnings
 import weakref
 
 import numpy as np
@@ -94,6 +95,84 @@ def test_an_event_is_reached_when_the_work_before_it_has_ended(mode: str) -> Non
         assert event.elapsed_time(later) > 0
         assert later.elapsed_time(event) < 0
         assert devices.machine.engine.idle()
+
+
+async def _polled(asked: flow.cuda.Stream | flow.cuda.Event) -> bool:
+    """Whether the stream or event says within many iterations of the loop that its work has ended."""
+    for _ in range(1000):
+        if asked.query():
+            return True
+        await asyncio.sleep(0)
+    return False
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("asked", ["stream", "event"])
+def test_a_loop_that_asks_again_and_again_sees_the_work_end(mode: str, asked: str) -> None:
+    def issue() -> tuple[flow.Tensor, flow.cuda.Stream | flow.cuda.Event]:
+        with flow.cuda.Stream() as side:
+            y = flow.ones(1000, device="cuda") + 1
+        return y, side if asked == "stream" else side.record_event()
+
+    async def program() -> bool:
+        _, issued = issue()
+        return not issued.query() and await _polled(issued)
+
+    with emulated(mode, 3):
+        assert asyncio.run(program())
+        _, before = issue()  # before there is a loop
+        assert asyncio.run(_polled(before))
+        _, before = issue()
+        current_machine().driver.drive()  # handed to the device before there is a loop
+        assert asyncio.run(_polled(before))
+
+
+def test_a_loop_that_asks_for_the_current_stream_sees_the_work_end() -> None:
+    async def program() -> bool:
+        x = flow.ones(1000, device="cuda") + 1
+        for _ in range(1000):
+            if flow.cuda.current_stream().query():
+                return float(x.sum().item()) == 2000
+            await asyncio.sleep(0)
+        return False
+
+    with emulated("lazy"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", flow.BlockingCallWarning)
+        assert asyncio.run(program())
+
+
+def test_a_stream_that_is_asked_gets_no_work_and_keeps_its_order() -> None:
+    with emulated("lazy") as devices:
+        stream = flow.cuda.default_stream()
+        x = flow.ones(1000, device="cuda") + 1
+        before = devices.machine.engine.outstanding()
+        assert not stream.query()
+        assert devices.machine.engine.outstanding() == before
+        assert not stream.on(devices.machine).policy.sequential
+        assert flow.cuda.Stream("cuda:1").query()
+        assert sum(x.tolist()) == 2000
+        assert stream.query()
+
+
+def test_a_stream_of_another_library_says_whether_the_librarys_work_has_ended() -> None:
+    with emulated("lazy") as devices:
+        theirs = devices.driver.create_stream()
+        stream = flow.cuda.ExternalStream(devices.driver.stream_address(theirs))
+        assert stream.query()
+        memory = devices.driver.allocate(100)
+        devices.driver.fill(memory, 1, theirs)
+        assert not stream.query()
+        devices.driver.synchronize_stream(theirs)
+        assert stream.query()
+
+
+def test_a_stream_of_a_lost_device_has_no_work_left() -> None:
+    with emulated("lazy") as devices:
+        x = flow.ones(10).cuda()
+        devices.driver.lose(RuntimeError("gone"))
+        with pytest.raises(DeviceLost):
+            x.numpy()
+        assert flow.cuda.current_stream().query()
 
 
 def test_the_time_of_an_event_that_was_not_reached_is_refused() -> None:

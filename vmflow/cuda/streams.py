@@ -108,8 +108,15 @@ class Stream:
         return event
 
     def query(self) -> bool:
-        """Whether all work issued to this stream has ended."""
-        return self.record_event().query()
+        """Whether all work issued to this stream so far has ended.
+
+        On an event loop, the work goes on in the loop's next iterations: ``while not stream.query(): await sleep(0)``.
+        """
+        machine = current_machine()
+        source = self.on(machine)
+        machine.driver.go_on()
+        policy = policy_of(source)
+        return not machine.unfinished(source) and policy.device.is_idle(policy.handle)
 
     def synchronize(self) -> Synchronization:
         """Wait for all work issued to this stream: await the result, or in plain code let this call block."""
@@ -292,12 +299,14 @@ class Event:
             physical_run(machine, lambda builder: builder.wait_event(target, shared, dependence))
 
     def query(self) -> bool:
-        """Whether all work before the event has been done; True for an event that was never recorded."""
+        """Whether all work before the event has ended; True for an event that was never recorded.
+
+        On an event loop, the work goes on in the loop's next iterations: ``while not event.query(): await sleep(0)``.
+        """
         if self._shared is None:
             return True
         machine, shared, _ = self._recorded_here()
-        if shared.event is None and running_loop() is None:
-            machine.driver.drive()  # on an event loop, its next iteration drives the machine
+        machine.driver.go_on()
         return shared.event is not None and shared.event.query()
 
     def synchronize(self) -> Synchronization:

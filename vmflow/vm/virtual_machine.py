@@ -216,19 +216,24 @@ class VirtualMachine(MachineFields):
         """
         if stream.policy.sequential:
             return ()
+        stream.policy.keep_order()
+        unfinished = self.unfinished(stream)
+        return tuple(dict.fromkeys([dependence for instruction in unfinished for dependence in instruction.writes]))
+
+    def unfinished(self, stream: Stream) -> list[Instruction]:
+        """Return the instructions on a stream that were issued and that have not ended, in program order."""
         lock = self.driver.turn_lock
         # Code that an instruction calls on the driving thread has the turn lock already.
         mine = lock.owner == threading.get_ident()
         if not mine:
             lock.acquire()
         try:
-            stream.policy.keep_order()
-            lively = [instruction for instruction in self.engine.lively if instruction.stream is stream]
+            issued = (*self.engine.lively, *self.engine.pending)
         finally:
             if not mine:
                 lock.release()
                 self.driver.pass_on()
-        return tuple(dict.fromkeys([dependence for instruction in lively for dependence in instruction.writes]))
+        return [instruction for instruction in issued if instruction.stream is stream]
 
     # Issuing
 

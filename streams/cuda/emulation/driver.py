@@ -211,6 +211,11 @@ class EmulatedDriver(Driver):
             self._hazards.waits(stream.number, event.clock)
         stream.queue.wait(event.recorded)
 
+    def query_stream(self, stream: EmulatedStream) -> bool:
+        event = self.create_event()
+        self.record(event, stream)
+        return self.query(event)
+
     def synchronize_stream(self, stream: EmulatedStream) -> None:
         event = self.create_event()
         self.record(event, stream)
