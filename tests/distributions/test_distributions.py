@@ -547,6 +547,47 @@ def test_samples_of_a_mixture_have_its_moments() -> None:
     assert repr(made).startswith("MixtureSameFamily(Categorical(")
 
 
+def test_a_mixture_checks_values_against_every_component_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    checked: list[list[Any]] = [[], []]
+    known: list[list[Any]] = [[], []]
+    for library, checks, numbers in zip((flow, torch), checked, known, strict=True):
+        d, t = library.distributions, library.tensor
+        weights = d.Categorical(t([0.5, 0.5]))
+        apart = d.Uniform(t([0.0, 0.5]), t([1.0, 3.0]), validate_args=False)
+        batch = d.Uniform(t([[0.0, 0.5]] * 3), t([[1.0, 3.0]] * 3), validate_args=False)
+        counts = d.Binomial(t([2.0, 5.0]), t([0.5, 0.25]), validate_args=False)
+        rows = d.Dirichlet(t([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), validate_args=False)
+        of_rows = t([[0.5, 0.25, 0.25], [0.5, 0.25, 0.5]])
+        for components, values in (
+            (apart, t([0.25, 0.75, 1.0, 2.0])),
+            (batch, t([0.25, 0.75, 2.0])),
+            (batch, t([[0.25, 0.75, 2.0]] * 2)),
+            (counts, t([0.0, 2.0, 3.0, 0.5])),
+            (rows, of_rows),
+        ):
+            made = d.MixtureSameFamily(weights, components, validate_args=True)
+            checks.append(made.support.check(values))
+            assert (made.support.is_discrete, made.support.event_dim) == (components is counts, int(components is rows))
+            inside = values[..., 1:2] if components is not rows else values[:1]
+            numbers.append(made.log_prob(inside))
+            with pytest.raises(ValueError, match="value"):
+                made.log_prob(values)
+        numbers.append(d.MixtureSameFamily(weights, apart, validate_args=True).cdf(t([-1.0, 0.25, 2.0, 4.0])))
+    for have, want in zip(*checked, strict=True):
+        np.testing.assert_array_equal(have.numpy(), want.numpy())
+    for have, want in zip(*known, strict=True):
+        np.testing.assert_allclose(have.numpy(), want.numpy(), rtol=1e-5)
+
+
+def test_samples_of_a_mixture_with_one_support_fulfil_it() -> None:
+    weights, zeros = dist.Categorical(flow.tensor([0.5, 0.5])), flow.zeros(2)
+    made = dist.MixtureSameFamily(weights, dist.Uniform(zeros, zeros + 1, validate_args=True), validate_args=True)
+    assert made.log_prob(made.sample((7,))).tolist() == [0.0] * 7
+    with pytest.raises(ValueError, match="given to MixtureSameFamily must fulfil Interval of every component"):
+        made.log_prob(flow.tensor([0.5, 1.5, 0.5]))
+
+
 def test_mixtures_that_do_not_fit() -> None:
     weights = dist.Categorical(flow.ones(3))
     for component in (dist.Normal(0.0, 1.0), dist.Normal(flow.zeros(2), 1.0)):

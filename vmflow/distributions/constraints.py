@@ -82,6 +82,19 @@ def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
     return Constraint(f"{base} of each", holds, base.is_discrete, base.event_dim + reinterpreted_batch_ndims)
 
 
+def of_every_component(base: Constraint) -> Constraint:
+    """The constraint of a mixture's samples: each event fulfils `base`, the constraint of a batch of components.
+
+    The components lie along the last dimension of that batch, which events of the mixture lack.
+    """
+    return Constraint(
+        f"{base} of every component",
+        lambda value: base.check(value.unsqueeze(-1 - base.event_dim)).all(-1),
+        base.is_discrete,
+        base.event_dim,
+    )
+
+
 def _is_positive_definite(value: Tensor) -> Tensor:
     symmetric: Tensor = ((value - value.mT).abs() <= 1e-6).flatten(-2).all(-1)
     return symmetric & (eigvalsh(value) > 0).all(-1)

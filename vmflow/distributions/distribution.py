@@ -181,12 +181,22 @@ class Distribution:
             ValueError: if its shape does not broadcast with that of samples; with `validate_args`, for values that no
                 sample can have.
         """
+        value = self._check_shape(value)
+        if self._validates:
+            _check(self.support, value, f"the value given to {type(self).__name__}")
+        return value
+
+    def _check_shape(self, value: Any) -> Tensor:
+        """Check that `value` is a tensor whose shape broadcasts with that of samples, and return it.
+
+        Raises:
+            TypeError: if `value` is no tensor.
+            ValueError: if its shape does not broadcast with that of samples.
+        """
         name = type(self).__name__
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: expected a tensor, got {type(value).__name__}")
         broadcast_shapes(name, tuple(value.shape), self._extended_shape(()))
-        if self._validates:
-            _check(self.support, value, f"the value given to {name}")
         return value
 
     def __repr__(self) -> str:

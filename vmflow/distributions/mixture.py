@@ -10,6 +10,7 @@ from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.reduction.composed_reduction import logsumexp
 from vmflow.tensors import Tensor
 
+from . import constraints
 from .constraints import Constraint
 from .discrete import Categorical
 from .distribution import Distribution
@@ -74,7 +75,8 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Constraint:
-        return self._components.support
+        """The constraint of values that every component can have; `log_prob` refuses others if it checks values."""
+        return constraints.of_every_component(self._components.support)
 
     def _weighted(self, values: Tensor) -> Tensor:
         """The mean of the components' `values`, weighted by the components' probabilities."""
@@ -106,7 +108,8 @@ class MixtureSameFamily(Distribution):
         return logsumexp(self._components.log_prob(value) + self._mixture.logits, -1)
 
     def cdf(self, value: Tensor) -> Tensor:
-        return (self._components.cdf(self._check_sample(value).unsqueeze(-1)) * self._mixture.probs).sum(-1)
+        # Other values than samples have a cdf, too; the components check values if they were made so.
+        return (self._components.cdf(self._check_shape(value).unsqueeze(-1)) * self._mixture.probs).sum(-1)
 
     def expand(self, batch_shape: Sequence[int]) -> Self:
         classes = self._components.batch_shape[-1]
