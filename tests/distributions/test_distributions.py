@@ -494,6 +494,69 @@ def test_a_transformed_distribution_equals_the_named_one() -> None:
     assert repr(wide.transforms[0].inv) == "AffineTransform().inv"
 
 
+NOT_ONE_TO_ONE: list[Callable[[], Any]] = [
+    lambda: dist.AbsTransform(),
+    lambda: dist.ComposeTransform([dist.AffineTransform(0.0, 2.0), dist.AbsTransform()]),
+    lambda: dist.ComposeTransform([dist.AbsTransform(), dist.ExpTransform()]),
+    lambda: dist.AffineTransform(1.0, 0.0),
+    lambda: dist.PowerTransform(0),
+]
+
+
+@pytest.mark.parametrize("make", NOT_ONE_TO_ONE)
+def test_a_transform_that_is_not_one_to_one_has_no_distribution_function(make: Callable[[], Any]) -> None:
+    made = dist.TransformedDistribution(dist.Normal(0.0, 1.0), [dist.AffineTransform(0.0, 2.0), make()])
+    assert made.sample((3,)).shape == (3,)
+    for ask in (made.cdf, made.icdf):
+        with pytest.raises(NotImplementedError, match=r"cdf needs one-to-one transforms, and .* is not one-to-one"):
+            ask(flow.tensor(0.5))
+
+
+def test_a_transform_without_a_sign_has_no_distribution_function_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (flow, torch):
+        d, t = library.distributions, library.tensor
+
+        class Falling(d.Transform):  # type: ignore[misc, name-defined]
+            domain = codomain = d.constraints.real
+            bijective = True
+
+            def _call(self, x: Any) -> Any:
+                return -x
+
+            def _inverse(self, y: Any) -> Any:
+                return -y
+
+        class Signed(Falling):
+            sign = -1
+
+        for transforms in ([Falling()], [Falling().inv], [d.ComposeTransform([d.TanhTransform(), Falling()])]):
+            made = d.TransformedDistribution(d.Laplace(t(0.0), t(1.0)), transforms)
+            for ask in (made.cdf, made.icdf):
+                with pytest.raises(NotImplementedError):
+                    ask(t(0.5))
+        found.append(
+            [
+                d.TransformedDistribution(d.Laplace(t(0.0), t(1.0)), transform).cdf(t([-2.0, -0.5])).numpy()
+                for transform in (Signed(), Signed().inv, d.ComposeTransform([Signed(), d.AffineTransform(1.0, 1.0)]))
+            ]
+        )
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="AbsTransform has no sign, 1 if it increases"):
+        dist.AbsTransform().sign  # noqa: B018
+
+
+def test_transforms_refuse_factors_that_are_no_numbers() -> None:
+    for call, name in (
+        (lambda: dist.PowerTransform("2"), "PowerTransform: exponent"),  # type: ignore[arg-type]
+        (lambda: dist.AffineTransform(0.0, "2"), "AffineTransform: scale"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=f"{name} must be a number or a tensor, not str"):
+            call()
+    assert dist.PowerTransform(np.float64(-2)).sign == -1
+
+
 def test_transforms_that_do_not_fit() -> None:
     rows = dist.TransformedDistribution(dist.Normal(flow.zeros(2), 1.0), dist.AffineTransform(0.0, 1.0, event_dim=1))
     for ask in (rows.cdf, rows.icdf):

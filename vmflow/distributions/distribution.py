@@ -181,10 +181,10 @@ class Distribution:
             ValueError: if its shape does not broadcast with that of samples; with `validate_args`, for values that no
                 sample can have.
         """
-        value = self._check_shape(value)
+        sample = self._check_shape(value)
         if self._validates:
-            _check(self.support, value, f"the value given to {type(self).__name__}")
-        return value
+            _check(self.support, sample, f"the value given to {type(self).__name__}")
+        return sample
 
     def _check_shape(self, value: Any) -> Tensor:
         """Check that `value` is a tensor whose shape broadcasts with that of samples, and return it.

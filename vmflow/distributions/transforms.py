@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Self
 
 from vmflow.autograd.grad_mode import no_grad
@@ -20,12 +21,12 @@ from .distribution import Distribution, summed
 class Transform:
     """An invertible function with the logarithm of its Jacobian determinant.
 
-    Derived classes define `_call`, `_inverse` and `log_abs_det_jacobian`.
+    Derived classes define `_call`, `_inverse` and `log_abs_det_jacobian`, and `sign` if there is one.
 
     Attributes:
         domain, codomain: the constraints of the function's arguments and results.
         bijective: whether the function is one-to-one; if not, `undo` returns one of several x.
-        sign: 1 if the function increases, -1 if it decreases; only for functions of single numbers.
+        sign: 1 if the function increases, -1 if it decreases; only for one-to-one functions of single numbers.
         event_dim: the number of last dimensions that form one argument: 0 for numbers, 1 for vectors.
 
     Example:
@@ -38,8 +39,11 @@ class Transform:
     domain: Constraint = constraints.real
     codomain: Constraint = constraints.real
     bijective: bool = True
-    sign: Tensor | int = 1
     event_dim: int = 0
+
+    @property
+    def sign(self) -> Tensor | int:
+        raise NotImplementedError(f"{type(self).__name__} has no sign, 1 if it increases or -1 if it decreases")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the transform to `x`."""
@@ -74,7 +78,11 @@ class _Inverse(Transform):
     def __init__(self, of: Transform) -> None:
         self._of = of
         self.domain, self.codomain = of.codomain, of.domain
-        self.bijective, self.sign, self.event_dim = of.bijective, of.sign, of.event_dim
+        self.bijective, self.event_dim = of.bijective, of.event_dim
+
+    @property
+    def sign(self) -> Tensor | int:
+        return self._of.sign
 
     def _call(self, x: Tensor) -> Tensor:
         return self._of.undo(x)
@@ -102,6 +110,7 @@ class ExpTransform(Transform):
     """
 
     codomain = constraints.positive
+    sign = 1
 
     def _call(self, x: Tensor) -> Tensor:
         return x.exp()
@@ -131,11 +140,13 @@ class PowerTransform(Transform):
     codomain = constraints.positive
 
     def __init__(self, exponent: Tensor | float) -> None:
+        self._sign = _sign_of("PowerTransform: exponent", exponent)
+        self.bijective = isinstance(exponent, Tensor) or exponent != 0
         self.exponent = exponent
-        if isinstance(exponent, Tensor):
-            self.sign = exponent.detach().sign()
-        else:
-            self.sign = 1 if exponent >= 0 else -1
+
+    @property
+    def sign(self) -> Tensor | int:
+        return self._sign
 
     def _call(self, x: Tensor) -> Tensor:
         return x**self.exponent
@@ -156,6 +167,7 @@ class SigmoidTransform(Transform):
     """
 
     codomain = constraints.unit_interval
+    sign = 1
 
     def _call(self, x: Tensor) -> Tensor:
         limits = finfo(x.dtype)
@@ -179,6 +191,7 @@ class TanhTransform(Transform):
     """
 
     codomain = constraints.interval(-1.0, 1.0)
+    sign = 1
 
     def _call(self, x: Tensor) -> Tensor:
         return x.tanh()
@@ -199,6 +212,7 @@ class SoftplusTransform(Transform):
     """
 
     codomain = constraints.positive
+    sign = 1
 
     def _call(self, x: Tensor) -> Tensor:
         return softplus(x)
@@ -244,15 +258,17 @@ class AffineTransform(Transform):
     """
 
     def __init__(self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0) -> None:
+        self._sign = _sign_of("AffineTransform: scale", scale)
+        self.bijective = isinstance(scale, Tensor) or scale != 0
         self.loc = loc
         self.scale = scale
         self.event_dim = event_dim
         if event_dim:
             self.domain = self.codomain = constraints.independent(constraints.real, event_dim)
-        if isinstance(scale, Tensor):
-            self.sign = scale.detach().sign()
-        else:
-            self.sign = 1 if scale > 0 else -1 if scale < 0 else 0
+
+    @property
+    def sign(self) -> Tensor | int:
+        return self._sign
 
     def _call(self, x: Tensor) -> Tensor:
         return x * self.scale + self.loc
@@ -289,7 +305,10 @@ class ComposeTransform(Transform):
         self.bijective = all([part.bijective for part in self.parts])
         if self.parts:
             self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
-        self.sign = math.prod([part.sign for part in self.parts])
+
+    @property
+    def sign(self) -> Tensor | int:
+        return math.prod([part.sign for part in self.parts])
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -315,6 +334,8 @@ class ComposeTransform(Transform):
 
 class TransformedDistribution(Distribution):
     """The distribution of the transformed samples of a base distribution.
+
+    `cdf` and `icdf` need samples that are single numbers, and one-to-one transforms with a `sign`.
 
     Args:
         base_distribution: any distribution.
@@ -402,25 +423,30 @@ class TransformedDistribution(Distribution):
         of_base = summed(self.base_dist.log_prob(value), events - len(self.base_dist.event_shape))
         return of_base if stretched is None else of_base - stretched
 
-    def _check_single(self, name: str) -> None:
+    def _sign(self, name: str) -> Tensor | int:
+        """1 if all transforms together increase, -1 if they decrease, for the method `name`.
+
+        Raises:
+            NotImplementedError: if samples are no single numbers, or a transform neither increases nor decreases.
+        """
         if self._event_shape:
             raise NotImplementedError(f"TransformedDistribution: {name} needs a distribution of single numbers")
+        for transform in self.transforms:
+            if not transform.bijective:
+                raise NotImplementedError(
+                    f"TransformedDistribution: {name} needs one-to-one transforms, and {transform!r} is not one-to-one"
+                )
+        return math.prod([transform.sign for transform in self.transforms])
 
     def cdf(self, value: Tensor) -> Tensor:
-        self._check_single("cdf")
+        sign = self._sign("cdf")
         value = self._check_sample(value)
-        sign: Tensor | int = 1
         for transform in reversed(self.transforms):
             value = transform.undo(value)
-            sign = sign * transform.sign
         return _turned(self.base_dist.cdf(value), sign)
 
     def icdf(self, value: Tensor) -> Tensor:
-        self._check_single("icdf")
-        sign: Tensor | int = 1
-        for transform in self.transforms:
-            sign = sign * transform.sign
-        return self._transformed(self.base_dist.icdf(_turned(value, sign)))
+        return self._transformed(self.base_dist.icdf(_turned(value, self._sign("icdf"))))
 
     def expand(self, batch_shape: Sequence[int]) -> Self:
         kept = tuple(self.base_dist.batch_shape)[len(self._batch_shape) :]
@@ -428,6 +454,19 @@ class TransformedDistribution(Distribution):
 
     def __repr__(self) -> str:
         return f"TransformedDistribution({self.base_dist}, {self.transforms})"
+
+
+def _sign_of(name: str, factor: Tensor | float) -> Tensor | int:
+    """The sign of a transform that increases for a positive `factor` and decreases for a negative one.
+
+    Raises:
+        TypeError: if `factor`, the argument `name`, is neither a number nor a tensor.
+    """
+    if isinstance(factor, Tensor):
+        return factor.detach().sign()
+    if not isinstance(factor, Real):
+        raise TypeError(f"{name} must be a number or a tensor, not {type(factor).__name__}")
+    return 1 if factor > 0 else -1 if factor < 0 else 0
 
 
 def _turned(probability: Tensor, sign: Tensor | int) -> Tensor:
