@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -241,6 +242,86 @@ def test_further_divergences_as_in_pytorch() -> None:
     for ours, theirs in zip(pairs(flow), pairs(torch), strict=True):
         found, wanted = dist.kl_divergence(*ours), torch.distributions.kl_divergence(*theirs)
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5)
+
+
+def _logs(kind: str, parameter: float, count: int, outcomes: int) -> Any:
+    """The logarithms of the probabilities of 0, 1, ... of a distribution, in double precision."""
+    numbers = np.arange(outcomes)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if kind == "Poisson":
+            factorials = np.array([math.lgamma(number + 1) for number in numbers])
+            return np.where(numbers == 0, -parameter, numbers * np.log(parameter) - parameter - factorials)
+        if kind == "Geometric":
+            return np.where(numbers == 0, 0.0, numbers * np.log1p(-parameter)) + np.log(parameter)
+        chosen = np.array([float(math.comb(count, number)) for number in numbers])
+        return np.log(chosen * parameter**numbers * (1.0 - parameter) ** np.maximum(count - numbers, 0))
+
+
+def _by_outcomes(kind: str, p: tuple[float, int], q: tuple[float, int]) -> float:
+    """The divergence as a sum over outcomes, with 0 * log 0 = 0."""
+    one, other = [_logs(kind, *given, outcomes=200 if kind != "Binomial" else p[1] + 1) for given in (p, q)]
+    possible = one > -np.inf
+    return float((np.exp(one[possible]) * (one[possible] - other[possible])).sum())
+
+
+ENDS: list[tuple[str, tuple[float, int], tuple[float, int]]] = [
+    *[("Bernoulli", (p, 1), (q, 1)) for p in (0.0, 0.25, 1.0) for q in (0.0, 0.5, 1.0)],
+    *[
+        ("Binomial", (p, n), (q, m))
+        for p in (0.0, 0.25, 1.0)
+        for q in (0.0, 0.5, 1.0)
+        for n, m in ((2, 2), (3, 2), (1, 0), (0, 0))
+    ],
+    *[("Geometric", (p, 0), (q, 0)) for p in (0.25, 1.0) for q in (0.0, 0.5, 1.0)],
+    *[("Poisson", (p, 0), (q, 0)) for p in (0.0, 2.0) for q in (0.0, 3.0)],
+]
+
+
+@pytest.mark.parametrize(("kind", "p", "q"), ENDS)
+def test_divergences_of_impossible_outcomes_are_sums_over_the_possible_ones(
+    kind: str, p: tuple[float, int], q: tuple[float, int]
+) -> None:
+    def made(given: tuple[float, int]) -> tuple[dist.Distribution, flow.Tensor]:
+        parameter = flow.tensor(given[0], dtype=flow.float64, requires_grad=True)
+        given_by: dict[str, Any] = {"total_count": given[1]} if kind == "Binomial" else {}
+        given_by["rate" if kind == "Poisson" else "probs"] = parameter
+        return getattr(dist, kind)(**given_by), parameter
+
+    (one, by_one), (other, by_other) = made(p), made(q)
+    found = dist.kl_divergence(one, other)
+    np.testing.assert_allclose(found.item(), _by_outcomes(kind, p, q), rtol=1e-12, atol=1e-15)
+    if found.isfinite():
+        for gradient in flow.autograd.grad(found, [by_one, by_other]):
+            assert gradient is not None
+            assert gradient.isfinite()
+
+
+@pytest.mark.parametrize("kind", ["Bernoulli", "Binomial", "Geometric"])
+def test_divergences_of_logits_are_exact_where_probabilities_are_rounded(kind: str) -> None:
+    counted = {"total_count": 3} if kind == "Binomial" else {}
+
+    def between(p: float, q: float) -> float:
+        one, other = [getattr(dist, kind)(**counted, logits=flow.tensor(x)) for x in (p, q)]
+        return float(dist.kl_divergence(one, other).item())
+
+    attempts = {"Bernoulli": 1.0, "Binomial": 3.0, "Geometric": 2.0}[kind]
+    np.testing.assert_allclose(between(0.0, 100.0), attempts * (50 - math.log(2)), rtol=1e-6)
+    if kind != "Geometric":
+        np.testing.assert_allclose(between(100.0, -200.0), attempts * 200, rtol=1e-6)
+    assert between(math.inf, math.inf) == 0
+
+
+def test_divergences_of_rare_successes_are_those_of_their_numbers() -> None:
+    p, q = [dist.Binomial(10**9, flow.tensor(rate * 1e-9)) for rate in (1.0, 2.0)]
+    np.testing.assert_allclose(dist.kl_divergence(p, q).item(), 1 - math.log(2), rtol=1e-4)
+
+
+def test_a_divergence_from_more_attempts_is_refused_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    for library in (flow, torch):
+        d, t = library.distributions, library.tensor
+        with pytest.raises(NotImplementedError, match="total_count"):
+            d.kl_divergence(d.Binomial(t([2, 2]), t(0.5)), d.Binomial(t([2, 3]), t(0.5)))
 
 
 def test_divergences_can_be_declared() -> None:

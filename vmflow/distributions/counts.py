@@ -86,8 +86,8 @@ class Binomial(ByProbability):
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
     Args:
-        total_count: the number of attempts.  `sample`, `entropy` and `enumerate_support` block until it is computed;
-            the last two need the same number for the whole batch.
+        total_count: the number of attempts.  `sample`, `entropy`, `enumerate_support` and `kl_divergence` block until
+            it is computed; `entropy` and `enumerate_support` need the same number for the whole batch.
         probs: the probability of a success.
         logits: instead of `probs`, the logarithm of the odds of a success.
         validate_args: whether to check values; see `Distribution`.

@@ -9,7 +9,7 @@ from typing import ClassVar
 from vmflow import dtypes
 from vmflow.dtypes import finfo
 from vmflow.ops.creation.creation import arange, full
-from vmflow.ops.elementwise.activation import sigmoid, softmax
+from vmflow.ops.elementwise.activation import sigmoid, softmax, softplus
 from vmflow.ops.elementwise.gamma_function import lgamma
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import xlogy
@@ -81,6 +81,23 @@ class ByProbability(Distribution):
     def param_shape(self) -> tuple[int, ...]:
         """The shape of the parameter."""
         return self._parameter.shape
+
+    def chance(self, success: bool) -> Tensor:
+        """The probability of a success, or of a failure, with the precision of the parameter that was given."""
+        parameter = self._parameter
+        if self._name == "logits":
+            return sigmoid(parameter if success else -parameter)
+        return parameter if success else 1 - parameter
+
+    def log_chance(self, success: bool, unused: Tensor) -> Tensor:
+        """The logarithm of `chance`, with the precision of the parameter that was given.
+
+        Where `unused` is true, the result is an arbitrary finite number, and the parameter gets the gradient 0.
+        """
+        parameter = where(unused, 0.5, self._parameter)
+        if self._name == "logits":
+            return -softplus(-parameter if success else parameter)
+        return parameter.log() if success else (-parameter).log1p()
 
 
 class Bernoulli(ByProbability):

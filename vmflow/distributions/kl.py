@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from vmflow.ops.elementwise.activation import softplus
 from vmflow.ops.elementwise.gamma_function import digamma, lgamma
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.decompositions import solve_triangular
@@ -14,7 +13,7 @@ from vmflow.tensors import Tensor
 
 from .continuous import Exponential, Gamma, Laplace, MultivariateNormal, Normal, Uniform, half_logdet, squared_distance
 from .counts import Binomial, Geometric, OneHotCategorical
-from .discrete import Bernoulli, Categorical, Poisson
+from .discrete import Bernoulli, ByProbability, Categorical, Poisson
 from .distribution import Distribution, Independent, summed
 from .gamma_family import Beta, Dirichlet
 from .half_and_heavy import EULER, Cauchy, Gumbel, HalfNormal, LogNormal, Pareto
@@ -55,7 +54,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     The method resolution orders of both classes are searched for a registered formula, the nearest class of `p` first.
 
     Raises:
-        NotImplementedError: if there is no formula for the two classes.
+        NotImplementedError: if there is no formula for the two classes, or if both are `Binomial` and `p` has a smaller
+            `total_count` than `q`.
         ValueError: if the shapes of `p` and `q` do not fit.
     Example:
         >>> p, q = flow.distributions.Normal(flow.tensor([0.0, 2.0]), 1.0), flow.distributions.Normal(0.0, 1.0)
@@ -99,7 +99,10 @@ def _gamma(p: Gamma, q: Gamma) -> Tensor:
 
 @register_kl(Poisson, Poisson)
 def _poisson(p: Poisson, q: Poisson) -> Tensor:
-    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
+    # 0 * log 0 is 0: where `p` has the rate 0, the logarithms are those of 1, also for the gradients.
+    never = p.rate == 0
+    by_ratio = p.rate * (where(never, 1.0, p.rate).log() - where(never, 1.0, q.rate).log())
+    return by_ratio - (p.rate - q.rate)
 
 
 @register_kl(Laplace, Laplace)
@@ -118,10 +121,18 @@ def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
-    of_one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
-    of_zero = (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
-    of_one = where(p.probs == 0, 0.0, where(q.probs == 0, math.inf, of_one))
-    return of_one + where(p.probs == 1, 0.0, where(q.probs == 1, math.inf, of_zero))
+    return _of_attempts(1.0, p, q)
+
+
+def _of_attempts(count: Tensor | float, p: ByProbability, q: ByProbability) -> Tensor:
+    """The divergence of `count` attempts together, with 0 * log 0 = 0."""
+
+    def part(success: bool) -> Tensor:
+        mean = p.chance(success) * count
+        never = mean == 0
+        return mean * (p.log_chance(success, never) - q.log_chance(success, never))
+
+    return part(True) + part(False)
 
 
 @register_kl(Categorical, Categorical)
@@ -181,14 +192,19 @@ def _pareto(p: Pareto, q: Pareto) -> Tensor:
 
 @register_kl(Geometric, Geometric)
 def _geometric(p: Geometric, q: Geometric) -> Tensor:
-    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+    # The number of attempts has the mean 1 / probs.
+    return _of_attempts(1.0, p, q) / p.probs
 
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
-    odds = p.logits - q.logits
-    found = p.total_count * (p.probs * odds + (-p.probs).log1p() - (-q.probs).log1p())
-    return where(p.total_count > q.total_count, math.inf, found)
+    if (p.total_count < q.total_count).any().item():
+        raise NotImplementedError(
+            "kl_divergence: there is no formula for a Binomial p with a smaller total_count than that of q"
+        )
+    # Without successes in `p`, only the attempts of `q` count; otherwise `p` may have more successes than `q` can have.
+    more = (p.total_count > q.total_count) & (p.probs > 0)
+    return where(more, math.inf, _of_attempts(q.total_count, p, q))
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)
