@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 import vmflow as flow
@@ -21,6 +24,54 @@ def test_programs_fall_back_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     flow.backends.cudnn.benchmark = False
     monkeypatch.setattr(flow.backends.cuda.matmul, "allow_tf32", True)
     assert flow.cuda.memory_allocated() == flow.cuda.max_memory_allocated() == 0
+
+
+TAKING_DEVICES: list[Callable[[Any], object]] = [
+    flow.cuda.Stream,
+    flow.cuda.current_stream,
+    flow.cuda.default_stream,
+    lambda device: flow.cuda.ExternalStream(4096, device),
+    flow.cuda.synchronize,
+    flow.cuda.set_device,
+    lambda device: flow.cuda.device(device).__enter__(),
+    flow.cuda.get_device_properties,
+    flow.cuda.get_device_name,
+    flow.cuda.get_device_capability,
+    flow.cuda.memory_stats,
+    flow.cuda.memory_allocated,
+    flow.cuda.max_memory_allocated,
+    flow.cuda.memory_reserved,
+    flow.cuda.max_memory_reserved,
+    flow.cuda.reset_peak_memory_stats,
+    flow.cuda.mem_get_info,
+    lambda device: flow.cuda.set_per_process_memory_fraction(0.5, device),
+    flow.cuda.get_rng_state,
+    lambda device: flow.cuda.set_rng_state(flow.cuda.get_rng_state(), device),
+    lambda device: flow.ones(1).cuda(device),
+    lambda device: flow.ones(1).untyped_storage().cuda(device),
+    lambda device: flow.nn.Linear(1, 1).cuda(device),
+]
+
+
+@pytest.mark.parametrize("call", TAKING_DEVICES)
+def test_a_device_that_is_no_cuda_device_is_refused_by_all(call: Callable[[Any], object]) -> None:
+    for device in ("cpu", flow.device("cpu"), "sim"):
+        with pytest.raises(ValueError, match="a CUDA device was expected, not"):
+            call(device)
+    with pytest.raises(ValueError, match="unknown device type"):
+        call("gpu")
+    with pytest.raises(TypeError, match="a device is named by a string"):
+        call(1.5)
+
+
+def test_memory_is_zero_without_cuda() -> None:
+    for count in (
+        flow.cuda.memory_allocated,
+        flow.cuda.max_memory_allocated,
+        flow.cuda.memory_reserved,
+        flow.cuda.max_memory_reserved,
+    ):
+        assert [count(device) for device in (None, 1, "cuda", "cuda:1", flow.device("cuda"))] == [0] * 5
 
 
 def test_calls_that_need_a_device_are_refused() -> None:

@@ -101,6 +101,19 @@ class device:
 _DEVICES: dict[tuple[str, int | None], device] = {}
 
 
+def cuda_device(chosen: device | str | int | None) -> device:
+    """Convert a name, an index or None (the current CUDA device) to a CUDA device.
+
+    Raises:
+        ValueError: if it is no CUDA device, or for an unknown name.
+        TypeError: if it is neither a device nor a name nor an index.
+    """
+    found = device("cuda", chosen) if chosen is None or isinstance(chosen, int) else device(chosen)
+    if found.type != "cuda":
+        raise ValueError(f"a CUDA device was expected, not {found}")
+    return found
+
+
 def _best(index: int | None) -> device:
     """The device "auto": the current CUDA device if it can be used, else the CPU; ValueError unless `index` is None."""
     from .cuda.availability import why_not_device

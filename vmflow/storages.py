@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import dtypes
-from .devices import device as Device
+from .devices import cuda_device, device as Device
 from .dtypes import dtype as DType
 from .instructions.blob import Blob, Storage, meta
 from .tensor_fields import blob_of, lease_of, new_tensor
@@ -86,9 +86,12 @@ class UntypedStorage:
         return type(self)(self._whole().to("cpu"))
 
     def cuda(self, device: int | str | Device | None = None) -> UntypedStorage:
-        """A storage on a CUDA device: the same memory if it is there already, else a copy."""
-        target = Device("cuda", device) if isinstance(device, int) else Device(device or "cuda")
-        return type(self)(self._whole().to(target))
+        """A storage on a CUDA device: the same memory if it is there already, else a copy.
+
+        Raises:
+            ValueError: if `device` is no CUDA device.
+        """
+        return type(self)(self._whole().to(cuda_device(device)))
 
     def _whole(self) -> Tensor:
         """The storage's whole memory as a tensor of one dimension, of the storage's dtype, which shares the memory."""

@@ -356,6 +356,19 @@ def test_the_error_of_a_full_device_names_the_largest_owners() -> None:
         assert float(flow.ones(700_000).cuda().sum().item()) == 700_000
 
 
+def test_memory_of_other_devices_is_refused() -> None:
+    with emulated():
+        for count in (
+            flow.cuda.memory_allocated,
+            flow.cuda.max_memory_allocated,
+            flow.cuda.memory_reserved,
+            flow.cuda.max_memory_reserved,
+        ):
+            assert count("cuda:1") >= 0
+            with pytest.raises(ValueError, match="a CUDA device was expected, not cpu"):
+                count("cpu")
+
+
 def test_memory_is_counted() -> None:
     with emulated("lazy"):
         before = flow.cuda.memory_allocated()

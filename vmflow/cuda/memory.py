@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from vmflow import memory as _memory
-from vmflow.devices import device as Device
+from vmflow.devices import cuda_device, device as Device
 from vmflow.streams.cuda.registry import device_of, opened
 from vmflow.vm.stream_table import device_memory
 
 from .properties import device_count, is_available
-from .selection import chosen
 
 
 def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
@@ -22,21 +21,22 @@ def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
         >>> not flow.cuda.is_available() or flow.cuda.memory_stats()["num_ooms"] >= 0
         True
     """
-    return _memory.memory_stats(chosen(device))
+    return _memory.memory_stats(cuda_device(device))
 
 
 def memory_allocated(device: Device | str | int | None = None) -> int:
-    """The number of bytes in tensors on a device; 0, for every `device`, if CUDA is not available.
+    """The number of bytes in tensors on a device; 0 if CUDA is not available.
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
-        ValueError: if CUDA is available, but `device` is no CUDA device.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.memory_allocated() <= flow.cuda.max_memory_allocated()
         True
     """
-    return _memory.memory_allocated(chosen(device)) if is_available() else 0
+    found = cuda_device(device)
+    return _memory.memory_allocated(found) if is_available() else 0
 
 
 def max_memory_allocated(device: Device | str | int | None = None) -> int:
@@ -44,13 +44,14 @@ def max_memory_allocated(device: Device | str | int | None = None) -> int:
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
-        ValueError: if CUDA is available, but `device` is no CUDA device.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.max_memory_allocated() >= flow.cuda.memory_allocated()
         True
     """
-    return _memory.max_memory_allocated(chosen(device)) if is_available() else 0
+    found = cuda_device(device)
+    return _memory.max_memory_allocated(found) if is_available() else 0
 
 
 def memory_reserved(device: Device | str | int | None = None) -> int:
@@ -58,27 +59,31 @@ def memory_reserved(device: Device | str | int | None = None) -> int:
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
-        ValueError: if CUDA is available, but `device` is no CUDA device.
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.memory_reserved() >= flow.cuda.memory_allocated()
         True
     """
-    return _memory.memory_reserved(chosen(device)) if is_available() else 0
+    found = cuda_device(device)
+    return _memory.memory_reserved(found) if is_available() else 0
 
 
 def max_memory_reserved(device: Device | str | int | None = None) -> int:
     """The most bytes allocated on a device, in tensors or cached for reuse, since `reset_peak_memory_stats`.
 
+    0 if CUDA is not available.
+
     Raises:
-        DeviceUnavailable: if the device cannot be used.
+        DeviceUnavailable: if CUDA is available, but not this device.
         ValueError: if `device` is no CUDA device.
 
     Example:
-        >>> if flow.cuda.is_available():
-        ...     peak = flow.cuda.max_memory_reserved()
+        >>> flow.cuda.max_memory_reserved() >= flow.cuda.memory_reserved()
+        True
     """
-    return memory_stats(device)["reserved_bytes.all.peak"]
+    found = cuda_device(device)
+    return memory_stats(found)["reserved_bytes.all.peak"] if is_available() else 0
 
 
 def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
@@ -92,7 +97,7 @@ def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
         >>> if flow.cuda.is_available():
         ...     flow.cuda.reset_peak_memory_stats()
     """
-    _memory.reset_peak_memory_stats(chosen(device))
+    _memory.reset_peak_memory_stats(cuda_device(device))
 
 
 def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
@@ -106,7 +111,7 @@ def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
         >>> if flow.cuda.is_available():
         ...     free, total = flow.cuda.mem_get_info()
     """
-    found = chosen(device)
+    found = cuda_device(device)
     found.require()
     return device_of(found.index).driver.memory_info()
 
@@ -124,7 +129,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device | str | int 
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"a fraction of the memory is a number from 0 to 1, not {fraction}")
-    found = chosen(device)
+    found = cuda_device(device)
     _, total = mem_get_info(found)
     device_memory(found).set_limit(int(total * fraction))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from vmflow.devices import device as Device
+from vmflow.devices import cuda_device, device as Device
 from vmflow.streams.cuda.driver import DeviceProperties
 from vmflow.streams.cuda.registry import device_of, opened
 
 from . import availability
-from .selection import chosen
 
 
 def is_available() -> bool:
@@ -51,7 +50,7 @@ def get_device_properties(device: Device | str | int | None = None) -> DevicePro
         >>> if flow.cuda.is_available():
         ...     bytes_in_all = flow.cuda.get_device_properties(0).total_memory
     """
-    found = chosen(device)
+    found = cuda_device(device)
     found.require()
     return device_of(found.index).driver.properties()
 

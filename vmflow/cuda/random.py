@@ -2,7 +2,7 @@
 
 A generator counts the random numbers drawn from it, and each number is a function of the seed and its index.  So all
 devices draw from the default generator (the process's, or inside `fork_rng` the block's), and draw the same numbers.
-The functions here seed, read and set that generator, for any `device`.
+The functions here seed, read and set that generator, for any CUDA `device`, also where CUDA is not available.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from vmflow import random as _random
-from vmflow.devices import device as Device
+from vmflow.devices import cuda_device, device as Device
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -67,24 +67,33 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Device | str | int | None = None) -> Tensor:
-    """The state of the default generator, for any `device`: a vector of 32 bytes on the CPU.  Raises no errors.
+    """The state of the default generator, for any CUDA `device`: a vector of 32 bytes on the CPU.
+
+    Raises:
+        ValueError: if `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.get_rng_state().shape
         vmflow.Size([32])
     """
+    cuda_device(device)
     return _random.get_rng_state()
 
 
 def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -> None:
-    """Put the default generator, for any `device`, into a state that `get_rng_state` has returned, a vector of bytes.
+    """Put the default generator into a state that `get_rng_state` has returned, a vector of bytes.
+
+    Args:
+        new_state: the state.
+        device: a CUDA device, only checked: one generator serves all devices.
 
     Raises:
-        ValueError: if `new_state` is no state, or a state of an earlier version.
+        ValueError: if `new_state` is no state, or a state of an earlier version, or `device` is no CUDA device.
 
     Example:
         >>> flow.cuda.set_rng_state(flow.cuda.get_rng_state())
     """
+    cuda_device(device)
     _random.set_rng_state(new_state)
 
 

@@ -5,19 +5,7 @@ from __future__ import annotations
 from contextvars import Token
 from types import TracebackType
 
-from vmflow.devices import CURRENT_CUDA, device as Device
-
-
-def chosen(device: Device | str | int | None) -> Device:
-    """Convert a name, an index or None (the current CUDA device) to a CUDA `device`.
-
-    Raises:
-        ValueError: if `device` is no CUDA device.
-    """
-    found = Device("cuda", device) if device is None or isinstance(device, int) else Device(device)
-    if found.type != "cuda":
-        raise ValueError(f"a CUDA device was expected, not {found}")
-    return found
+from vmflow.devices import CURRENT_CUDA, cuda_device, device as Device
 
 
 def current_device() -> int:
@@ -30,7 +18,7 @@ def current_device() -> int:
         >>> flow.cuda.current_device() if flow.cuda.is_available() else 0
         0
     """
-    found = chosen(None)
+    found = cuda_device(None)
     found.require()
     return found.index
 
@@ -47,7 +35,7 @@ def set_device(device: Device | str | int) -> None:
     """
     if isinstance(device, int) and device < 0:
         return
-    found = chosen(device)
+    found = cuda_device(device)
     found.require()
     CURRENT_CUDA.set(found.index)
 
@@ -72,7 +60,7 @@ class device:
     def __enter__(self) -> None:
         device = self._device
         stays = device is None or (isinstance(device, int) and device < 0)
-        found = None if stays else chosen(device)
+        found = None if stays else cuda_device(device)
         if found is not None:
             found.require()
         self._tokens.append(CURRENT_CUDA.set(CURRENT_CUDA.get() if found is None else found.index))

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, cast, final
 
 from vmflow.context import MODE
-from vmflow.devices import device as Device
+from vmflow.devices import cuda_device, device as Device
 from vmflow.errors import DeviceUnavailable
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.instruction import Dependence, Instruction
@@ -26,8 +26,6 @@ from vmflow.vm.stream_table import EXTERNAL_PREFIX, STREAM_PREFIX
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.waiting import Synchronization
 from vmflow.vm.wakers import running_loop
-
-from .selection import chosen
 
 # Each device has this many streams per priority; the 33rd `Stream` object is the first stream again, as in PyTorch.
 STREAMS: Final = 32
@@ -64,7 +62,7 @@ class Stream:
     """
 
     def __init__(self, device: Device | str | int | None = None, priority: int = 0) -> None:
-        self._be(chosen(device), f"{STREAM_PREFIX}{min(priority, 0)}:{next(_numbers) % STREAMS}")
+        self._be(cuda_device(device), f"{STREAM_PREFIX}{min(priority, 0)}:{next(_numbers) % STREAMS}")
 
     @classmethod
     def of_kind(cls, device: Device, kind: str) -> Stream:
@@ -158,7 +156,7 @@ def current_stream(device: Device | str | int | None = None) -> Stream:
         >>> if flow.cuda.is_available():
         ...     assert flow.cuda.current_stream() == flow.cuda.default_stream()
     """
-    found = chosen(device)
+    found = cuda_device(device)
     kinds = MODE.get().streams
     return Stream.of_kind(found, "compute" if kinds is None else kinds.get(found, "compute"))
 
@@ -174,7 +172,7 @@ def default_stream(device: Device | str | int | None = None) -> Stream:
         >>> if flow.cuda.is_available():
         ...     assert flow.cuda.default_stream().query() in (True, False)
     """
-    return Stream.of_kind(chosen(device), "compute")
+    return Stream.of_kind(cuda_device(device), "compute")
 
 
 def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) -> Stream:
@@ -198,7 +196,7 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
     address = stream_ptr if protocol is None else protocol()[1]
     if not isinstance(address, int) or address < 1:
         raise ValueError(f"ExternalStream: expected the address of a stream, which is positive, not {stream_ptr!r}")
-    return Stream.of_kind(chosen(device), f"{EXTERNAL_PREFIX}{address}")
+    return Stream.of_kind(cuda_device(device), f"{EXTERNAL_PREFIX}{address}")
 
 
 def set_stream(stream: Stream) -> None:

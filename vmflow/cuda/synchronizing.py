@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from vmflow.devices import device as Device
+from vmflow.devices import cuda_device, device as Device
 from vmflow.vm.virtual_machine import current_machine
 from vmflow.vm.waiting import Synchronization
-
-from .selection import chosen
 
 
 def synchronize(device: Device | str | int | None = None) -> Synchronization:
@@ -23,5 +21,5 @@ def synchronize(device: Device | str | int | None = None) -> Synchronization:
         >>> if flow.cuda.is_available():
         ...     _ = flow.cuda.synchronize()
     """
-    chosen(device).require()
+    cuda_device(device).require()
     return current_machine().synchronize()

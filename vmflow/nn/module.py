@@ -13,7 +13,7 @@ from vmflow import dtypes
 from vmflow.autograd import no_grad
 from vmflow.changes import Registry, changed
 from vmflow.context import MODE
-from vmflow.devices import device as Device
+from vmflow.devices import cuda_device, device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.memory_formats import fits_rank, preserve_format
 from vmflow.multi_tensor import zero_gradients
@@ -758,9 +758,14 @@ class Module:
         """Move all parameters and buffers to the CPU."""
         return self.to("cpu")
 
-    def cuda(self, device: int | None = None) -> Self:
-        """Move all parameters and buffers to a CUDA device, by default the current one."""
-        return self.to(Device("cuda", device))
+    def cuda(self, device: Device | str | int | None = None) -> Self:
+        """Move all parameters and buffers to a CUDA device, by default the current one.
+
+        Raises:
+            ValueError: if `device` is no CUDA device.
+            DeviceUnavailable: if there is no such device.
+        """
+        return self.to(cuda_device(device))
 
     # How it is shown
 

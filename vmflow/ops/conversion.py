@@ -6,7 +6,7 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes, tensors as _tensors
-from vmflow.devices import device as Device
+from vmflow.devices import cuda_device, device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.memory_formats import memory_format, preserve_format
 
@@ -127,6 +127,7 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
     """Copy the tensor to a CUDA device, by default the current one.  The caller never waits.  The shape stays.
 
     Raises:
+        ValueError: if `device` is no CUDA device.
         DeviceUnavailable: if there is no such device.
         RuntimeError: for a meta tensor.
 
@@ -134,7 +135,7 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
         >>> flow.ones(1).cuda().is_cuda if flow.cuda.is_available() else True
         True
     """
-    return self.to(Device(device) if isinstance(device, (str, Device)) else Device("cuda", device))
+    return self.to(cuda_device(device))
 
 
 @method()
