@@ -129,13 +129,18 @@ def reverse_bits(a: Array) -> Array:
 
 def shift_left(a: Array, amount: Array) -> Array:
     """``a << amount``, which is zero if the amount is at least the size in bits."""
-    return np.asarray(np.left_shift(a, amount.astype(a.dtype)))
+    return np.asarray(np.left_shift(a, _limited(amount, a.dtype)))
 
 
 def shift_right(a: Array, amount: Array) -> Array:
     """``a >> amount``, which is zero or the sign if the amount is at least the size in bits."""
-    # Cast to a signed dtype, an amount from 2**31 on would be negative.
-    return np.asarray(np.right_shift(a, np.minimum(amount, np.uint32(64)).astype(a.dtype)))
+    return np.asarray(np.right_shift(a, _limited(amount, a.dtype)))
+
+
+def _limited(amount: Array, dtype: DType) -> Array:
+    """Return the amounts of a shift as integers of `dtype`, where 64 stands for all greater ones."""
+    # A cast alone would make great amounts negative, or small if `dtype` has 16 bits.
+    return np.asarray(np.minimum(amount, np.uint32(64))).astype(dtype)
 
 
 def funnel_shift(to_left: bool, wraps: bool) -> Function:

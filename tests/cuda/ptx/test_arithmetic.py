@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.ptx.support import Array, bits, load, run
+from vmflow.streams.cuda import ptx
 
 pytestmark = pytest.mark.emulated
 
@@ -247,6 +248,36 @@ def test_integers_are_divided_by_zero_without_a_fault() -> None:
     a, b = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
     c = np.zeros_like(a)
     run(elementwise("int32", "a / b"), 1, 32, a, b, c, 32)
+
+
+# Single instructions
+
+INSTRUCTION = """
+.visible .entry kernel(.param .u64 p) {
+  .reg .b64 %rd<4>; .reg .b32 %r<4>; .reg .b16 %h<4>;
+  ld.param.u64 %rd1, [p];
+  BODY
+}
+"""
+
+
+def stored(body: str, dtype: str) -> int:
+    """The number that a thread stores, which runs these instructions of PTX."""
+    out = np.zeros(1, dtype)
+    run(ptx.parse(INSTRUCTION.replace("BODY", body)).kernels["kernel"], 1, 1, out)
+    return int(out[0])
+
+
+@pytest.mark.parametrize("amount", [15, 16, 31, 32, 63, 64, 65535, 65536, 65537, 1 << 31, (1 << 32) - 1])
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_shifts_by_more_than_the_width_leave_no_bits_of_the_value(size: int, amount: int) -> None:
+    register = {16: "%h1", 32: "%r1", 64: "%rd2"}[size]
+    start, top = (1 << (size - 1)) + 5, (1 << size) - 1
+    code = f"mov.u32 %r2, {amount}; mov.b{size} {register}, {start}; OPCODE {register}, {register}, %r2;"
+    code += f"st.global.b{size} [%rd1], {register};"
+    assert stored(code.replace("OPCODE", f"shl.b{size}"), f"u{size // 8}") == (start << min(amount, 64)) & top
+    assert stored(code.replace("OPCODE", f"shr.u{size}"), f"u{size // 8}") == start >> amount
+    assert stored(code.replace("OPCODE", f"shr.s{size}"), f"u{size // 8}") == ((start - (1 << size)) >> amount) & top
 
 
 OPTIONS = [("--use_fast_math",), ("--device-debug",), ("--extra-device-vectorization", "--maxrregcount=32")]
