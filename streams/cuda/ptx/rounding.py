@@ -201,8 +201,9 @@ def square_root(a: Array, mode: Mode) -> Array:
     if mode == "rn":
         return nearest
     if a.dtype == _DOUBLE:
-        residue = _exactly(lambda x, root: x - root * root, "rn", a, nearest, nearest=np.zeros_like(a))
-        return _directed(nearest, np.sign(residue), mode)
+        # The residue itself may be too small for a double.
+        side = _exactly(lambda x, root: Fraction(_sign(x - root * root)), "rn", a, nearest, nearest=np.zeros_like(a))
+        return _directed(nearest, side, mode)
     return narrow(np.sqrt(a.astype(np.float64)), a.dtype, mode)
 
 
@@ -283,10 +284,13 @@ def round_fraction(exact: Fraction, mode: Mode) -> float:
     if np.isinf(nearest):
         error = -1.0 if nearest > 0 else 1.0
     else:
-        difference = exact - Fraction(nearest)
-        error = float((difference > 0) - (difference < 0))
+        error = float(_sign(exact - Fraction(nearest)))
     signed = np.array([np.copysign(nearest, 1 if exact > 0 else -1)])
     return float(_directed(signed, np.array([error]), mode)[0])
+
+
+def _sign(number: Fraction) -> int:
+    return (number > 0) - (number < 0)
 
 
 def flush(values: Array) -> Array:

@@ -144,7 +144,9 @@ def test_a_fused_product_that_underflows_is_no_sum_of_zero(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_roots_are_rounded_once(dtype: str, mode: str) -> None:
     a = np.abs(adversarial(dtype)[0])
-    a = a[np.isfinite(a)]
+    subnormal = np.random.default_rng(1).random(100) * float(np.finfo(dtype).smallest_normal)
+    smallest = np.arange(20) * float(np.finfo(dtype).smallest_subnormal)
+    a = np.concatenate([a[np.isfinite(a)], subnormal.astype(dtype), smallest.astype(dtype)])
     found = computed(f"sqrt.{mode}.{'f32' if dtype == 'float32' else 'f64'} %0, %1;", a, a, a)
     with np.errstate(all="ignore"):
         below = np.nextafter(found, found.dtype.type(-np.inf)).tolist()
