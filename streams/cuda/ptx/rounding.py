@@ -159,7 +159,10 @@ def add(a: Array, b: Array, mode: Mode) -> Array:
         return np.asarray(a + b)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     total = _sum(wide_a, wide_b, mode)
-    return _finish(total, _sum_error(wide_a, wide_b, total), a.dtype, mode)
+    # The sum of two doubles may be beyond the greatest; then the nearest value is infinite.
+    beyond = np.isinf(total) & np.isfinite(wide_a) & np.isfinite(wide_b)
+    error = np.where(beyond, -total, _sum_error(wide_a, wide_b, total))
+    return _finish(total, error, a.dtype, mode)
 
 
 def _sum(a: Array, b: Array, mode: Mode) -> Array:
@@ -180,8 +183,9 @@ def multiply(a: Array, b: Array, mode: Mode) -> Array:
 
 
 def _finish(total: Array, error: Array, dtype: DType, mode: Mode) -> Array:
+    """Round an exact value, of which `total` is the nearest double and `error` the rest; a NaN counts as zero."""
     if dtype == _DOUBLE:
-        return _directed(total, np.where(np.isfinite(total), error, 0.0), mode)
+        return _directed(total, error, mode)
     return narrow(to_odd(total, error), dtype, mode)
 
 

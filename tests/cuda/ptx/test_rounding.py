@@ -43,6 +43,8 @@ def adversarial(dtype: str) -> tuple[Array, Array, Array]:
     one = 1 + generator.integers(0, 1 << 12, (2, count)) * 2.0**-digits
     tiny = generator.choice([-1, 1], count) * 2.0 ** generator.integers(-2 * digits - 4, 4, count)
     near = generator.standard_normal((2, count))
+    huge = generator.uniform(-1, 1, (3, count)) * float(np.finfo(dtype).max)
+    huge[0, :2], huge[2, :2] = float(np.finfo(dtype).max), [float(np.finfo(dtype).max), 1]
     with np.errstate(all="ignore"):
         cancelling = -(near[0].astype(dtype) * near[1].astype(dtype)) * (
             1 + generator.integers(-4, 5, count) * 2.0**-digits
@@ -57,6 +59,7 @@ def adversarial(dtype: str) -> tuple[Array, Array, Array]:
                 one[1] * scale[1],
                 generator.integers(-4, 5, count) * float(np.finfo(dtype).smallest_subnormal),
             ),
+            (huge[0], huge[1], huge[2]),
         ]
         a, b, c = (np.concatenate([np.asarray(column[part]).astype(dtype) for column in columns]) for part in range(3))
     return a, b, c
@@ -115,6 +118,15 @@ def test_results_are_exact_ones_rounded_once(dtype: str, name: str, mode: str) -
         else:
             assert row[3] == 0
     assert checked > 1200
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_infinity_are_not_rounded(dtype: str, mode: str) -> None:
+    a = np.array([np.inf, -np.inf, np.inf, 1, np.inf, np.nan], dtype)
+    c = np.array([1, -1, np.inf, -np.inf, -np.inf, np.inf], dtype)
+    found = computed(f"add.{mode}.{'f32' if dtype == 'float32' else 'f64'} %0, %1, %3;", a, a, c)
+    np.testing.assert_array_equal(found, [np.inf, -np.inf, np.inf, -np.inf, np.nan, np.nan])
 
 
 @pytest.mark.parametrize("mode", MODES)
