@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from .types import BFLOAT16, UNSIGNED, Array, DType
+from .types import BFLOAT16, SIGNED, UNSIGNED, Array, DType
 
 Mode = Literal["rn", "rz", "rm", "rp"]
 MODES: Final[tuple[Mode, ...]] = ("rn", "rz", "rm", "rp")
@@ -123,13 +123,12 @@ def integer_to_float(values: Array, dtype: DType, mode: Mode) -> Array:
     """Round integers to a float format, once."""
     if mode == "rn" and dtype.itemsize >= 4:
         return values.astype(dtype)
-    # Extended precision, in which all integers of 64 bits are exact.
-    exact = values.astype(np.longdouble)
-    nearest = exact.astype(np.float64)
-    error = (exact - nearest.astype(np.longdouble)).astype(np.float64)
-    if dtype == _DOUBLE:
-        return _directed(nearest, error, mode)
-    return narrow(to_odd(nearest, error), dtype, mode)
+    # Doubles hold each half of an integer of 64 bits exactly.
+    whole = values.astype(UNSIGNED[8] if values.dtype.kind == "u" else SIGNED[8])
+    high = (whole >> whole.dtype.type(32)).astype(np.float64) * 2.0**32
+    low = (whole & whole.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    nearest = high + low
+    return _finish(nearest, _sum_error(high, low, nearest), dtype, mode)
 
 
 def _sum_error(a: Array, b: Array, total: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.ptx.support import Array, bits, load, run
+from vmflow.streams.cuda.ptx import rounding
 
 pytestmark = pytest.mark.emulated
 
@@ -94,8 +95,6 @@ def test_singles_are_rounded_in_a_direction(name: str, mode: str) -> None:
 def test_doubles_become_bfloat16_without_being_rounded_twice() -> None:
     """A double just above half way between two of them is half way when it is a single."""
     double = np.array([1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-8 - 2.0**-40, 1 + 2.0**-8])
-    from vmflow.streams.cuda.ptx import rounding
-
     found = rounding.narrow(double, BFLOAT16).astype(np.float64)
     assert found.tolist() == [1 + 2.0**-7, 1.0, 1.0]
 
@@ -160,6 +159,27 @@ def test_integers_are_rounded_once(result: str, given: str, mode: str) -> None:
     values = np.concatenate([values, np.array(half_way, dtype), values >> dtype.type(20)])
     found = converted(values, f"cvt.{mode}.{result}.{given}", result, given).view(NAMES[result])
     for value, got in zip(values.tolist(), found.astype(np.float64).tolist(), strict=True):
+        _check_rounding(Fraction(value), got, NAMES[result], mode)
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+@pytest.mark.parametrize("given", ["s64", "u64"])
+@pytest.mark.parametrize("result", ["f32", "f64", "f16"])
+def test_integers_are_rounded_once_where_a_long_double_is_a_double(
+    monkeypatch: pytest.MonkeyPatch, result: str, given: str, mode: rounding.Mode
+) -> None:
+    monkeypatch.setattr(np, "longdouble", np.float64)
+    dtype = np.dtype("i8" if given == "s64" else "u8")
+    bounds = np.iinfo(dtype)
+    generator = np.random.default_rng(0)
+    powers = [1 << exponent for exponent in range(9, 63)]
+    # Just beside the points half way between two doubles, singles and short floats.
+    values = [power + (power >> digits) + step for power in powers for digits in (8, 11, 24, 53) for step in (-1, 0, 1)]
+    values += [*powers, 0, bounds.max, bounds.max - 1, bounds.min]
+    values += generator.integers(bounds.min, bounds.max, 300, dtype=dtype, endpoint=True).tolist()
+    with np.errstate(all="ignore"):
+        found = rounding.integer_to_float(np.array(values, dtype), NAMES[result], mode)
+    for value, got in zip(values, found.astype(np.float64).tolist(), strict=True):
         _check_rounding(Fraction(value), got, NAMES[result], mode)
 
 
