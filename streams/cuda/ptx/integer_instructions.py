@@ -41,11 +41,22 @@ def lower_add(lowering: Lowering, instruction: Instruction) -> Operation | None:
     """``add``, ``sub``, ``addc`` and ``subc`` of integers."""
     scalar, words = typed(lowering, instruction), instruction.modifiers
     subtracts = instruction.opcode.startswith("sub")
-    if "cc" in words or instruction.opcode in ("addc", "subc"):
+    carries = "cc" in words or instruction.opcode in ("addc", "subc")
+    saturates = _saturates(lowering, instruction, scalar, carries)
+    if carries:
         return _with_carry(lowering, instruction, _modular(scalar), subtracts)
-    if "sat" in words:
+    if saturates:
         return _same(lowering, instruction, ints.subtract_saturated if subtracts else ints.add_saturated, scalar)
     return _same(lowering, instruction, np.subtract if subtracts else np.add, _modular(scalar))
+
+
+def _saturates(lowering: Lowering, instruction: Instruction, scalar: Scalar, carries: bool) -> bool:
+    """Whether a result has limits; PTX knows them only for results of the type s32 that do not use the carry flag."""
+    if "sat" not in instruction.modifiers:
+        return False
+    if scalar.name != "s32" or carries:
+        raise lowering.unsupported("only results of the type s32 without a carry can be saturated")
+    return True
 
 
 def _with_carry(lowering: Lowering, instruction: Instruction, scalar: Scalar, subtracts: bool) -> Operation:
@@ -96,16 +107,25 @@ def _sum(a: Array, b: Array, carry: Array | None, subtracts: bool) -> tuple[Arra
 def lower_multiply(lowering: Lowering, instruction: Instruction) -> Operation | None:
     """``mul`` and ``mul24`` of integers."""
     scalar, words = typed(lowering, instruction), instruction.modifiers
+    if "sat" in words:
+        raise lowering.unsupported("a product of integers cannot be saturated")
     if instruction.opcode == "mul24":
-        if "lo" not in words:
-            raise lowering.unsupported("only the low half of such products is known")
-        return _same(lowering, instruction, lambda a, b: ints.low_24_bits(a) * ints.low_24_bits(b), scalar)
+        return _same(lowering, instruction, _product_of_24_bits(lowering, instruction, scalar), scalar)
     if "wide" in words:
         target, a, b = instruction.operands
         return lowering.compute(ints.multiply_wide, (target, _wide(scalar)), [(a, scalar), (b, scalar)])
     if "hi" in words:
         return _same(lowering, instruction, ints.multiply_high, scalar)
     return _same(lowering, instruction, np.multiply, _modular(scalar))
+
+
+def _product_of_24_bits(lowering: Lowering, instruction: Instruction, scalar: Scalar) -> ints.Function:
+    """The function of two factors of ``mul24`` and ``mad24``."""
+    halves = {"lo": ints.multiply_low_of_24_bits, "hi": ints.multiply_high_of_24_bits}
+    half = next((halves[word] for word in instruction.modifiers if word in halves), None)
+    if half is None or scalar.name not in ("s32", "u32"):
+        raise lowering.unsupported("products of numbers of 24 bits have a low or high half of the type s32 or u32")
+    return half
 
 
 def _wide(scalar: Scalar) -> Scalar:
@@ -116,7 +136,11 @@ def lower_multiply_add(lowering: Lowering, instruction: Instruction) -> Operatio
     """``mad``, ``madc`` and ``mad24`` of integers."""
     scalar, words = typed(lowering, instruction), instruction.modifiers
     target, a, b, c = instruction.operands
-    if "cc" in words or instruction.opcode == "madc":
+    carries = "cc" in words or instruction.opcode == "madc"
+    saturates = _saturates(lowering, instruction, scalar, carries)
+    if saturates and "hi" not in words:
+        raise lowering.unsupported("only the upper half of a product plus an operand can be saturated")
+    if carries:
         high = "hi" in words
         kind = scalar if high else _modular(scalar)
         first, factor, term = (lowering.source(operand, kind) for operand in (a, b, c))
@@ -128,10 +152,12 @@ def lower_multiply_add(lowering: Lowering, instruction: Instruction) -> Operatio
         return lowering.compute(
             lambda x, y, z: ints.multiply_wide(x, y) + z, (target, wide), [(a, scalar), (b, scalar), (c, wide)]
         )
+    total: ints.Function = ints.add_saturated if saturates else np.add
     if instruction.opcode == "mad24":
-        return _same(lowering, instruction, lambda x, y, z: ints.low_24_bits(x) * ints.low_24_bits(y) + z, scalar)
+        product = _product_of_24_bits(lowering, instruction, scalar)
+        return _same(lowering, instruction, lambda x, y, z: total(product(x, y), z), scalar)
     if "hi" in words:
-        return _same(lowering, instruction, lambda x, y, z: ints.multiply_high(x, y) + z, scalar)
+        return _same(lowering, instruction, lambda x, y, z: total(ints.multiply_high(x, y), z), scalar)
     return _same(lowering, instruction, lambda x, y, z: x * y + z, _modular(scalar))
 
 

@@ -79,8 +79,18 @@ def sum_of_differences(a: Array, b: Array, c: Array) -> Array:
     return np.asarray(c + np.where(a > b, a - b, b - a))
 
 
-def low_24_bits(a: Array) -> Array:
-    """The low 24 bits of a factor of ``mul24``, sign-extended if signed."""
+def multiply_low_of_24_bits(a: Array, b: Array) -> Array:
+    """The low 32 of the 48 bits of the product of numbers of 24 bits."""
+    return np.asarray(_low_24_bits(a) * _low_24_bits(b))
+
+
+def multiply_high_of_24_bits(a: Array, b: Array) -> Array:
+    """The upper 32 of the 48 bits of the product of numbers of 24 bits."""
+    return (multiply_wide(_low_24_bits(a), _low_24_bits(b)) >> 16).astype(a.dtype)
+
+
+def _low_24_bits(a: Array) -> Array:
+    """The low 24 bits of a factor, sign-extended if signed."""
     if a.dtype.kind == "i":
         return np.asarray((a << 8) >> 8)
     return np.asarray(a & a.dtype.type(0xFFFFFF))

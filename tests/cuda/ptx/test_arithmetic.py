@@ -280,6 +280,43 @@ def test_shifts_by_more_than_the_width_leave_no_bits_of_the_value(size: int, amo
     assert stored(code.replace("OPCODE", f"shr.s{size}"), f"u{size // 8}") == ((start - (1 << size)) >> amount) & top
 
 
+FACTORS = [0, 1, 5, 1 << 16, (1 << 23) - 1, 1 << 23, (1 << 24) - 1, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1]
+
+
+def wrapped(number: int, size: int, signed: bool) -> int:
+    """The number whose lowest bits, as many as `size`, are those of `number`."""
+    number &= (1 << size) - 1
+    return number - (1 << size) if signed and number >> (size - 1) else number
+
+
+@pytest.mark.parametrize(
+    ("half", "type_", "saturates"),
+    [("lo", "u32", False), ("lo", "s32", False), ("hi", "u32", False), ("hi", "s32", False), ("hi", "s32", True)],
+)
+@pytest.mark.parametrize("size", [24, 32])
+def test_products_of_24_and_32_bits_with_and_without_a_sum(size: int, half: str, type_: str, saturates: bool) -> None:
+    signed, suffix = type_ == "s32", "24" if size == 24 else ""
+    # Of a product of 24 bits the upper half are the highest 32 of 48 bits.
+    skipped = 0 if half == "lo" else 16 if size == 24 else 32
+    pairs = [(a, b) for a in FACTORS for b in FACTORS]
+    body = "".join(
+        [
+            f"mov.u32 %r1, {a}; mov.u32 %r2, {b}; mul{suffix}.{half}.{type_} %r3, %r1, %r2;"
+            f"st.global.u32 [%rd1+{8 * number}], %r3;"
+            f"mad{suffix}.{half}{'.sat' * saturates}.{type_} %r3, %r1, %r2, %r2;"
+            f"st.global.u32 [%rd1+{8 * number + 4}], %r3;"
+            for number, (a, b) in enumerate(pairs)
+        ]
+    )
+    out = np.zeros((len(pairs), 2), "i4" if signed else "u4")
+    run(ptx.parse(INSTRUCTION.replace("BODY", body)).kernels["kernel"], 1, 1, out)
+    for (a, b), found in zip(pairs, out.tolist(), strict=True):
+        product = wrapped(a, size, signed) * wrapped(b, size, signed) >> skipped
+        total = product + wrapped(b, 32, signed)
+        limited = min(max(total, -(1 << 31)), (1 << 31) - 1) if saturates else wrapped(total, 32, signed)
+        assert found == [wrapped(product, 32, signed), limited], (a, b)
+
+
 OPTIONS = [("--use_fast_math",), ("--device-debug",), ("--extra-device-vectorization", "--maxrregcount=32")]
 
 

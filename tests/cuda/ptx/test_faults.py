@@ -453,6 +453,15 @@ ENTRY = """
         ("shfl.down.b32 %r1, %r1, 1, 31;", "only shfl.sync is known"),
         ("prmt.b32.f4e %r1, %r1, %r2, 3;", "modes of prmt"),
         ("add.u32 %r1, %r1;", "this form of the instruction is not known"),
+        ("add.sat.u32 %r1, %r1, 1;", "only results of the type s32 without a carry can be saturated"),
+        ("sub.sat.s64 %rd1, %rd1, 1;", "only results of the type s32 without a carry can be saturated"),
+        ("addc.sat.s32 %r1, %r1, 1;", "only results of the type s32 without a carry can be saturated"),
+        ("mul.lo.sat.s32 %r1, %r1, 3;", "a product of integers cannot be saturated"),
+        ("mul24.s32 %r1, %r1, 3;", "have a low or high half of the type s32 or u32"),
+        ("mad24.lo.s64 %rd1, %rd1, 3, 4;", "have a low or high half of the type s32 or u32"),
+        ("mad.hi.sat.u32 %r1, %r1, 3, 4;", "only results of the type s32 without a carry can be saturated"),
+        ("mad.lo.sat.s32 %r1, %r1, 3, 4;", "only the upper half of a product plus an operand can be saturated"),
+        ("mad.hi.sat.cc.s32 %r1, %r1, 3, 4;", "only results of the type s32 without a carry can be saturated"),
     ],
 )
 def test_forms_that_are_not_known(body: str, problem: str) -> None:
