@@ -122,7 +122,9 @@ class Builder:
                 if name in self.unit.variables and self.unit.variables[name].space == "shared":
                     found[name] = self.unit.variables[name]
         for variable in sorted(found.values(), key=lambda variable: variable.size == 0):
-            self.shared_bytes = aligned(self.shared_bytes, variable.alignment if variable.size else 16)
+            self.shared_bytes = aligned(
+                self.shared_bytes, variable.alignment if variable.size else max(variable.alignment, 16)
+            )
             self.shared[variable.name] = self.shared_bytes
             self.shared_bytes += variable.size
 

@@ -169,13 +169,13 @@ class _Parser:
     # Variables
 
     def _variables(self, space: str, ends: bool = True) -> Iterator[Variable]:
-        alignment, type_, count = 0, "", 1
+        alignment, type_, width = 0, "", 1
         while not type_:
             word = self._take()
             if word == ".align":
                 alignment = int(self._take())
             elif word in (".v2", ".v4"):
-                count = int(word[2:])
+                width = int(word[2:])
             elif word in _SPACES or word in (".ptr", ".attribute"):
                 continue
             elif word[1:] in SCALARS:
@@ -183,24 +183,26 @@ class _Parser:
             else:
                 raise self._wrong(f"{word!r} is no type")
         while True:
-            yield self._variable(space, type_, count, alignment)
+            yield self._variable(space, type_, width, alignment)
             if not ends:
                 return
             if not self._accept(","):
                 break
         self._expect(";")
 
-    def _variable(self, space: str, type_: str, count: int, alignment: int) -> Variable:
+    def _variable(self, space: str, type_: str, width: int, alignment: int) -> Variable:
+        """A variable from its name on, whose elements have `width` numbers of a type; an `alignment` of 0 is theirs."""
         while self._peek() in (".ptr", ".align") or self._peek() in _SPACES:
             if self._take() == ".align":
                 self._take()
         name = self._take()
-        scalar = SCALARS[type_].size
+        element = SCALARS[type_].size * width
+        count = 1
         while self._accept("["):
             count = 0 if self._peek() == "]" else count * _integer(self._take())
             self._expect("]")
         data, references = self._initial(type_) if self._accept("=") else (b"", ())
-        return Variable(name, space, type_, scalar * count, alignment or scalar, data, references)
+        return Variable(name, space, type_, element * count, alignment or element, data, references)
 
     def _initial(self, type_: str) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
         """The `data` and `references` of a `Variable`, after "="."""

@@ -35,6 +35,25 @@ def load(source: str, architecture: str = "compute_80", *options: str) -> ptx.Mo
     return ptx.parse(compiled(source, architecture, *options))
 
 
+ENTRY = """
+.visible .entry kernel(.param .u64 p) {
+  .reg .b64 %rd<8>; .reg .b32 %r<8>; .reg .b16 %h<8>; .reg .pred %p<8>;
+  ld.param.u64 %rd1, [p];
+  BODY
+}
+"""
+
+
+def written(body: str, before: str = "") -> ptx.Kernel:
+    """A kernel whose instructions are written in PTX; %rd1 is its only parameter, an address.
+
+    Args:
+        body: the instructions.
+        before: declarations of the module.
+    """
+    return ptx.parse(before + ENTRY.replace("BODY", body)).kernels["kernel"]
+
+
 def run(
     kernel: ptx.Kernel,
     grid: int | Sequence[int],

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cuda.ptx.support import Array, bits, load, run
-from vmflow.streams.cuda import ptx
+from tests.cuda.ptx.support import Array, bits, load, run, written
 
 pytestmark = pytest.mark.emulated
 
@@ -252,19 +251,11 @@ def test_integers_are_divided_by_zero_without_a_fault() -> None:
 
 # Single instructions
 
-INSTRUCTION = """
-.visible .entry kernel(.param .u64 p) {
-  .reg .b64 %rd<4>; .reg .b32 %r<4>; .reg .b16 %h<4>;
-  ld.param.u64 %rd1, [p];
-  BODY
-}
-"""
-
 
 def stored(body: str, dtype: str) -> int:
     """The number that a thread stores, which runs these instructions of PTX."""
     out = np.zeros(1, dtype)
-    run(ptx.parse(INSTRUCTION.replace("BODY", body)).kernels["kernel"], 1, 1, out)
+    run(written(body), 1, 1, out)
     return int(out[0])
 
 
@@ -309,7 +300,7 @@ def test_products_of_24_and_32_bits_with_and_without_a_sum(size: int, half: str,
         ]
     )
     out = np.zeros((len(pairs), 2), "i4" if signed else "u4")
-    run(ptx.parse(INSTRUCTION.replace("BODY", body)).kernels["kernel"], 1, 1, out)
+    run(written(body), 1, 1, out)
     for (a, b), found in zip(pairs, out.tolist(), strict=True):
         product = wrapped(a, size, signed) * wrapped(b, size, signed) >> skipped
         total = product + wrapped(b, 32, signed)

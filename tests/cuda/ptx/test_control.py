@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.cuda.ptx.support import load, run
+from tests.cuda.ptx.support import load, run, written
 from vmflow.streams.cuda import ptx
 
 pytestmark = pytest.mark.emulated
@@ -181,6 +181,47 @@ def test_constants_and_variables_of_a_module() -> None:
     assert module.variable("cell").view(np.int32)[0] == 9
     with pytest.raises(KeyError, match=r"no variable 'nothing'; it has .*cell.*weights"):
         module.variable("nothing")
+
+
+@pytest.mark.parametrize("space", ["global", "const", "shared", "local"])
+@pytest.mark.parametrize(
+    ("declaration", "alignment", "length"),
+    [
+        (".v4 .f32 x", 16, 16),
+        (".v2 .f32 x", 8, 8),
+        (".v4 .u8 x", 4, 4),
+        (".v2 .u16 x[3]", 4, 12),
+        (".align 4 .v4 .f32 x", 4, 16),
+        (".f32 x[4]", 4, 16),
+    ],
+)
+def test_variables_of_vectors_are_aligned_to_the_whole_vector(
+    space: str, declaration: str, alignment: int, length: int
+) -> None:
+    inner, outer = (f".{space} .b8 first[3]; .{space} {declaration}; .{space} .b8 last;", "")
+    if space in ("global", "const"):
+        inner, outer = outer, inner
+    names = "mov.u64 %rd2, first; mov.u64 %rd3, x; mov.u64 %rd4, last;"
+    stores = "".join([f"st.global.u64 [%rd1+{8 * number}], %rd{number + 2};" for number in range(3)])
+    found = np.zeros(3, np.int64)
+    run(written(inner + names + stores, outer), 1, 1, found)
+    first, x, last = found.tolist()
+    assert x - first == alignment
+    assert last - x == length
+
+
+def test_parameters_of_vectors_are_aligned_to_the_whole_vector() -> None:
+    text = ".visible .entry kernel(.param .u8 a, .param .v4 .f32 b, .param .u8 c, .param .align 4 .v2 .f32 d) { ret; }"
+    offsets = [parameter.offset for parameter in ptx.parse(text).kernels["kernel"].parameters]
+    assert offsets == [0, 16, 32, 36]
+
+
+def test_shared_memory_that_the_launch_adds_is_aligned_as_its_variable_says() -> None:
+    declared = ".shared .b8 fixed[20]; .extern .shared .align 128 .b8 added[];"
+    body = "mov.u64 %rd2, fixed; mov.u64 %rd3, added; st.global.v2.u64 [%rd1], {%rd2, %rd3};"
+    found = np.zeros(2, np.int64)
+    run(written(body, declared), 1, 1, found, shared_bytes=64)
+    assert found.tolist() == [0, 128]
 
 
 def test_modules_of_the_same_text_have_variables_of_their_own() -> None:
