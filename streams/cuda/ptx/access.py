@@ -10,15 +10,12 @@ import numpy as np
 from .faults import DataRace, Place
 from .groups import Group
 from .lowering import Lowering, Operation, Source, Target, read, scalar_of, write
-from .memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW, Piece, locate_private
+from .memory import CONSTANT_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW, Piece, locate_private
 from .races import TIME, Conflict, thread_of
 from .statements import Address, Immediate, Instruction, Operand, Vector
 from .types import SCALARS, Array, Scalar
 
 Locate = Callable[[Group, Array, int, Place, bool], list[Piece]]
-
-# The beginning of kernels' parameters among generic addresses.
-PARAMETER_WINDOW: Final = 1 << 62
 
 _SPACES: Final = ("global", "shared", "local", "const", "param")
 
@@ -312,13 +309,23 @@ def lower_cvta(lowering: Lowering, instruction: Instruction) -> Operation | None
 
 def lower_isspacep(lowering: Lowering, instruction: Instruction) -> Operation | None:
     """Lower ``isspacep``: whether generic addresses lie in a state space."""
-    windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
-    start = windows.get(space_of(instruction))
+    space = space_of(instruction)
     target, source = instruction.operands
+    # All addresses outside of windows are global, and those of kernels' parameters, too.
+    starts = [start for name, start in _STARTS.items() if name != "param"] if space == "global" else [_STARTS[space]]
 
     def inside(addresses: Array) -> Array:
-        if start is None:
-            return np.asarray(addresses < np.uint64(SHARED_WINDOW))
-        return np.asarray(addresses - np.uint64(start) < np.uint64(WINDOW))
+        found = [addresses - np.uint64(start) < np.uint64(WINDOW) for start in starts]
+        within = np.logical_or.reduce(found)
+        return np.asarray(~within if space == "global" else within)
 
     return lowering.compute(inside, (target, SCALARS["pred"]), [(source, SCALARS["u64"])])
+
+
+# The generic addresses at which the windows of state spaces begin.
+_STARTS: Final = {
+    "const": CONSTANT_WINDOW,
+    "shared": SHARED_WINDOW,
+    "local": LOCAL_WINDOW,
+    "param": PARAMETER_WINDOW,
+}

@@ -19,9 +19,12 @@ from .types import Array, DType
 if TYPE_CHECKING:
     from .groups import Group
 
-# The generic addresses at which shared and local memory begin, and the size of each such window.
+# The generic addresses at which constants, shared and local memory, and kernels' parameters begin, and the size of each
+# such window.  Constants are regions of the global memory, too, where all loads find them.
+CONSTANT_WINDOW: Final = 1 << 57
 SHARED_WINDOW: Final = 1 << 60
 LOCAL_WINDOW: Final = 1 << 61
+PARAMETER_WINDOW: Final = 1 << 62
 WINDOW: Final = 1 << 32
 
 

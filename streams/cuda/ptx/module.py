@@ -11,15 +11,14 @@ import numpy as np
 
 from .functions import parameter_offsets
 from .launch import Counters, Launch, Triple
-from .memory import SHARED_WINDOW, Area, Memory, Region
+from .memory import CONSTANT_WINDOW, SHARED_WINDOW, Area, Memory, Region
 from .program import Builder, Program
 from .statements import Function, Unit, Variable
 from .syntax import parse_unit
 from .types import SCALARS, Array
 
-# Where modules' variables and constants begin: far from an allocator's memory, and from the windows.
+# Where modules' variables begin: far from an allocator's memory, and from the windows.
 _VARIABLES: Final = 1 << 56
-_CONSTANTS: Final = 1 << 57
 
 # The most threads in a block and along its axes, and blocks along a grid's axes.
 _MOST_THREADS: Final = 1024
@@ -189,7 +188,7 @@ class Module:
         self.addresses: dict[str, int] = {}
         found = (
             self._place("global", _VARIABLES, "variables of the module", True),
-            self._place("const", _CONSTANTS, "constants of the module", False),
+            self._place("const", CONSTANT_WINDOW, "constants of the module", False),
         )
         self.regions = tuple([region for region in found if len(region.buffer)])
         self._initialise()

@@ -251,6 +251,35 @@ def test_addresses_in_several_state_spaces_at_once() -> None:
     np.testing.assert_array_equal(x, np.where(t % 3 == 1, 2 * before, before))
 
 
+def test_each_address_is_in_its_state_space() -> None:
+    source = """
+    __device__ int variable; __constant__ int constant;
+    extern "C" __global__ void kernel(int* out, const __grid_constant__ int parameter) {
+        __shared__ int shared; volatile int local = 1;
+        const void* given[6] = {out, &variable, &constant, &shared, (const void*)&local, &parameter};
+        for (int i = 0; i < 6; i++) {
+            const void* p = given[(i + out[0]) % 6];
+            int* o = out + 1 + (i + out[0]) % 6 * 5;
+            o[0] = __isGlobal(p); o[1] = __isConstant(p); o[2] = __isShared(p); o[3] = __isLocal(p);
+            o[4] = __isGridConstant(p);
+        }
+    }
+    """
+    out = np.zeros(31, np.int32)
+    run(load(source).kernels["kernel"], 1, 1, out, bytes(4))
+    names = ["global", "const", "shared", "local", "param"]
+    found = [[name for name, holds in zip(names, row, strict=True) if holds] for row in out[1:].reshape(6, 5).tolist()]
+    # The window of kernels' parameters is a part of global memory.
+    assert found == [["global"], ["global"], ["const"], ["shared"], ["local"], ["global", "param"]]
+
+
+@pytest.mark.parametrize(("space", "holds"), [("global", 1), ("const", 0), ("shared::cta", 0), ("param::entry", 0)])
+def test_an_address_of_no_memory_is_global(space: str, holds: int) -> None:
+    out = np.full(1, 7, np.int32)
+    run(written(f"isspacep.{space} %p1, 4096; selp.u32 %r1, 1, 0, %p1; st.global.u32 [%rd1], %r1;"), 1, 1, out)
+    assert out[0] == holds
+
+
 def test_structures_as_arguments() -> None:
     source = """
     struct Shape { int64 extents[4]; int rank; float scale; };

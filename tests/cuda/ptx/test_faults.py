@@ -453,6 +453,7 @@ ENTRY = """
         ("shfl.down.b32 %r1, %r1, 1, 31;", "only shfl.sync is known"),
         ("prmt.b32.f4e %r1, %r1, %r2, 3;", "modes of prmt"),
         ("add.u32 %r1, %r1;", "this form of the instruction is not known"),
+        ("isspacep.u64 %r1, %rd1;", "this form of the instruction is not known"),
         ("add.sat.u32 %r1, %r1, 1;", "only results of the type s32 without a carry can be saturated"),
         ("sub.sat.s64 %rd1, %rd1, 1;", "only results of the type s32 without a carry can be saturated"),
         ("addc.sat.s32 %r1, %r1, 1;", "only results of the type s32 without a carry can be saturated"),
