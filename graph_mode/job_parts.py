@@ -222,7 +222,7 @@ def fetch(operand: Operand) -> JobOp:
 def between_feeds_and_fetches(
     ops: Iterable[JobOp], buffers: Mapping[int, Buffer], inputs: Iterable[int] = (), outputs: Iterable[Operand] = ()
 ) -> tuple[JobOp, ...]:
-    """All ops of a job: feeds, the computing ops, and fetches.
+    """All ops of a job: feeds of the inputs and of all variables, the computing ops, and fetches.
 
     Args:
         ops: the ops that compute.

@@ -104,7 +104,7 @@ def rebase(base: Tensor, view: Tensor) -> None:
     assert changed is not None
     base._autograd = _with_part(base, view).follow(base._autograd)
     view._autograd = stale = _node.AutogradMeta(True, changed.node, changed.index, NEVER)
-    # The kept gradient is that of the view after its history is updated, not that of the change.
+    # `retain_grad` is for the view's renewed history, not for the change's result.
     stale.grad, stale.retains, changed.retains = changed.grad, changed.retains, False
 
 

@@ -159,7 +159,7 @@ class _Folder:
         self._folder = os.fspath(path)
         old = _kept_aside(self._folder)
         if not os.path.lexists(self._folder) and os.path.lexists(old):
-            self._folder = old  # the process that was saving has ended between two renames
+            self._folder = old  # `save` ended between two renames: read the folder set aside
         manifest = load_file(os.path.join(self._folder, _MANIFEST))
         if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
             raise ValueError(f"checkpoint: {self._folder} was not written by checkpoint.save, or by a later version")

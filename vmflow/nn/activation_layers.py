@@ -187,7 +187,7 @@ class Softplus(_Activation, function=F.softplus):
 
 
 class Hardtanh(_Activation, function=F.hardtanh):
-    """``x`` limited to [min_val, max_val].  OneFlow calls the limits min_value and max_value, as PyTorch once did.
+    """``x`` limited to [min_val, max_val].  OneFlow's names min_value and max_value are accepted with a FutureWarning.
 
     Raises:
         TypeError: when called with anything else than a tensor of real numbers.

@@ -284,7 +284,7 @@ class Acceptor:
             connection.end()
 
     def _exhausted(self, error: OSError) -> None:
-        """End a connection and pause accepting, since file descriptors or memory are used up."""
+        """Pause accepting, and end a connection if one can be ended: file descriptors or memory are used up."""
         now = self._loop.time()
         if now >= self._last_warning + _WARNING_INTERVAL:
             self._last_warning = now

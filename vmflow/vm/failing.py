@@ -1,4 +1,4 @@
-"""Makes failures of instructions: adds notes to their exceptions, and lets their outputs hold the failures."""
+"""Records failures of instructions: adds notes to their exceptions, and lets their outputs hold the failures."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LAUNCHES: Final[Counter[str]] = Counter()
 DEFAULT_BYTES: Final = 1 << 30
 _MILLISECONDS_PER_PIECE: Final = 1e-3
 _MULTIPROCESSORS: Final = 4
-# The addresses of streams: CUDA's default streams have 1 and 2.
+# The addresses of CUDA's two default streams, and of the first other stream.
 _DEFAULT_STREAMS: Final = (1, 2)
 _FIRST_STREAM: Final = 0x1000
 

@@ -63,7 +63,7 @@ class Builder:
         """The program of a kernel.
 
         Raises:
-            UnsupportedInstruction: if the kernel has an unknown instruction.
+            UnsupportedInstruction: for an unknown instruction, recursion, or a function without a body.
         """
         functions = self._reachable(name)
         self._place_shared(functions)

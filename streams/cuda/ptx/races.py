@@ -161,7 +161,7 @@ class Shadow:
         return int(self._writers[piece])
 
     def atomic(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads access atomically, and return a conflict or None, as `read`."""
+        """Note atomic accesses; return the first conflict with a read or a write, or None."""
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
         if self._atomics is None:

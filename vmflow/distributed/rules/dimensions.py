@@ -196,7 +196,7 @@ def _pinv(call: Call) -> list[Signature]:
 
 @rule_of("solve", "solve_triangular")
 def _solve(call: Call) -> list[Signature]:
-    """Signatures of `solve` with operands (matrices, right sides), whose leading dimensions broadcast."""
+    """Signatures of `solve` and `solve_triangular`: (matrices, right sides), whose leading dimensions broadcast."""
     (output,) = call.outputs
     leading = tuple(output.shape[:-2])
     columns = len(call.inputs[1].shape) - 1

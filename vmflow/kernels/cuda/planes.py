@@ -89,7 +89,7 @@ def _largest(loops: tuple[Loop, ...], known: tuple[str, ...], better: str, dtype
     return Walk("largest", outs, (("x", dtype),), names(rank, ("p",)), numbers, tuple(lines))
 
 
-# Gathering and scattering by indices in flat planes
+# Gathering and scattering by flat indices into all dimensions behind the channels
 
 
 def _check_places(launcher: Launcher, problem: Problem, places: DeviceArray, plane: int) -> None:

@@ -69,7 +69,7 @@ def _count(axis: int, start: str) -> str:
     return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"
 
 
-# The names of the numbers that adaptive pooling needs for each dimension: the numbers of elements and of windows.
+# The names of adaptive pooling's parameters for each dimension: its size, and its number of windows.
 EVEN_NUMBERS: Final = ("size", "output")
 
 

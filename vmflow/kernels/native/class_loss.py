@@ -90,7 +90,7 @@ class CrossEntropy:
         )
 
     def _loss(self, losses: Array, loss: Array, total: Array) -> NativeCall | None:
-        """Return the C call that computes the mean or sum of the rows' losses, and the number of rows.
+        """Return the C call that writes the mean or sum of the rows' losses to `loss`, and their number to `total`.
 
         None if `loss` or `total` has a layout that C does not take.
         """

@@ -28,7 +28,7 @@ _WORTHWHILE: Final = 1 << 8
 
 
 def drawing(name: str, elements: int) -> CFunction | None:
-    """Return the C function `name` of random.c for a call of `elements` numbers; None if it is not loaded now."""
+    """Return a C function of random.c, or None; if it is not loaded, `elements` decides whether it is compiled."""
     return function(name, WORTHWHILE if elements >= _WORTHWHILE else 0)
 
 

@@ -1,4 +1,4 @@
-"""Half precision, which is computed in float32."""
+"""Helpers to compute float16 and bfloat16 in float32."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Layer(NamedTuple):
         return self.states + (self.kind in ("lstm", "gru"))
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], Weights]:
-        """Split a layer's operands behind its input into the tensors of the initial state and the parameters."""
+        """Split a layer's operands, without its input, into the tensors of the initial state and the parameters."""
         given = list(operands)
         state = [given.pop(0) for _ in range(self.states)]
         by_input, by_state = given.pop(0), given.pop(0)

@@ -223,7 +223,7 @@ class Along(NamedTuple):
     """Settings of the update "move_along": parameters = start + distance * direction.
 
     Attributes:
-        distance: the factor of the direction: the first array that is read, one vector for all parameters.
+        distance: a number.  The direction is the first array that is read, one vector for all parameters.
         from_origin: whether the start is the second vector that is read; otherwise, the parameters' values.
     """
 
