@@ -75,7 +75,7 @@ _ISSUED, _BEGUN, _ENDED = range(3)
 
 @final
 class LaunchOnStream(InstructionPolicy):
-    """The run of a plan of a single task on a stream that launches ahead, as an instruction with operands.
+    """The run of a plan of a single task on a stream with `launches_ahead`, as an instruction with operands.
 
     The stream runs launches in order, so that the host need not wait for one launch before it issues the next.
 
@@ -142,7 +142,7 @@ class LaunchOnStream(InstructionPolicy):
 
     def fail(self, failure: Failure) -> None:
         if self._begun:
-            # The device may have written a part of the results.
+            # The device may have changed some of the variables.
             for blob in self._writes:
                 blob.storage.poison(failure)
         self._end(failure)

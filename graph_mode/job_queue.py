@@ -29,6 +29,7 @@ class JobQueue:
         # One entry for each launch that has ended and has not been subtracted from `_count`.
         self._left: deque[None] = deque()
         self._running: GraphRuntime | None = None
+        # The number of started launches, less those subtracted after their end.
         self._count = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:

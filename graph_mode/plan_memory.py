@@ -73,7 +73,7 @@ class PlanMemory:
         return storages
 
     def usable(self) -> bool:
-        """Whether the memory is allocated, or may still be."""
+        """Whether no allocation of the memory has failed so far."""
         if self._settled:
             return True
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]

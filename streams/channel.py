@@ -134,7 +134,7 @@ class Channel(Protocol):
         ...
 
     def call_when_reached(self, count: int, wake: Callable[[], None]) -> None:
-        """Call `wake`, from any thread, when the first `count` operations have ended."""
+        """Let some thread call `wake` when the first `count` operations have ended."""
         ...
 
     def started(self) -> int:

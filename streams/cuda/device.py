@@ -51,7 +51,7 @@ class CudaDevice:
         # Pairs of streams: the first, the home of memory, has to wait for the second, that of a borrower.
         self._returned: deque[tuple[Handle, Handle]] = deque()
 
-    # Events, whose handles are reused: creating one takes longer than a launch
+    # Events.  Handles of those without timing are reused: creating one takes longer than a launch.
 
     def record(self, stream: Handle, timing: bool = False) -> CudaEvent:
         """An event behind all work that the stream has been handed so far.

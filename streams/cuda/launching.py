@@ -132,11 +132,11 @@ class Launcher:
         return array.owned_by(allocation)
 
     def constant(self, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> DeviceArray:
-        """Scratch memory with numbers that never change.
+        """Copy constant numbers to new scratch memory.
 
         Args:
             key: identifies the numbers.
-            make: makes them; called if the device does not know the key.
+            make: makes them on the host; called if the device does not know the key.
         """
         numbers = self.device.constant(key, make)
         copied = self.scratch(numbers.shape, numbers.dtype)

@@ -19,8 +19,7 @@ from vmflow.errors import SimulationDeadlock
 
 Callback: TypeAlias = Callable[[], None]
 
-# Real seconds to wait for threads that are no ranks, such as those of `asyncio.to_thread`, before a deadlock is
-# reported.
+# Real seconds to wait for threads that are neither ranks nor counted as busy, before a deadlock is reported.
 PATIENCE: Final = 5.0
 
 

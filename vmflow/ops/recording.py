@@ -1,4 +1,4 @@
-"""`Recording`: runs a function on tensors without values, and records the ops it calls as the steps of a fused op."""
+"""`Recording`: runs a function on placeholders for tensors, and records the ops it calls as the steps of a fused op."""
 
 from __future__ import annotations
 

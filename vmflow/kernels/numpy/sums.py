@@ -21,8 +21,8 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
-# The most numbers of a row that BLAS sums in one piece.  It loses 2e-6 of the sum of a thousand equal numbers, the worst
-# case: all errors have the same sign.
+# The most numbers of a row that BLAS sums in one piece.  It loses 2e-6 of the sum of a thousand equal numbers, which is
+# the worst case: all errors have the same sign.
 _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
