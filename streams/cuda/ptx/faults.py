@@ -22,7 +22,7 @@ class PtxError(RuntimeError):
 
 
 class PtxSyntaxError(PtxError, ValueError):
-    """The text is not in the supported subset of PTX; the message has the line or the wrong word."""
+    """The text is not in the supported subset of PTX; the message has the line."""
 
 
 class UnsupportedInstruction(PtxError, NotImplementedError):

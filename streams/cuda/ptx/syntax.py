@@ -44,8 +44,9 @@ def _tokens(text: str) -> Iterator[Token]:
     while True:
         found = _TOKEN.match(plain, position)
         if found is None:
-            rest = plain[position:].strip()
+            rest = plain[position:].lstrip()
             if rest:
+                line += plain.count("\n", position, len(plain) - len(rest))
                 raise PtxSyntaxError(f"line {line} of the PTX: {rest.splitlines()[0][:40]!r} is not understood")
             return
         kind = found.lastgroup or ""
@@ -113,6 +114,35 @@ class _Parser:
         while depth:
             depth += {"{": 1, "}": -1}.get(self._take(), 0)
 
+    # Numbers
+
+    def _integer(self, word: str) -> int:
+        try:
+            return int(word.rstrip("U"), 0) if word.lower().lstrip("-").startswith("0x") else int(word.rstrip("U"))
+        except ValueError:
+            raise self._wrong(f"an integer was expected, not {word!r}") from None
+
+    def _immediate(self, word: str) -> Immediate:
+        if word[:2].lower() == "0f":
+            bits = int(word[2:], 16)
+            return Immediate(struct.unpack("<f", struct.pack("<I", bits))[0], bits, 4)
+        if word[:2].lower() == "0d":
+            bits = int(word[2:], 16)
+            return Immediate(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, 8)
+        if "." in word:
+            return Immediate(float(word), struct.unpack("<Q", struct.pack("<d", float(word)))[0], 8)
+        return Immediate(self._integer(word))
+
+    def _encoded(self, word: str, type_: str) -> bytes:
+        """Return the bytes of a number in the initial value of a variable of this type."""
+        scalar = SCALARS[type_]
+        number = self._immediate(word)
+        if number.bits is not None:
+            if number.size != scalar.size:
+                raise self._wrong(f"{word} is not of the type .{type_} of the variable that it initialises")
+            return number.bits.to_bytes(scalar.size, "little")
+        return (int(number.value) & ((1 << 8 * scalar.size) - 1)).to_bytes(scalar.size, "little")
+
     # The module
 
     def unit(self) -> Unit:
@@ -144,7 +174,7 @@ class _Parser:
         parameters = self._parameters() if self._peek() == "(" else []
         while self._peek() in _HINTS:
             self._take()
-            while self._tokens[self._next].kind == "number" or self._peek() == ",":
+            while self._peek() == "," or self._peek()[:1].isdigit():
                 self._take()
         if self._accept(";"):
             self._unit.functions.setdefault(name, Function(name, is_kernel, parameters, results))
@@ -173,7 +203,7 @@ class _Parser:
         while not type_:
             word = self._take()
             if word == ".align":
-                alignment = int(self._take())
+                alignment = self._alignment()
             elif word in (".v2", ".v4"):
                 width = int(word[2:])
             elif word in _SPACES or word in (".ptr", ".attribute"):
@@ -190,16 +220,22 @@ class _Parser:
                 break
         self._expect(";")
 
+    def _alignment(self) -> int:
+        found = self._integer(self._take())
+        if found < 1 or found & (found - 1):
+            raise self._wrong(f"an alignment is a power of two, not {found}")
+        return found
+
     def _variable(self, space: str, type_: str, width: int, alignment: int) -> Variable:
         """A variable from its name on, whose elements have `width` numbers of a type; an `alignment` of 0 is theirs."""
         while self._peek() in (".ptr", ".align") or self._peek() in _SPACES:
             if self._take() == ".align":
-                self._take()
+                self._alignment()
         name = self._take()
         element = SCALARS[type_].size * width
         count = 1
         while self._accept("["):
-            count = 0 if self._peek() == "]" else count * _integer(self._take())
+            count = 0 if self._peek() == "]" else count * self._integer(self._take())
             self._expect("]")
         data, references = self._initial(type_) if self._accept("=") else (b"", ())
         return Variable(name, space, type_, element * count, alignment or element, data, references)
@@ -215,11 +251,11 @@ class _Parser:
             if word in ("{", "}"):
                 depth += 1 if word == "{" else -1
             elif self._tokens[self._next - 1].kind == "number":
-                data += _encoded(word, type_)
+                data += self._encoded(word, type_)
             elif word == "generic":
                 continue
             elif word not in (",", "(", ")"):
-                step = _integer(self._take()) if self._accept("+") else 0
+                step = self._integer(self._take()) if self._accept("+") else 0
                 references.append((len(data), word, step))
                 data += bytes(size)
             if depth == 0 and self._peek() in (";", ","):
@@ -286,7 +322,7 @@ class _Parser:
         while True:
             name = self._take()
             if self._accept("<"):
-                count = _integer(self._take())
+                count = self._integer(self._take())
                 self._expect(">")
                 for number in range(count):
                     function.registers[self._declare(f"{name}{number}", function)] = type_
@@ -297,7 +333,7 @@ class _Parser:
         self._expect(";")
 
     def _location(self) -> None:
-        file, line = _integer(self._take()), _integer(self._take())
+        file, line = self._integer(self._take()), self._integer(self._take())
         self._skip_line()
         # Line 0 is code that the compiler has moved; the last known line is more useful.
         if line:
@@ -340,11 +376,11 @@ class _Parser:
             inner = self._operand()
             operand = self._negated(word, inner)
         elif kind == "number":
-            operand = _immediate(word)
+            operand = self._immediate(word)
         elif kind == "word":
             operand = Register(self._known(word))
             if self._accept("+"):
-                operand = Address(operand.name, _integer(self._take()))
+                operand = Address(operand.name, self._integer(self._take()))
         else:
             raise self._wrong(f"{word!r} is no operand")
         if self._accept("|"):
@@ -370,48 +406,18 @@ class _Parser:
         base: str | None = None
         offset = 0
         if self._tokens[self._next - 1].kind == "number":
-            offset = _integer(word)
+            offset = self._integer(word)
         else:
             base = self._known(word)
         while not self._accept("]"):
             word = self._take()
             if word == "-":
-                offset -= _integer(self._take())
+                offset -= self._integer(self._take())
             elif word != "+":
-                offset += _integer(word)
+                offset += self._integer(word)
         return Address(base, offset)
 
 
 def _files(text: str) -> Iterator[tuple[int, str]]:
     for found in re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE):
         yield int(found[1]), found[2]
-
-
-def _integer(word: str) -> int:
-    try:
-        return int(word.rstrip("U"), 0) if word.lower().lstrip("-").startswith("0x") else int(word.rstrip("U"))
-    except ValueError:
-        raise PtxSyntaxError(f"{word!r} was found where an integer was expected") from None
-
-
-def _immediate(word: str) -> Immediate:
-    if word[:2].lower() == "0f":
-        bits = int(word[2:], 16)
-        return Immediate(struct.unpack("<f", struct.pack("<I", bits))[0], bits, 4)
-    if word[:2].lower() == "0d":
-        bits = int(word[2:], 16)
-        return Immediate(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, 8)
-    if "." in word:
-        return Immediate(float(word), struct.unpack("<Q", struct.pack("<d", float(word)))[0], 8)
-    return Immediate(_integer(word))
-
-
-def _encoded(word: str, type_: str) -> bytes:
-    """Return the bytes of a number in the initial value of a variable of this type."""
-    scalar = SCALARS[type_]
-    number = _immediate(word)
-    if number.bits is not None:
-        if number.size != scalar.size:
-            raise PtxSyntaxError(f"{word} is not of the type .{type_} of the variable that it initialises")
-        return number.bits.to_bytes(scalar.size, "little")
-    return (int(number.value) & ((1 << 8 * scalar.size) - 1)).to_bytes(scalar.size, "little")

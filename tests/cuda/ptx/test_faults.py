@@ -472,18 +472,28 @@ def test_forms_that_are_not_known(body: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "problem", "line"),
     [
-        (".visible .entry f( {", "a parameter was expected, not '{'"),
-        (".strange", "'.strange' is not known"),
-        (ENTRY.replace("BODY", "?"), "is not understood"),
-        (ENTRY.replace("BODY", "add.u32 %r1, %r1, 1"), "',' was expected, not 'ret'"),
-        (".visible .entry f() { ret;", "the text ends within a statement"),
+        (".visible .entry f( {", "a parameter was expected, not '{'", 3),
+        (".strange", "'.strange' is not known", 3),
+        (ENTRY.replace("BODY", "?"), "is not understood", 8),
+        (ENTRY.replace("BODY", "add.u32 %r1, %r1, 1"), "',' was expected, not 'ret'", 9),
+        (".visible .entry f() { ret;", "the text ends within a statement", 3),
+        (".visible .entry f() .maxntid 32", "the text ends within a statement", 3),
+        (ENTRY.replace("BODY", "ld.global.u32 %r1, [%rd1+p];"), "an integer was expected, not 'p'", 8),
+        (ENTRY.replace("BODY", "mov.u64 %rd1, p+q;"), "an integer was expected, not 'q'", 8),
+        (ENTRY.replace("BODY", ".reg .b32 %x<n>;"), "an integer was expected, not 'n'", 8),
+        (ENTRY.replace("BODY", ".loc 1 x 2"), "an integer was expected, not 'x'", 8),
+        (".global .u32 x[n];", "an integer was expected, not 'n'", 3),
+        (".global .align x .u32 y;", "an integer was expected, not 'x'", 3),
+        (".global .align 12 .u32 y;", "an alignment is a power of two, not 12", 3),
+        (".global .f32 x = 0d3FF0000000000000;", "0d3FF0000000000000 is not of the type .f32 of the variable", 3),
+        (".global .f64 x[2] = {0d3FF0000000000000, 0f3F800000};", "0f3F800000 is not of the type .f64", 3),
     ],
 )
-def test_text_that_is_not_ptx(text: str, problem: str) -> None:
-    with pytest.raises(ptx.PtxSyntaxError, match=problem):
-        ptx.parse(text)
+def test_text_that_is_not_ptx(text: str, problem: str, line: int) -> None:
+    with pytest.raises(ptx.PtxSyntaxError, match=f"^line {line} of the PTX: .*{problem}"):
+        ptx.parse("\n\n" + text)
 
 
 def test_predicated_instructions_of_all_kinds() -> None:
