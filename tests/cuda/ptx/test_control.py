@@ -224,6 +224,20 @@ def test_shared_memory_that_the_launch_adds_is_aligned_as_its_variable_says() ->
     assert found.tolist() == [0, 128]
 
 
+def test_directives_may_follow_each_other_without_a_space() -> None:
+    """As in ``cuda_fp16.h``, whose assembly the compiler copies into the PTX."""
+    source = """
+    __device__ int three = 3;
+    extern "C" __global__ void kernel(uint32* out) {
+        asm("{.reg.b32 a; .reg.b16 l, h; .shared.align 16.v2.u32 s;\\n"
+            "mov.b32 a, 0x00050007; mov.b32 {l, h}, a; mov.b32 %0, {h, l};}" : "=r"(out[0]));
+    }
+    """
+    out = np.zeros(1, np.uint32)
+    run(load(source).kernels["kernel"], 1, 1, out)
+    assert out[0] == 0x00070005
+
+
 def test_modules_of_the_same_text_have_variables_of_their_own() -> None:
     source = '__device__ int count; extern "C" __global__ void kernel() { count += 1; }'
     first, second = load(source), load(source)
