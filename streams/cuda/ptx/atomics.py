@@ -60,7 +60,7 @@ def lower_atomic(lowering: Lowering, instruction: Instruction) -> Operation:
     name = next((word for word in instruction.modifiers if word in _COMBINE), None)
     if scalar is None or name is None:
         raise lowering.unsupported("this atomic operation is not known")
-    packed = scalar.name in ("f16x2", "bf16x2")
+    packed = scalar.is_pair
     held = SCALARS["b32"] if packed else scalar
     operands = list(instruction.operands)
     target = lowering.target(operands.pop(0), held) if instruction.opcode == "atom" else None

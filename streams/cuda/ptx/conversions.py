@@ -30,7 +30,7 @@ def lower_convert(lowering: Lowering, instruction: Instruction) -> Operation | N
     if len(types) != 2 or {"satfinite", "rna", "rs"} & set(instruction.modifiers):
         raise lowering.unsupported("this conversion is not known")
     result, given = types
-    if result.name in ("f16x2", "bf16x2"):
+    if result.is_pair:
         return _lower_pair(lowering, instruction, result, given)
     target, source = instruction.operands
     return lowering.compute(_conversion(result, given, instruction.modifiers), (target, result), [(source, given)])

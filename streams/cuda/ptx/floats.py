@@ -137,7 +137,7 @@ def _then(function: Function, after: Function) -> Function:
 def lower_packed(lowering: Lowering, instruction: Instruction, scalar: Scalar, function: Function) -> Operation | None:
     """Make an operation whose operands have its result's type, maybe two floats in a word; None for the sink ``_``."""
     target, *sources = instruction.operands
-    if scalar.name in ("f16x2", "bf16x2"):
+    if scalar.is_pair:
         word = SCALARS["b32"]
         return lowering.compute(
             on_pairs(function, scalar.dtype), (target, word), [(source, word) for source in sources]

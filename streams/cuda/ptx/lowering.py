@@ -85,7 +85,12 @@ class Lowering:
     # Operands
 
     def source(self, operand: Operand, scalar: Scalar) -> Source:
-        """The register of an operand, and the conversion of its values to a type."""
+        """The register of an operand, and the conversion of its values to a type.
+
+        Raises:
+            UnsupportedInstruction: if there is no such operand, or if the type is a pair; a pair is read as a word.
+        """
+        self._refuse_pair(scalar)
         if isinstance(operand, Immediate):
             return Source(self.names.constant(_immediate(operand, scalar)), None)
         if isinstance(operand, Vector):
@@ -101,6 +106,10 @@ class Lowering:
         if negated:
             convert = np.logical_not
         return Source(slot, convert)
+
+    def _refuse_pair(self, scalar: Scalar) -> None:
+        if scalar.is_pair:
+            raise self.unsupported(f"this instruction is not known for the type {scalar.name}")
 
     def _name(self, operand: Operand) -> str:
         if isinstance(operand, Register):
@@ -119,7 +128,12 @@ class Lowering:
         return self.names.constant(np.array([address + offset], np.uint64).astype(scalar.bits))
 
     def target(self, operand: Operand, scalar: Scalar) -> Target | None:
-        """The register of a result, and the conversion from a type; None for the sink ``_``."""
+        """The register of a result, and the conversion from a type; None for the sink ``_``.
+
+        Raises:
+            UnsupportedInstruction: if there is no such register, or if the type is a pair; a pair is written as a word.
+        """
+        self._refuse_pair(scalar)
         if not isinstance(operand, Register):
             raise self.unsupported("a result needs a register")
         if operand.name == "_":
@@ -215,8 +229,8 @@ def from_register(held: DType, scalar: Scalar) -> Convert | None:
     """The conversion of a register's content into a type, with zeros in front if wider; None if not needed."""
     if held == scalar.dtype:
         return None
-    if held.itemsize == scalar.size or scalar.name in ("f16x2", "bf16x2"):
-        return _viewer(scalar.dtype if held.itemsize == scalar.size else scalar.bits)
+    if held.itemsize == scalar.size:
+        return _viewer(scalar.dtype)
     if held.itemsize < scalar.size:
         return _widener(held, scalar.bits, scalar.dtype)
     bits, dtype, whole = scalar.bits, scalar.dtype, UNSIGNED[held.itemsize]
@@ -259,11 +273,11 @@ def _immediate(number: Immediate, scalar: Scalar) -> Array:
         return np.array([number.bits], np.uint64).astype(scalar.bits).view(scalar.dtype)
     if scalar.kind == "predicate":
         return np.array([bool(number.value)])
-    if scalar.kind == "float" and scalar.size >= 4 and scalar.name[1:].isdigit():
+    if scalar.kind == "float" and scalar.size >= 4:
         return np.array([number.value], scalar.dtype)
     wrapped = int(number.value) & ((1 << 8 * scalar.size) - 1)
     bits = np.array([wrapped], np.uint64).astype(scalar.bits)
-    return bits if scalar.name in ("f16x2", "bf16x2") else bits.view(scalar.dtype)
+    return bits.view(scalar.dtype)
 
 
 def scalar_of(modifiers: Sequence[str]) -> Scalar | None:

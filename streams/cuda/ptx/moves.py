@@ -172,7 +172,7 @@ def _comparison(lowering: Lowering, words: tuple[str, ...], scalar: Scalar) -> F
 def lower_compare(lowering: Lowering, instruction: Instruction) -> Operation | None:
     """``setp``."""
     scalar, words = typed(lowering, instruction), instruction.modifiers
-    if scalar.name in ("f16x2", "bf16x2"):
+    if scalar.is_pair:
         return _compare_pairs(lowering, instruction, scalar)
     compare = _comparison(lowering, words, scalar)
     combine = next((_COMBINE[word] for word in words[1:] if word in _COMBINE), None)
@@ -227,7 +227,7 @@ def _compare_pairs(lowering: Lowering, instruction: Instruction, scalar: Scalar)
 def lower_set(lowering: Lowering, instruction: Instruction) -> Operation | None:
     """``set``: a comparison whose result is all ones (1.0 for floats), or zero."""
     types = [SCALARS[word] for word in instruction.modifiers if word in SCALARS]
-    if len(types) != 2 or types[1].name in ("f16x2", "bf16x2"):
+    if len(types) != 2 or any(one.is_pair for one in types):
         raise lowering.unsupported("this comparison is not known")
     result, scalar = types
     compare = _comparison(lowering, instruction.modifiers, scalar)

@@ -35,12 +35,17 @@ class Scalar(NamedTuple):
     def register(self) -> DType:
         """The dtype of an array that a register declared with this type holds.
 
-        Registers of integers hold unsigned ones.  Floats of 16 bits are held in registers of integers, since the
-        compiler declares such registers for them; registers have at least 16 bits.
+        Registers of integers hold unsigned ones.  Floats of 16 bits, and pairs of them, are held in registers of
+        integers, since the compiler declares such registers for them; registers have at least 16 bits.
         """
-        if self.kind == "predicate" or (self.kind == "float" and self.size >= 4):
+        if self.kind == "predicate" or (self.kind == "float" and self.size >= 4 and not self.is_pair):
             return self.dtype
         return UNSIGNED[max(self.size, 2)]
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a value is two numbers of `dtype`."""
+        return self.size > self.dtype.itemsize
 
 
 UNSIGNED: Final[dict[int, DType]] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}

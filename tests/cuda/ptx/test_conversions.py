@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.cuda.ptx.support import Array, bits, load, run
+from tests.cuda.ptx.support import Array, bits, load, run, written
+from vmflow.streams.cuda import ptx
 from vmflow.streams.cuda.ptx import rounding
 
 pytestmark = pytest.mark.emulated
@@ -323,3 +324,29 @@ def test_two_short_floats_in_a_word(name: str, dtype: np.dtype[Any]) -> None:
     out = np.zeros((64, 2), np.uint16)
     run(load(PAIRS.replace("TYPE", name)).kernels["kernel"], 1, 64, a, b, out)
     np.testing.assert_array_equal(out.view(dtype).astype(np.float32), a * b + a)
+
+
+@pytest.mark.parametrize("name", ["f16x2", "bf16x2"])
+def test_a_register_of_two_short_floats_holds_a_word(name: str) -> None:
+    body = f"""
+      .reg .{name} %a, %b; mov.b32 %a, 0x3c004000;
+      st.global.b32 [%rd1], %a; neg.{name} %b, %a; st.global.b32 [%rd1+4], %b;
+      mov.b32 {{%h1, %h2}}, %b; mov.b32 %a, {{%h2, %h1}}; st.global.b32 [%rd1+8], %a;
+      mov.b32 %r1, %a; st.global.u32 [%rd1+12], %r1; ld.global.b32 %b, [%rd1]; st.global.b32 [%rd1+16], %b;
+    """
+    out = np.zeros(5, np.uint32)
+    run(written(body), 1, 1, out)
+    assert out.tolist() == [0x3C004000, 0xBC00C000, 0xC000BC00, 0xC000BC00, 0x3C004000]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "ld.global.f16x2 %r1, [%rd1];",
+        "selp.bf16x2 %r1, %r1, %r1, %p1;",
+        "mov.f16x2 %r1, 5;",
+    ],
+)
+def test_types_of_two_short_floats_are_refused_where_ptx_has_none(body: str) -> None:
+    with pytest.raises(ptx.UnsupportedInstruction, match=r"this instruction is not known for the type b?f16x2: line"):
+        run(written(body), 1, 1, np.zeros(4, np.uint32))
