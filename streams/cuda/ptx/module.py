@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, final
@@ -13,6 +12,7 @@ from .functions import parameter_offsets
 from .launch import Counters, Launch, Triple
 from .memory import CONSTANT_WINDOW, SHARED_WINDOW, Area, Memory, Region
 from .program import Builder, Program
+from .rounding import round_number
 from .statements import Function, Unit, Variable
 from .syntax import parse_unit
 from .types import SCALARS, Array
@@ -132,8 +132,12 @@ class Kernel:
     def pack(self, arguments: Sequence[int | float | bytes]) -> bytes:
         """The bytes in which a launch passes arguments.
 
+        A number for a parameter of floats is rounded to the nearest float of its type, as C++ converts it: a number
+        beyond the greatest float becomes infinite.
+
         Raises:
-            ValueError: if arguments are too many or too few, or one does not fit its parameter.
+            ValueError: if arguments are too many or too few, if the bytes of one are not as many as its parameter's, or
+                if an integer is out of the range of its parameter: for floats, out of the range of doubles.
             TypeError: if an argument is neither bytes nor a number of its parameter's kind.
         """
         if len(arguments) != len(self.parameters):
@@ -152,16 +156,19 @@ class Kernel:
                 raise ValueError(f"{problem}, has {len(argument)} bytes")
             return bytes(argument)
         scalar = SCALARS[parameter.type]
-        if scalar.size != parameter.size:
+        if scalar.size != parameter.size or scalar.is_pair:
             raise TypeError(f"{problem}, must be given by its bytes, not as {argument!r}")
         if isinstance(argument, (float, np.floating)):
             if scalar.kind != "float":
                 raise TypeError(f"{problem}, must be an integer, not {argument!r}")
-            return struct.pack("<" + {2: "e", 4: "f", 8: "d"}[scalar.size], argument)
+            return round_number(float(argument), scalar.dtype).tobytes()
         if not isinstance(argument, (int, np.integer)):
             raise TypeError(f"{problem}, must be a number or bytes, not {argument!r}")
         if scalar.kind == "float":
-            return self._packed(parameter, float(argument))
+            try:
+                return round_number(int(argument), scalar.dtype).tobytes()
+            except OverflowError:
+                raise ValueError(f"{problem}, cannot be {argument}: no double is as great") from None
         bits = 8 * scalar.size
         if not -(1 << (bits - 1)) <= int(argument) < 1 << bits:
             raise ValueError(f"{problem}, cannot be {argument}")

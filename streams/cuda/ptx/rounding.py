@@ -131,6 +131,20 @@ def integer_to_float(values: Array, dtype: DType, mode: Mode) -> Array:
     return _finish(nearest, _sum_error(high, low, nearest), dtype, mode)
 
 
+def round_number(number: int | float, dtype: DType) -> Array:
+    """One number, rounded to the nearest of a float format, once; NaN keeps its sign.
+
+    Raises:
+        OverflowError: if an integer is beyond the greatest double.
+    """
+    double = np.array([float(number)])
+    rest = _sign(Fraction(number) - Fraction(float(number))) if isinstance(number, int) else 0
+    with np.errstate(over="ignore"):
+        if np.isnan(double).any():
+            return double.astype(dtype)
+        return _finish(double, np.array([float(rest)]), dtype, "rn")
+
+
 def _sum_error(a: Array, b: Array, total: Array) -> Array:
     """The rounding error of ``a + b`` (Knuth)."""
     part = total - a

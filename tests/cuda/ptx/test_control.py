@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -390,11 +391,54 @@ def kernel_of(body: str) -> ptx.Kernel:
         ((1, 1 << 40, 3.0), "cannot be 1099511627776"),
         ((1, None, 3.0), "must be a number or bytes, not None"),
         ((b"123", 1, 3.0), "has 3 bytes"),
+        ((1, 2, 10**400), "cannot be 10+: no double is as great"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments: tuple[object, ...], problem: str) -> None:
     with pytest.raises((TypeError, ValueError), match=problem):
         kernel_of("x[0] = n * f;").run((1,), (1,), arguments, [])  # type: ignore[arg-type]
+
+
+FLOATS: list[tuple[str, object, int]] = [
+    ("f32", 1.5, 0x3FC00000),
+    ("f32", 1e39, 0x7F800000),
+    ("f32", -1e300, 0xFF800000),
+    ("f32", 10**39, 0x7F800000),
+    # A double rounds these to the point half way between two singles.
+    ("f32", (1 << 60) + (1 << 36) + 1, 0x5D800001),
+    ("f32", np.int64(-((1 << 60) + 3 * (1 << 36) - 1)), 0xDD800001),
+    ("f32", 3.4028235677973366e38, 0x7F800000),
+    ("f32", 3.4028235677973362e38, 0x7F7FFFFF),
+    ("f32", 1e-46, 0),
+    ("f32", math.inf, 0x7F800000),
+    ("f32", math.nan, 0x7FC00000),
+    ("f32", -math.nan, 0xFFC00000),
+    ("f64", np.float32(0.5), 0x3FE0000000000000),
+    ("f64", 1e308, 0x7FE1CCF385EBC8A0),
+    ("f16", 65519.0, 0x7BFF),
+    ("f16", 65520.0, 0x7C00),
+    ("bf16", 1.0, 0x3F80),
+    ("bf16", -3, 0xC040),
+    ("bf16", 1 + 2.0**-8 + 2.0**-40, 0x3F81),
+    ("bf16", 1e39, 0x7F80),
+]
+
+
+@pytest.mark.parametrize(("type_", "number", "bits"), FLOATS)
+def test_numbers_become_the_floats_that_a_launch_from_c_would_pass(type_: str, number: float, bits: int) -> None:
+    kernel = ptx.parse(f".visible .entry kernel(.param .u8 first, .param .{type_} number) {{ ret; }}").kernels["kernel"]
+    size = kernel.parameters[1].size
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kernel.pack([1, number]) == bytes([1]).ljust(size, b"\0") + bits.to_bytes(size, "little")
+
+
+def test_two_short_floats_are_given_by_their_bytes() -> None:
+    kernel = ptx.parse(".visible .entry kernel(.param .f16x2 pair) { ret; }").kernels["kernel"]
+    assert kernel.pack([b"\0\x3c\0\x40"]) == b"\0\x3c\0\x40"
+    for number in (1.0, 1):
+        with pytest.raises(TypeError, match=f"must be given by its bytes, not as {number}"):
+            kernel.pack([number])
 
 
 @pytest.mark.parametrize(
