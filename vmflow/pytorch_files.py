@@ -98,7 +98,7 @@ def load_zip(source: str | IO[bytes], path: str, place: Placing, mmap: bool) -> 
 
 
 def load_old(content: bytes, path: str, place: Placing) -> Any:
-    """Load the object in the content of a file in PyTorch's old format, whose first pickle is `MAGIC`; see `load_zip`."""
+    """Load the object in a file of PyTorch's old format, whose first pickle is `MAGIC`; see `load_zip`."""
     try:
         return _loaded_old(content, place)
     except Damaged as error:
