@@ -184,7 +184,7 @@ class GraphRuntime:
         """A stream for the critical section that keeps others from writing a launch's arguments during its reads.
 
         Instructions of one stream end in order: on a shared stream, a launch's section could not end before those of
-        earlier launches, which may have to wait for it in turn.
+        earlier launches, which may have to wait for this launch in turn.
         """
         try:
             return self._free_streams.pop()

@@ -55,7 +55,7 @@ class Worker:
     def wait_until_idle(self, timeout: float | None = None) -> bool:
         """Block until everything posted so far has run, for `timeout` seconds at most; returns whether it has.
 
-        On the worker's own thread, this call runs the items itself.  After `stop`, the call returns at once: False if
+        On the worker's own thread, this call runs the items itself.  After `stop`, the call does not wait: False if
         items were not run, or if the thread still runs its last item.
         """
         if self.thread is threading.current_thread():

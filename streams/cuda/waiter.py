@@ -37,7 +37,7 @@ class EventWaiter:
     def wait_until_idle(self) -> bool:
         """Block until all added events have been reached and their `wake` functions called; returns True.
 
-        After `stop`, the call returns at once: False if events were not waited for, or if the thread still waits.
+        After `stop`, the call does not wait: False if events were not waited for, or if the thread still waits.
         """
         return self._worker.wait_until_idle()
 

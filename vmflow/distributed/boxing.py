@@ -239,7 +239,7 @@ class _Message(NamedTuple):
 
 
 def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
-    """Return the messages that bring each target rank its elements: those that it has already, from itself."""
+    """Return the messages by which each target rank gets its elements: from itself, if it has them."""
     needed = []
     parts = holders(source, shape)
     for place, getter in enumerate(target.placement.group):
