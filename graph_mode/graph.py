@@ -456,7 +456,7 @@ class Graph:
         with PutBack(*restored, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
             with builder.recording(self._prepare_loss):
-                with self._precision(tensors), _steps_refused(self.name, self._optimizers):
+                with self._precision(tensors), PutBack(_steps_refused(self.name, self._optimizers)):
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
                 leaves = [] if self._optimizers else builder.gradients()
@@ -765,6 +765,8 @@ def _steps_refused(name: str, optimizers: Sequence[tuple[Optimizer, Any]]) -> It
     """A block in which the optimizers of the graph `name` refuse to step: the graph steps them after `build`."""
 
     def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if MODE.get().interpreter is None:
+            return  # another thread's eager step
         raise RuntimeError(
             f"{name}: add_optimizer has been told of this {type(optimizer).__name__}, which the graph steps after "
             "`build`; call no step() in `build`"

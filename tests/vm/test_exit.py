@@ -82,6 +82,7 @@ def test_end_of_script_while_the_worker_runs() -> None:
     code, output, errors = run(
         """
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 60  # no reports of a slow machine
             x = flow.ones(1500, 1500)
             for _ in range(5):
                 x = x @ x * 0.001
