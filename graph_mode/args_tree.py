@@ -69,7 +69,7 @@ def _same(one: Any, other: Any) -> bool:
 def exact(value: Any) -> Any:
     """Return a stand-in for a value, by which ``==`` tells 0.0 from -0.0 and takes all nans for equal.
 
-    Of floating-point and complex numbers it is their text, of other values the value itself.
+    The stand-in is the text of a floating-point or complex number, and the value itself otherwise.
     """
     return repr(value) if isinstance(value, (float, complex, np.inexact)) else value
 
