@@ -161,7 +161,6 @@ def test_nan_and_inf_are_values_and_no_warnings() -> None:
         np.float64(1.0) / np.zeros(1)  # the program's own numpy is as it was
 
 
-@pytest.mark.host
 def test_an_op_that_a_pool_of_threads_calls_has_no_line_of_the_user() -> None:
     with ThreadPoolExecutor(1) as pool:
         bad = pool.submit(flow.gather, flow.ones(3), 0, flow.tensor([7])).result()

@@ -19,8 +19,9 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
     policy = instruction.policy
     assert policy is not None
     error.add_note(f"while running {policy.describe()}")
-    # An instruction that runs inline has not noted the user's line that issued it, which is still on the stack.
-    instruction.note_line()
+    if not instruction.thread:
+        # An instruction that runs inline has not noted the user's line that issued it, which is still on the stack.
+        instruction.note_line()
     error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
     mode = instruction.mode
     if mode is not None and mode.module is not None:
