@@ -519,6 +519,14 @@ def test_the_variables_of_a_forward_and_of_hooks_that_were_assigned() -> None:
     assert graph(x).item() == 1001
 
 
+def test_a_hook_that_is_a_method_of_a_dict() -> None:
+    seen: dict[nn.Module, Any] = {}
+    model = _Scaled(2.0)
+    model.register_forward_pre_hook(seen.setdefault)
+    assert Of(model)(flow.ones(1)).item() == 2
+    assert list(seen) == [model]
+
+
 @pytest.mark.parametrize("numbers", [(0.0, -0.0), (0j, complex(-0.0, -0.0)), (complex(0.0, 0.0), complex(0.0, -0.0))])
 def test_zeros_of_two_signs_make_two_forms(numbers: tuple[complex, complex]) -> None:
     attribute = _Scaled(1.0)
