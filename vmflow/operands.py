@@ -1,4 +1,4 @@
-"""Error messages about operands: wrong types, and targets that cannot be changed in place."""
+"""Checks of operands and their error messages: wrong types, and targets that cannot be changed in place."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from .tensor_fields import TensorFields
 
 if TYPE_CHECKING:
     from .instructions.blob import TensorMeta
@@ -40,6 +42,32 @@ def not_tensors(name: str, given: Sequence[Any]) -> TypeError:
     return TypeError(
         f"{name}: expected tensors, got {', '.join([described(operand) for operand in given])}{advice(given)}"
     )
+
+
+def check_tensors(name: str, *operands: Any) -> None:
+    """Raise TypeError unless all operands are tensors.  Functions call this before they read attributes of tensors."""
+    for operand in operands:
+        if not isinstance(operand, TensorFields):
+            raise not_tensors(name, operands)
+
+
+def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
+    """Convert a sequence of tensors, the argument of the function `name`, to a tuple.
+
+    Raises:
+        TypeError: if `sequence` is no sequence of tensors; also for one tensor, which may be passed by mistake or to
+            mean its rows.
+    """
+    if isinstance(sequence, TensorFields):
+        raise TypeError(
+            f"{name}: expected a sequence of tensors, got one tensor of shape {list(sequence.shape)}; put it into a "
+            "list, or take its rows with unbind()"
+        )
+    if isinstance(sequence, str) or not hasattr(sequence, "__iter__"):
+        raise TypeError(f"{name}: expected a sequence of tensors, got {described(sequence)}{advice((sequence,))}")
+    tensors = tuple(sequence)
+    check_tensors(name, *tensors)
+    return tensors
 
 
 def no_number(name: str, given: Any) -> TypeError:

@@ -13,6 +13,7 @@ import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter, tensor_operators, tensors as _tensors
 from vmflow.dtypes import FLOATING, dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast
 from vmflow.ops.declaration import METHODS, attribute, function, method, public
@@ -22,7 +23,7 @@ from vmflow.ops.in_place import copied_in_place
 from . import arithmetic_gradients
 from .arithmetic_gradients import conj_if_complex as conj_if_complex
 from .inference import EXPENSIVE, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
-from .pointwise import Binary, binary, change_by, check_tensors, pair, unary
+from .pointwise import Binary, binary, change_by, pair, unary
 from .selection import where
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
 from vmflow.ops.reduction.reduction import all as all_of
 
 from .arithmetic import abs
 from .comparison import eq, isfinite, isnan
-from .pointwise import check_tensors
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor

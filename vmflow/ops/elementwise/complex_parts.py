@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast, clone, contiguous, copy_
 from vmflow.ops.declaration import attribute, function, public
@@ -18,7 +19,6 @@ from vmflow.ops.table import Attributes, ViewExpr
 
 from .arithmetic import atan2, conj, sign
 from .comparison import isnan
-from .pointwise import check_tensors
 from .selection import where
 from .transcendental import cos, sin
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy, written
@@ -13,7 +14,7 @@ from vmflow.ops.in_place import copied_in_place
 
 from .comparison import isfinite
 from .inference import TO_BOOL, TO_FLOAT, elementwise
-from .pointwise import binary, change_by_pair, check_tensors, pair, unary
+from .pointwise import binary, change_by_pair, pair, unary
 from .rounding import floor
 from .selection import where
 from .transcendental import exp2, log2

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, INTEGER
-from vmflow.operands import advice, described, not_tensors
 from vmflow.ops.copying import clone, copy_
 from vmflow.ops.declaration import METHODS, declaring_module, public
 from vmflow.ops.destination import written
@@ -115,32 +114,6 @@ def into(
             ]
         )
     return _interpreter.dispatch_into(op, target, inputs, attributes, scalars)
-
-
-def check_tensors(name: str, *operands: Any) -> None:
-    """Raise TypeError unless all operands are tensors.  Functions call this before they read attributes of tensors."""
-    for operand in operands:
-        if not isinstance(operand, _tensors.Tensor):
-            raise not_tensors(name, operands)
-
-
-def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
-    """Convert a sequence of tensors, the argument of the function `name`, to a tuple.
-
-    Raises:
-        TypeError: if `sequence` is no sequence of tensors; also for one tensor, which may be passed by mistake or to
-            mean its rows.
-    """
-    if isinstance(sequence, _tensors.Tensor):
-        raise TypeError(
-            f"{name}: expected a sequence of tensors, got one tensor of shape {list(sequence.shape)}; put it into a "
-            "list, or take its rows with unbind()"
-        )
-    if isinstance(sequence, str) or not hasattr(sequence, "__iter__"):
-        raise TypeError(f"{name}: expected a sequence of tensors, got {described(sequence)}{advice((sequence,))}")
-    tensors = tuple(sequence)
-    check_tensors(name, *tensors)
-    return tensors
 
 
 # Names, in error messages, of the categories of dtypes, from BOOL to COMPLEX.

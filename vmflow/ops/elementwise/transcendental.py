@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.copying import cast
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
@@ -15,7 +16,7 @@ from vmflow.ops.in_place import copied_in_place
 
 from .arithmetic import conj_if_complex, reciprocal
 from .inference import EXPENSIVE, TO_FLOAT, elementwise
-from .pointwise import binary, check_tensors, pair, unary
+from .pointwise import binary, pair, unary
 from .selection import where
 
 if TYPE_CHECKING:

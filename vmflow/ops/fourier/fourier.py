@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.destination import delivered
 from vmflow.ops.elementwise.arithmetic import conj
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.shape.joining import cat, roll
 from vmflow.ops.shape.view import sliced
 from vmflow.ops.table import (

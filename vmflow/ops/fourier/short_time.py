@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow.dtypes import COMPLEX, FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
 from vmflow.ops.elementwise.complex_parts import complex as complex_of, view_as_real
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.nn.unfolding import fold
 from vmflow.ops.shape.padding import pad as padded
 from vmflow.ops.shape.strided import unfold

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import function
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.shape.strided import slice_scatter
 from vmflow.ops.shape.view import sliced
 from vmflow.ops.table import broadcast_shapes

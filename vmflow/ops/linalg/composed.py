@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes
 from vmflow.dtypes import FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.declaration import function
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.arithmetic import conj_if_complex, pow
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.reduction.norms import matrix_norm
 from vmflow.ops.shape.joining import cat, flip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow.dtypes import FLOATING, promote_types
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.ranges import triu_indices
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.table import normalize_dim
 
 if TYPE_CHECKING:

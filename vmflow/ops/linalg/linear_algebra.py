@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.table import (
     Attributes,

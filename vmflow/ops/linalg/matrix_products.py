@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.shape.joining import roll
 from vmflow.ops.shape.view import broadcast_tensors, diagonal
 from vmflow.ops.table import normalize_dim

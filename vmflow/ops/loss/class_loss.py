@@ -13,10 +13,10 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.class_loss import Cases
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.activation import log_softmax, softmax
 from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import one_hot
 from vmflow.ops.nn.layer_operands import check_floating, check_shape, computes_in

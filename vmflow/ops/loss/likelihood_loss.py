@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import log, pi
 from typing import TYPE_CHECKING
 
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.table import flag
 

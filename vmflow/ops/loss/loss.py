@@ -10,10 +10,10 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import BOOL, FLOATING, promote_types
 from vmflow.instructions import origin
 from vmflow.instructions.blob import TensorMeta
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.activation import sigmoid, softplus
 from vmflow.ops.elementwise.inference import EXPENSIVE
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.formula import formula
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag

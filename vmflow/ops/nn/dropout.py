@@ -9,8 +9,8 @@ import numpy as np
 from vmflow import dtypes, interpreter as _interpreter, random
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
 
 from .layer_operands import check_shape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.declaration import function
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.rounding import ceil, floor
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.linalg.linear_algebra import matmul

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes, tensors as _tensors
 from vmflow.dtypes import FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.linear_algebra import matmul
 from vmflow.ops.shape.joining import cat

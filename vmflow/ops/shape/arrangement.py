@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.dtypes import int64
 from vmflow.instructions.blob import meta
+from vmflow.operands import listed_tensors
 from vmflow.ops.copying import clone
 from vmflow.ops.creation.creation import empty, tensor
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
-from vmflow.ops.elementwise.pointwise import listed_tensors
 from vmflow.ops.indexing.gathering import scatter_diagonal
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.table import normalize_dim, whole_number

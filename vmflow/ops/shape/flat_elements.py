@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow.dtypes import INTEGER
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import copy_
 from vmflow.ops.creation.creation import tensor as new_tensor
 from vmflow.ops.declaration import function, method, public
 from vmflow.ops.destination import out_by_copy
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.gathering import gather

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import INTEGER, int64
 from vmflow.instructions.blob import meta
+from vmflow.operands import listed_tensors
 from vmflow.ops.declaration import function, method, public
 from vmflow.ops.destination import delivered, out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP, result_dtype
-from vmflow.ops.elementwise.pointwise import listed_tensors
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.gathering import scatter_diagonal
 from vmflow.ops.indexing.indexing import index_select

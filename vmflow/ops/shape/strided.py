@@ -10,11 +10,11 @@ from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.kernels.problems.indexing import Geometry, Span
 from vmflow.memory_formats import contiguous_format, preserve_format
+from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.declaration import method, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.in_place import viewed_in_place
 from vmflow.ops.indexing.indexing import index_add, put_part
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim, whole_number
