@@ -44,8 +44,13 @@ def not_tensors(name: str, given: Sequence[Any]) -> TypeError:
     )
 
 
-def check_tensors(name: str, *operands: Any) -> None:
-    """Raise TypeError unless all operands are tensors.  Functions call this before they read attributes of tensors."""
+def check_tensors(name: str, *operands: Any, optional: Sequence[Any] = ()) -> None:
+    """Raise TypeError unless all operands are tensors, and all optional ones tensors or None.
+
+    Functions call this before they read attributes of tensors.
+    """
+    if optional:
+        operands += tuple([operand for operand in optional if operand is not None])
     for operand in operands:
         if not isinstance(operand, TensorFields):
             raise not_tensors(name, operands)
@@ -60,8 +65,8 @@ def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
     """
     if isinstance(sequence, TensorFields):
         raise TypeError(
-            f"{name}: expected a sequence of tensors, got one tensor of shape {list(sequence.shape)}; put it into a "
-            "list, or take its rows with unbind()"
+            f"{name}: expected a sequence of tensors, got one tensor of shape {list(sequence._blob.meta.shape)}; "
+            "put it into a list, or take its rows with unbind()"
         )
     if isinstance(sequence, str) or not hasattr(sequence, "__iter__"):
         raise TypeError(f"{name}: expected a sequence of tensors, got {described(sequence)}{advice((sequence,))}")

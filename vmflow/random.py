@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vmflow.operands import check_tensors as _check_tensors
 from vmflow.ops.table import whole_number
 
 from . import dtypes, interpreter as _interpreter
@@ -238,6 +239,7 @@ def set_rng_state(new_state: Tensor) -> None:
         >>> flow.initial_seed()
         17
     """
+    _check_tensors("set_rng_state", new_state)
     chosen_generator(None).set_state(new_state)
 
 
@@ -391,6 +393,7 @@ def draw_into(op: OpExpr, target: Tensor, generator: Generator | None, *paramete
         >>> draw_into(OPS["randint"], flow.zeros(2), None, 3, 4)
         tensor([3., 3.])
     """
+    _check_tensors("draw_into", target)
     output = target._blob.meta
     return _interpreter.dispatch_into(op, target, (), (output, *parameters), take(output.numel, generator))
 
@@ -471,7 +474,7 @@ def randn_like(
         >>> flow.randn_like(flow.zeros(2, 3)).shape
         vmflow.Size([2, 3])
     """
-    output = _fractional("randn_like", meta_like(input, dtype, device))
+    output = _fractional("randn_like", meta_like("randn_like", input, dtype, device))
     order = chosen_order("randn_like", input, memory_format)
     return tracked(laid_out(lambda laid: draw(_NORMAL, laid, generator), output, order), requires_grad)
 
@@ -496,7 +499,7 @@ def rand_like(
         >>> flow.rand_like(flow.zeros(2, 3)).shape
         vmflow.Size([2, 3])
     """
-    output = _fractional("rand_like", meta_like(input, dtype, device))
+    output = _fractional("rand_like", meta_like("rand_like", input, dtype, device))
     order = chosen_order("rand_like", input, memory_format)
     return tracked(laid_out(lambda laid: draw(_UNIFORM, laid, generator), output, order), requires_grad)
 
@@ -564,7 +567,7 @@ def randint_like(
         tensor([3., 3.])
     """
     first, limit = (0, low) if high is None else (low, high)
-    output = _checked_range("randint_like", meta_like(input, dtype, device), first, limit)
+    output = _checked_range("randint_like", meta_like("randint_like", input, dtype, device), first, limit)
     return tracked(draw(_RANDINT, output, generator, int(first), int(limit)), requires_grad)
 
 
@@ -644,6 +647,7 @@ def normal(
         tensor([1., 2.])
     """
     tensors = [parameter for parameter in (mean, std) if not isinstance(parameter, (int, float))]
+    _check_tensors("normal", *tensors)
     if isinstance(std, (int, float)) and not std >= 0:
         raise ValueError(f"normal: the standard deviation cannot be negative, got {std}")
     if any([tensor.dtype.is_complex for tensor in tensors[-1:] if tensor is std]):
@@ -674,6 +678,7 @@ def bernoulli(
         >>> flow.bernoulli(flow.tensor([0.0, 1.0]))
         tensor([0., 1.])
     """
+    _check_tensors("bernoulli", input)
     output = input._blob.meta
     if p is not None:
         _check_probability("bernoulli", p)
@@ -713,6 +718,7 @@ def multinomial(
         >>> flow.multinomial(flow.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
         tensor([1, 1])
     """
+    _check_tensors("multinomial", input)
     if not input.dtype.is_floating_point:
         raise TypeError(f"multinomial: the weights must be floating-point, not {input.dtype.name}")
     if input.ndim not in (1, 2) or not input.shape[-1]:
@@ -740,6 +746,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
         >>> flow.poisson(flow.zeros(2))
         tensor([0., 0.])
     """
+    _check_tensors("poisson", input)
     return _drawn_like("poisson", _POISSON, input, generator)
 
 
@@ -755,6 +762,7 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
         >>> standard_gamma(flow.ones(2, 3)).shape
         vmflow.Size([2, 3])
     """
+    _check_tensors("standard_gamma", input)
     return _drawn_like("standard_gamma", _GAMMA, input, generator)
 
 
@@ -777,6 +785,7 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
         >>> (flow.zeros(2).exponential_() >= 0).all()
         tensor(True)
     """
+    _check_tensors("exponential_", input)
     if not lambd > 0:
         raise ValueError(f"exponential_: the rate must be positive, got {lambd}")
     if not input.dtype.is_floating_point:
@@ -797,6 +806,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
         >>> flow.zeros(2).normal_(3, 0)
         tensor([3., 3.])
     """
+    _check_tensors("normal_", input)
     if not isinstance(mean, (int, float)):
         raise TypeError(f"normal_: the mean must be a number, not {mean!r}")
     if not std >= 0:
@@ -820,6 +830,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
         >>> flow.zeros(2).uniform_(3, 3)
         tensor([3., 3.])
     """
+    _check_tensors("uniform_", input)
     if not from_ <= to:
         raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}, or one is nan")
     _fractional("uniform_", input._blob.meta)
@@ -844,6 +855,7 @@ def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: 
         >>> flow.zeros(3).random_(2, 3)
         tensor([2., 2., 2.])
     """
+    _check_tensors("random_", input)
     kind = input.dtype
     if kind.is_complex:
         raise TypeError(f"random_ is not defined for {kind.name} tensors")
@@ -869,6 +881,7 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Ge
         >>> flow.zeros(2, 3).cauchy_().shape
         vmflow.Size([2, 3])
     """
+    _check_tensors("cauchy_", input)
     if not sigma > 0:
         raise ValueError(f"cauchy_: sigma must be positive, got {sigma}")
     draws = _uniform_like("cauchy_", input, generator)
@@ -887,6 +900,7 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Ge
         >>> (flow.zeros(2).log_normal_() > 0).all()
         tensor(True)
     """
+    _check_tensors("log_normal_", input)
     if not std > 0:
         raise ValueError(f"log_normal_: std must be positive, got {std}")
     if not input.dtype.is_floating_point:
@@ -930,6 +944,7 @@ def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = N
         >>> flow.zeros(2).bernoulli_(1.0)
         tensor([1., 1.])
     """
+    _check_tensors("bernoulli_", input)
     _check_probability("bernoulli_", p)
     return copy_(input, rand(tuple(input.shape), generator=generator, device=input.device) < p)
 

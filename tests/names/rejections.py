@@ -427,14 +427,14 @@ nn.Unfold((1.5, 1), dilation=1, padding=0, stride=1)(f2345)
 nn.PixelShuffle('a')(t.zeros(1, 4, 2, 2))
 nn.PixelUnshuffle(2)(x * 1j)
 nn.ChannelShuffle(2)(k)
-nn.Upsample(size=(4, 4), mode='bicubic')('a')
-nn.UpsamplingNearest2d(scale_factor=2)(3)
+nn.Upsample(size=(4, 4), mode='bicubic')('a') | interpolate
+nn.UpsamplingNearest2d(scale_factor=2)(3) | interpolate
 nn.ZeroPad2d((1, 1, 1, 1, 1, 1, 1))(f2345)
-nn.ReflectionPad1d(1)(3)
+nn.ReflectionPad1d(1)(3) | pad
 nn.ReflectionPad2d([0, 0])(f2345)
-nn.ReplicationPad2d(1)(3)
+nn.ReplicationPad2d(1)(3) | pad
 nn.ConstantPad2d('a', 0.5)(f2345)
-nn.CircularPad2d(1)('a')
+nn.CircularPad2d(1)('a') | pad
 nn.CosineSimilarity(dim=1, eps=1e-08)(f34, None)
 nn.PairwiseDistance(p=[1.0], eps=1e-06)(f34, f34)
 nn.L1Loss(reduction='mean')(3, f34)

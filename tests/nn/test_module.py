@@ -618,9 +618,10 @@ def test_shallow_copies_can_be_made() -> None:
 
 
 @pytest.mark.parametrize("given", [None, 3, "text", [1.0]])
-def test_a_layer_names_itself_where_its_operand_is_no_tensor(given: object) -> None:
-    for layer in (nn.Conv1d(1, 1, 1), nn.LayerNorm(3), nn.Softmax(dim=0)):
-        with pytest.raises(TypeError, match=f"^{type(layer).__name__}: expected tensors, got {type(given).__name__}"):
+def test_operands_of_layers_must_be_tensors(given: object) -> None:
+    named = {"conv1d": nn.Conv1d(1, 1, 1), "layer_norm": nn.LayerNorm(3), "softmax": nn.Softmax(dim=0)}
+    for name, layer in {**named, "BatchNorm1d": nn.BatchNorm1d(3), "GRUCell": nn.GRUCell(3, 2)}.items():
+        with pytest.raises(TypeError, match=f"^{name}: expected tensors, got {type(given).__name__}"):
             layer(given)
 
 

@@ -139,3 +139,11 @@ CASES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
 def test_bad_arguments(call: Callable[[Any], object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(flow.ones(2, 3))
+
+
+@pytest.mark.parametrize("q", [-0.01, 1.01, float("nan")])
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("function", [flow.quantile, flow.nanquantile])
+def test_a_tensor_of_fractions_out_of_range_raises(function: Callable[..., flow.Tensor], size: int, q: float) -> None:
+    with pytest.raises(IndexError, match="index -1 is out of range"):
+        function(flow.arange(float(size)), flow.tensor([0.5, q])).numpy()

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors, described
 from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
@@ -53,6 +54,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | st
         >>> flow.array_api.astype(flow.tensor([1, 2]), flow.float32)
         tensor([1., 2.])
     """
+    check_tensors("astype", x)
     return x.to(dtype=dtype, device=device, copy=copy)
 
 
@@ -60,7 +62,7 @@ def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
     """Whether type promotion of `from_` (a dtype or a tensor of any shape) and the dtype `to` gives `to`.
 
     Raises:
-        AttributeError: if an argument is neither a dtype nor a tensor.
+        TypeError: if an argument is neither a dtype nor a tensor.
 
     Example:
         >>> flow.array_api.can_cast(flow.int8, flow.int32)
@@ -68,7 +70,9 @@ def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
         >>> flow.array_api.can_cast(flow.float32, flow.int32)
         False
     """
-    source = _dtype_of(from_)
+    source = _dtype_of("can_cast", from_)
+    if not isinstance(to, DType):
+        raise TypeError(f"can_cast: expected a dtype to cast to, got {described(to)}")
     if source.category == to.category == dtypes.INTEGER and source.is_signed and not to.is_signed:
         return False  # promote_types raises for uint64 with a signed dtype
     if source is dtypes.uint64 and to.category == dtypes.INTEGER:
@@ -86,7 +90,7 @@ def finfo(type: DType | Tensor, /) -> FloatInfo:
         >>> flow.array_api.finfo(flow.float32).bits
         32
     """
-    real_dtype = _dtype_of(type).to_real()
+    real_dtype = _dtype_of("finfo", type).to_real()
     limits = dtypes.finfo(real_dtype)
     return FloatInfo(limits.bits, limits.eps, limits.max, limits.min, limits.smallest_normal, real_dtype)
 
@@ -101,8 +105,8 @@ def iinfo(type: DType | Tensor, /) -> IntegerInfo:
         >>> flow.array_api.iinfo(flow.int8).max
         127
     """
-    limits = dtypes.iinfo(_dtype_of(type))
-    return IntegerInfo(limits.bits, limits.max, limits.min, _dtype_of(type))
+    limits = dtypes.iinfo(_dtype_of("iinfo", type))
+    return IntegerInfo(limits.bits, limits.max, limits.min, _dtype_of("iinfo", type))
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
@@ -144,23 +148,25 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         >>> flow.array_api.result_type(flow.int8, flow.int16)
         vmflow.int16
     """
-    sized = [_dtype_of(dtype) for dtype in arrays_and_dtypes if isinstance(dtype, (Tensor, DType))]
+    sized = [_dtype_of("result_type", dtype) for dtype in arrays_and_dtypes if isinstance(dtype, (Tensor, DType))]
     if not sized:
         raise ValueError("result_type: expected at least one tensor or dtype")
     numbers = [type(dtype) for dtype in arrays_and_dtypes if not isinstance(dtype, (Tensor, DType))]
     return reduce(dtypes.promote_scalar, numbers, reduce(dtypes.promote_types, sized))
 
 
-def _dtype_of(owner: DType | Tensor) -> DType:
+def _dtype_of(name: str, owner: DType | Tensor) -> DType:
+    if not isinstance(owner, (Tensor, DType)):
+        raise TypeError(f"{name}: expected a dtype or a tensor, got {described(owner)}")
     return owner.dtype if isinstance(owner, Tensor) else owner
 
 
 def together(name: str, *operands: Any) -> list[Tensor]:
-    """Convert tensors and Python numbers to tensors of their common dtype; most errors name the function `name`.
+    """Convert tensors and Python numbers to tensors of their common dtype; errors name the function `name`.
 
     Raises:
-        TypeError: if no operand is a tensor, one is neither a tensor nor a number, or, without the name, if one is of
-            uint64 and another of a signed integer dtype.
+        TypeError: if no operand is a tensor, one is neither a tensor nor a number, or one is of uint64 and another of a
+            signed integer dtype.
     """
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     for operand in operands:
@@ -168,7 +174,10 @@ def together(name: str, *operands: Any) -> list[Tensor]:
             raise TypeError(f"{name}: expected tensors and Python numbers, got {type(operand).__name__}")
     if not tensors:
         raise TypeError(f"{name}: expected at least one tensor")
-    kind = result_type(*operands)
+    try:
+        kind = result_type(*operands)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
     return [
         operand.to(kind)
         if isinstance(operand, Tensor)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import vmflow as flow
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise import floating_point
 from vmflow.tensors import Tensor
 
@@ -23,6 +24,7 @@ Example = tuple[str, str]  # for docstrings: a call's arguments, and the text th
 
 def _unary(name: str, function: Callable[..., Tensor], summary: str, example: Example) -> Unary:
     def call(x: Tensor, /) -> Tensor:
+        check_tensors(name, x)
         return function(x)
 
     raises = f"TypeError: if `vmflow.{function.__name__}` does not take the dtype of `x`."
@@ -268,6 +270,7 @@ def sign(x: Tensor, /) -> Tensor:
         >>> flow.array_api.sign(flow.tensor([-2.0, 0.0, flow.nan]))
         tensor([-1.,  0., nan])
     """
+    check_tensors("sign", x)
     if x.is_floating_point():
         return flow.where(flow.isnan(x), x, flow.sign(x))
     if not x.is_complex():
@@ -294,6 +297,7 @@ def round(x: Tensor, /) -> Tensor:
         >>> flow.array_api.round(flow.tensor([0.5, 1.5, 2.6]))
         tensor([0., 2., 3.])
     """
+    check_tensors("round", x)
     return flow.complex(flow.round(x.real), flow.round(x.imag)) if x.is_complex() else flow.round(x)
 
 
@@ -310,6 +314,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
         >>> flow.array_api.clip(flow.tensor([-1, 5, 9]), 0, 6)
         tensor([0, 5, 6])
     """
+    check_tensors("clip", x)
     limited = x
     if min is not None:
         low = min.to(x.dtype) if isinstance(min, Tensor) else flow.full((), min, dtype=x.dtype, device=x.device)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import vmflow as _vmflow
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.linalg.decompositions import QR, SVD, Eigen, SignLogabsdet
 from vmflow.tensors import Tensor
 
@@ -239,6 +240,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
         tensor([[1, 3],
                 [2, 4]])
     """
+    check_tensors("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError(f"matrix_transpose: expected at least two dimensions, got {list(x.shape)}")
     return _vmflow.transpose(x, -1, -2)
@@ -275,6 +277,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         >>> flow.array_api.vecdot(flow.tensor([1, 2]), flow.tensor([3, 4]))
         tensor(11)
     """
+    check_tensors("vecdot", x1, x2)
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
         raise ValueError(f"vecdot: expected a negative axis that is a dimension of both tensors, got {axis}")
     if x1.size(axis) != x2.size(axis):

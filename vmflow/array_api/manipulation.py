@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import vmflow as flow
+from vmflow.operands import check_tensors
 from vmflow.tensors import Tensor
 
 from .data_types import result_type
@@ -40,6 +41,7 @@ def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
         tensor([[1, 2],
                 [1, 2]])
     """
+    check_tensors("broadcast_to", x)
     return flow.broadcast_to(x, tuple(shape))
 
 
@@ -72,6 +74,7 @@ def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
         tensor([[1],
                 [2]])
     """
+    check_tensors("expand_dims", x)
     return flow.unsqueeze(x, axis)
 
 
@@ -85,6 +88,7 @@ def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
         >>> flow.array_api.flip(flow.tensor([1, 2, 3]))
         tensor([3, 2, 1])
     """
+    check_tensors("flip", x)
     return flow.flip(x, tuple(range(x.ndim)) if axis is None else _tuple(axis))
 
 
@@ -99,6 +103,7 @@ def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
         >>> flow.array_api.moveaxis(flow.zeros(2, 3, 4), 0, -1).shape
         vmflow.Size([3, 4, 2])
     """
+    check_tensors("moveaxis", x)
     return flow.movedim(x, source, destination)
 
 
@@ -113,6 +118,7 @@ def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
         >>> flow.array_api.permute_dims(flow.zeros(2, 3), (1, 0)).shape
         vmflow.Size([3, 2])
     """
+    check_tensors("permute_dims", x)
     return flow.permute(x, tuple(axes))
 
 
@@ -133,6 +139,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
         >>> flow.array_api.repeat(flow.tensor([1, 2]), 2)
         tensor([1, 1, 2, 2])
     """
+    check_tensors("repeat", x)
     return flow.repeat_interleave(x, repeats, axis)
 
 
@@ -152,6 +159,7 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -
         tensor([[1, 2],
                 [3, 4]])
     """
+    check_tensors("reshape", x)
     result = flow.reshape(x, tuple(shape))
     shared = result._blob.storage is x._blob.storage
     if copy is False and not shared:
@@ -175,6 +183,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
         >>> flow.array_api.roll(flow.tensor([1, 2, 3]), 1)
         tensor([3, 1, 2])
     """
+    check_tensors("roll", x)
     if axis is None:
         return flow.roll(x, sum(_tuple(shift)))
     axes, shifts = _tuple(axis), _tuple(shift)
@@ -194,6 +203,7 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
         >>> flow.array_api.squeeze(flow.tensor([[1, 2]]), 0)
         tensor([1, 2])
     """
+    check_tensors("squeeze", x)
     for dim in _tuple(axis):
         if x.size(dim) != 1:
             raise ValueError(f"squeeze: expected size 1 in dimension {dim}, got shape {list(x.shape)}")
@@ -229,6 +239,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
         >>> flow.array_api.tile(flow.tensor([1, 2]), (2,))
         tensor([1, 2, 1, 2])
     """
+    check_tensors("tile", x)
     return flow.tile(x, tuple(repetitions)) if repetitions else x.clone()
 
 
@@ -242,4 +253,5 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
         >>> flow.array_api.unstack(flow.tensor([[1, 2], [3, 4]]))
         (tensor([1, 2]), tensor([3, 4]))
     """
+    check_tensors("unstack", x)
     return tuple(flow.unbind(x, axis))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vmflow as flow
+from vmflow.operands import check_tensors
 from vmflow.tensors import Tensor
 
 Axes = int | tuple[int, ...] | None
@@ -48,6 +49,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         >>> flow.array_api.take(flow.tensor([5, 6, 7]), flow.tensor([2, 0]))
         tensor([7, 5])
     """
+    check_tensors("take", x)
     return flow.index_select(x, only_axis("take", x, axis), indices)
 
 
@@ -63,6 +65,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
         tensor([[6],
                 [7]])
     """
+    check_tensors("take_along_axis", x, indices)
     return flow.take_along_dim(x, indices.to(flow.int64), axis)
 
 
@@ -104,6 +107,7 @@ def count_nonzero(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, ke
         >>> flow.array_api.count_nonzero(flow.tensor([0, 3, 4]))
         tensor(2)
     """
+    check_tensors("count_nonzero", x)
     return along(flow.sum, x != 0, axis, keepdims)
 
 
@@ -117,6 +121,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
         >>> flow.array_api.nonzero(flow.tensor([0, 3, 4]))
         (tensor([1, 2]),)
     """
+    check_tensors("nonzero", x)
     if x.ndim == 0:
         raise ValueError("nonzero: a 0-d tensor has no positions")
     indices: tuple[Tensor, ...] = flow.nonzero(x, as_tuple=True)
@@ -139,6 +144,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         >>> flow.array_api.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([2, 5]))
         tensor([1, 2])
     """
+    check_tensors("searchsorted", x1)
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 must have one dimension, got {list(x1.shape)}")
     return flow.searchsorted(x1, x2, side=side, sorter=sorter)
@@ -155,6 +161,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
         >>> flow.array_api.argsort(flow.tensor([3, 1, 2]))
         tensor([1, 2, 0])
     """
+    check_tensors("argsort", x)
     return flow.argsort(x, axis, descending, stable=stable)
 
 
@@ -169,6 +176,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
         >>> flow.array_api.sort(flow.tensor([3, 1, 2]))
         tensor([1, 2, 3])
     """
+    check_tensors("sort", x)
     return flow.sort(x, axis, descending, stable=stable).values
 
 
@@ -203,12 +211,13 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     """The distinct elements of `x`, their first indices in the flattened `x`, each element's index among them, counts.
 
     Raises:
-        AttributeError: if `x` is no tensor.
+        TypeError: if `x` is no tensor.
 
     Example:
         >>> flow.array_api.unique_all(flow.tensor([5, 3, 5])).inverse_indices
         tensor([1, 0, 1])
     """
+    check_tensors("unique_all", x)
     array: Any = x.detach().numpy()
     if x.dtype is flow.bfloat16:
         array = array.astype(np.float32)
@@ -222,7 +231,7 @@ def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The distinct elements of `x`, and the number of times that each occurs.
 
     Raises:
-        AttributeError: if `x` is no tensor.
+        TypeError: if `x` is no tensor.
 
     Example:
         >>> flow.array_api.unique_counts(flow.tensor([5, 3, 5])).counts
@@ -236,7 +245,7 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The distinct elements of `x`, and the index of each element of `x` among them.
 
     Raises:
-        AttributeError: if `x` is no tensor.
+        TypeError: if `x` is no tensor.
 
     Example:
         >>> flow.array_api.unique_inverse(flow.tensor([5, 3, 5])).inverse_indices
@@ -250,7 +259,7 @@ def unique_values(x: Tensor, /) -> Tensor:
     """The distinct elements of `x`, a vector.
 
     Raises:
-        AttributeError: if `x` is no tensor.
+        TypeError: if `x` is no tensor.
 
     Example:
         >>> flow.array_api.unique_values(flow.tensor([5, 3, 5]))

@@ -6,6 +6,7 @@ from functools import partial
 
 import vmflow as flow
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.tensors import Tensor
 
 from .data_types import isdtype
@@ -27,6 +28,7 @@ def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.all(flow.tensor([True, False]))
         tensor(False)
     """
+    check_tensors("all", x)
     return flow.all(x, axis, keepdims)
 
 
@@ -40,6 +42,7 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.any(flow.tensor([True, False]))
         tensor(True)
     """
+    check_tensors("any", x)
     return flow.any(x, axis, keepdims)
 
 
@@ -56,6 +59,7 @@ def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.max(flow.tensor([[1, 5], [7, 2]]), axis=1)
         tensor([5, 7])
     """
+    check_tensors("max", x)
     return along(flow.amax, x, axis, keepdims)
 
 
@@ -72,6 +76,7 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.mean(flow.tensor([1.0, 2.0]))
         tensor(1.5000)
     """
+    check_tensors("mean", x)
     return along(flow.mean, x, axis, keepdims)
 
 
@@ -88,6 +93,7 @@ def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
         >>> flow.array_api.min(flow.tensor([[1, 5], [7, 2]]), axis=1)
         tensor([1, 2])
     """
+    check_tensors("min", x)
     return along(flow.amin, x, axis, keepdims)
 
 
@@ -104,6 +110,7 @@ def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdim
         >>> flow.array_api.prod(flow.tensor([2, 3, 4]))
         tensor(24)
     """
+    check_tensors("prod", x)
     return along(partial(flow.prod, dtype=summed(x, dtype)), x, axis, keepdims)
 
 
@@ -120,6 +127,7 @@ def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
         >>> flow.array_api.std(flow.tensor([1.0, 3.0]))
         tensor(1.)
     """
+    check_tensors("std", x)
     return along(partial(flow.std, correction=correction), x, axis, keepdims)
 
 
@@ -136,6 +144,7 @@ def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims
         >>> flow.array_api.sum(flow.tensor([2, 3, 4]))
         tensor(9)
     """
+    check_tensors("sum", x)
     return along(partial(flow.sum, dtype=summed(x, dtype)), x, axis, keepdims)
 
 
@@ -152,6 +161,7 @@ def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
         >>> flow.array_api.var(flow.tensor([1.0, 3.0]))
         tensor(1.)
     """
+    check_tensors("var", x)
     return along(partial(flow.var, correction=correction), x, axis, keepdims)
 
 
@@ -176,6 +186,7 @@ def cumulative_sum(
         >>> flow.array_api.cumulative_sum(flow.tensor([1, 2, 3]), include_initial=True)
         tensor([0, 1, 3, 6])
     """
+    check_tensors("cumulative_sum", x)
     axis = only_axis("cumulative_sum", x, axis)
     totals = flow.cumsum(x, axis, dtype=summed(x, dtype))
     return _after(0, x, totals, axis) if include_initial else totals
@@ -196,6 +207,7 @@ def cumulative_prod(
         >>> flow.array_api.cumulative_prod(flow.tensor([1, 2, 3]), include_initial=True)
         tensor([1, 1, 2, 6])
     """
+    check_tensors("cumulative_prod", x)
     axis = only_axis("cumulative_prod", x, axis)
     totals = flow.cumprod(x, axis, dtype=summed(x, dtype))
     return _after(1, x, totals, axis) if include_initial else totals

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 from vmflow.anomaly import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from vmflow.context import MODE
+from vmflow.operands import check_tensors as _check_tensors
 from vmflow.ops.creation.creation import ones_like, zeros_like
 from vmflow.ops.shape.joining import stack
 from vmflow.tensors import Tensor
@@ -70,11 +71,11 @@ def backward(
         >>> x.grad
         tensor([2., 4.])
     """
-    outputs = _as_tuple(tensors)
+    outputs = _as_tuple("backward", tensors)
     targets: tuple[Root, ...] = ()
     wanted: list[Place] | None = None
     if inputs is not None:
-        targets = _targets(inputs)
+        targets = _targets("backward", inputs)
         if not targets:
             raise RuntimeError("backward: inputs is empty; leave it out to accumulate into all leaves")
         edges = _edges("backward", targets)
@@ -182,12 +183,12 @@ def grad(
         raise ValueError("grad: only_inputs=False was taken out of PyTorch; use backward() to accumulate")
     if materialize_grads and allow_unused is False:
         raise ValueError("grad: allow_unused=False contradicts materialize_grads=True, which gives zeros; leave it out")
-    targets = _targets(inputs)
+    targets = _targets("grad", inputs)
     if materialize_grads and not all([isinstance(target, Tensor) for target in targets]):
         raise RuntimeError("grad: materialize_grads=True needs tensors as inputs; a GradientEdge has no shape")
     wanted = [edge.place() for edge in _edges("grad", targets)]
     retain_graph = create_graph if retain_graph is None else retain_graph
-    roots = _as_tuple(outputs)
+    roots = _as_tuple("grad", outputs)
     results: list[Tensor | None]
     if is_grads_batched:
         results = _batched(roots, grad_outputs, wanted, retain_graph, create_graph)
@@ -213,7 +214,7 @@ def _batched(
     outputs: tuple[Root, ...], gradients: Any, wanted: list[Place], retain_graph: bool, create_graph: bool
 ) -> list[Tensor | None]:
     """The gradients for each row of `gradients`, by one pass per row."""
-    given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients or ())
+    given: tuple[Any, ...] = () if gradients is None else _listed(gradients)
     if len(given) != len(outputs):
         raise RuntimeError(f"grad: is_grads_batched=True needs a gradient for each of {len(outputs)} outputs")
     for position, (output, gradient) in enumerate(zip(outputs, given, strict=True)):
@@ -241,14 +242,21 @@ def _batched(
     return [stack(column) if len(column) == size else None for column in columns]
 
 
-def _as_tuple(tensors: Root | Sequence[Root]) -> tuple[Root, ...]:
+def _as_tuple(name: str, tensors: Root | Sequence[Root]) -> tuple[Root, ...]:
+    """Return the tensors and edges that the function `name` was given, one or a sequence, as a tuple.
+
+    Raises:
+        TypeError: for anything else.
+    """
     # A `GradientEdge` is a tuple itself, and must not be taken for a tuple of tensors.
-    single = isinstance(tensors, Tensor) or hasattr(tensors, "output_nr")
-    return (cast("Root", tensors),) if single else tuple(cast("Sequence[Root]", tensors))
+    single = isinstance(tensors, Tensor) or hasattr(tensors, "output_nr") or not hasattr(tensors, "__iter__")
+    given = (cast("Root", tensors),) if single else tuple(cast("Sequence[Root]", tensors))
+    _check_tensors(name, *[tensor for tensor in given if not hasattr(tensor, "output_nr")])
+    return given
 
 
-def _targets(inputs: Inputs) -> tuple[Root, ...]:
-    return _as_tuple(tuple(inputs.values()) if isinstance(inputs, dict) else inputs)
+def _targets(name: str, inputs: Inputs) -> tuple[Root, ...]:
+    return _as_tuple(name, tuple(inputs.values()) if isinstance(inputs, dict) else inputs)
 
 
 def _edge_of(target: Root) -> Edge:
@@ -284,12 +292,19 @@ def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
     return recorder.final(cast("tuple[Tensor, ...]", outputs))
 
 
+def _listed(gradients: Any) -> tuple[Tensor | None, ...]:
+    """Return gradients, one or a sequence, as a tuple; anything else becomes an element, for a check to refuse it."""
+    single = isinstance(gradients, Tensor) or not hasattr(gradients, "__iter__")
+    return (gradients,) if single else tuple(gradients)
+
+
 def _roots(outputs: tuple[Root, ...], gradients: Tensor | Sequence[Tensor | None] | None) -> list[tuple[Edge, Tensor]]:
     given: Sequence[Tensor | None]
     if gradients is None:
         given = [None] * len(outputs)
     else:
-        given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients)
+        given = _listed(gradients)
+    _check_tensors("backward", optional=given)
     if len(given) != len(outputs):
         raise RuntimeError(f"{len(outputs)} outputs were given and {len(given)} gradients")
     check_history("backward", tuple([output for output in outputs if isinstance(output, Tensor)]))

@@ -83,7 +83,7 @@ def gradcheck(
             "gradcheck: only backward passes can be checked, there is no forward-mode differentiation; leave out "
             "check_forward_ad, check_batched_forward_grad and check_backward_ad"
         )
-    given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    given = _as_tuple("gradcheck", inputs)
     moved = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
     if not moved:
         raise ValueError("gradcheck: no input requires a gradient; make one with requires_grad=True")
@@ -247,6 +247,15 @@ def _differences(
     return [[column[row] for column in columns] for row in range(len(checked))]
 
 
+def _as_tuple(name: str, inputs: Any) -> tuple[Any, ...]:
+    """Return the inputs that the function `name` was given, a tensor or a sequence of any objects, as a tuple."""
+    if isinstance(inputs, Tensor):
+        return (inputs,)
+    if isinstance(inputs, str) or not hasattr(inputs, "__iter__"):
+        raise TypeError(f"{name}: inputs must be a tensor or a tuple of inputs, not {type(inputs).__name__}")
+    return tuple(inputs)
+
+
 def gradgradcheck(
     func: Callable[..., Any],
     inputs: Any,
@@ -290,7 +299,7 @@ def gradgradcheck(
             "gradgradcheck: only backward passes of backward passes can be checked, there is no forward-mode "
             "differentiation; leave out check_fwd_over_rev and check_rev_over_rev"
         )
-    given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    given = _as_tuple("gradgradcheck", inputs)
     with enable_grad():
         outputs, _ = as_tensors("gradgradcheck", func(*given))
     places = [number for number, output in enumerate(outputs) if output.requires_grad]

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from vmflow.handles import Handle
+from vmflow.operands import listed_tensors as _listed_tensors
 from vmflow.tensors import Tensor
 
 from .engine import at_end
@@ -199,10 +200,7 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
         Traceback (most recent call last):
         RuntimeError: the gradient of mul needs a tensor of shape [2] that was changed in place ...
     """
-    tensors = [tensor] if isinstance(tensor, Tensor) else list(tensor)
-    for position, changed in enumerate(tensors):
-        if not isinstance(changed, Tensor):
-            raise TypeError(f"increment_version: item {position} must be a tensor, not {type(changed).__name__}")
+    tensors = (tensor,) if isinstance(tensor, Tensor) else _listed_tensors("increment_version", tensor)
     for changed in tensors:
         changed._blob.storage.version += 1
 
@@ -249,7 +247,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None
     """
     if mode not in ("all", "any"):
         raise ValueError(f"register_multi_grad_hook: mode must be 'all' or 'any', got {mode!r}")
-    given = list(tensors)
+    given = list(_listed_tensors("register_multi_grad_hook", tensors))
     for position, tensor in enumerate(given):
         if not tensor.requires_grad:
             raise RuntimeError(f"register_multi_grad_hook: tensor {position} does not require a gradient")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vmflow import autograd as _autograd
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import function, method
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ def detach(input: Tensor) -> Tensor:
         >>> flow.detach(flow.ones(2, requires_grad=True)).requires_grad
         False
     """
+    check_tensors("detach", input)
     return input.detach()
 
 
 @function()
 def detach_(input: Tensor) -> Tensor:
     """Forget the history: `Tensor.detach_`."""
+    check_tensors("detach_", input)
     return input.detach_()
 
 

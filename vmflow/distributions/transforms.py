@@ -291,8 +291,7 @@ class ComposeTransform(Transform):
         parts: the transforms; the first is applied first.
 
     Raises:
-        TypeError: if `parts` is no sequence.
-        AttributeError: if an element is no transform.
+        TypeError: if `parts` is no sequence of transforms.
     Example:
         >>> half, exp = flow.distributions.AffineTransform(0.0, 0.5), flow.distributions.ExpTransform()
         >>> flow.distributions.ComposeTransform([half, exp])(flow.tensor([0.0, 0.0]))
@@ -301,6 +300,9 @@ class ComposeTransform(Transform):
 
     def __init__(self, parts: Sequence[Transform]) -> None:
         self.parts = list(parts)
+        for part in self.parts:
+            if not isinstance(part, Transform):
+                raise TypeError(f"ComposeTransform: expected transforms, got {type(part).__name__}")
         self.event_dim = max([part.event_dim for part in self.parts], default=0)
         self.bijective = all([part.bijective for part in self.parts])
         if self.parts:

@@ -9,6 +9,7 @@ import numpy as np
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.table import whole_number
@@ -127,6 +128,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             ValueError: for shapes that do not fit.
             IndexError: when a result is read, for a target out of range.
         """
+        check_tensors("AdaptiveLogSoftmaxWithLoss", input_, target_)
         if target_.ndim not in (0, 1) or input_.ndim != target_.ndim + 1 or input_.shape[:-1] != target_.shape:
             raise ValueError(
                 "AdaptiveLogSoftmaxWithLoss: expected an input (N, features) and targets (N,), or (features,) and a "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.autograd.grad_mode import is_grad_enabled, no_grad as _no_grad
 from vmflow.context import MODE as _MODE
+from vmflow.operands import check_tensors as _check_tensors, listed_tensors as _listed_tensors
 from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
 from vmflow.ops.destination import delivered as _delivered
 from vmflow.ops.elementwise import activation as _activation
@@ -218,6 +219,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
         >>> flow.nn.functional.hardtanh(flow.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.0000,  0.5000,  1.0000])
     """
+    _check_tensors("hardtanh", input)
     return _applied(_activation.hardtanh, input, inplace, min_val, max_val)
 
 
@@ -238,10 +240,8 @@ def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
         >>> flow.nn.functional.depend(flow.tensor([1.0, 2.0]), flow.zeros(3))
         tensor([1., 2.])
     """
-    others = [depend] if isinstance(depend, _Tensor) else list(depend)
-    for operand in (input, *others):
-        if not isinstance(operand, _Tensor):
-            raise TypeError(f"depend: expected tensors, got {type(operand).__name__}")
+    others = (depend,) if isinstance(depend, _Tensor) else _listed_tensors("depend", depend)
+    _check_tensors("depend", input)
     if _MODE.get().interpreter is None or not others:
         return input
     result = input.clone()
@@ -255,16 +255,19 @@ def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """In-place `leaky_relu`."""
+    _check_tensors("leaky_relu_", input)
     return leaky_relu(input, negative_slope, True)
 
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """In-place `elu`."""
+    _check_tensors("elu_", input)
     return elu(input, alpha, True)
 
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """In-place `hardtanh`."""
+    _check_tensors("hardtanh_", input)
     return hardtanh(input, min_val, max_val, True)
 
 
@@ -314,6 +317,7 @@ def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
         >>> flow.nn.functional.normalized(flow.tensor([[3.0, 4.0]]), 2.0, 1, 1e-12)
         tensor([[0.6000, 0.8000]])
     """
+    _check_tensors("normalize", input)
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 
@@ -333,6 +337,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         >>> flow.nn.functional.softmax(flow.tensor([1.0, 1.0]), dim=0)
         tensor([0.5000, 0.5000])
     """
+    _check_tensors("softmax", input)
     return _activation.softmax(input, _old_choice(input) if dim is None else dim, dtype=dtype)
 
 
@@ -347,6 +352,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
         >>> flow.nn.functional.log_softmax(flow.tensor([0.0, 1000.0]), dim=0)
         tensor([-1000.,     0.])
     """
+    _check_tensors("log_softmax", input)
     return _activation.log_softmax(input, _old_choice(input) if dim is None else dim, dtype=dtype)
 
 

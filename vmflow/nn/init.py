@@ -18,6 +18,7 @@ import numpy as np
 from vmflow import random
 from vmflow.autograd import no_grad
 from vmflow.interpreter import dispatch_into as _dispatch_into
+from vmflow.operands import check_tensors as _check_tensors
 from vmflow.ops.creation import creation
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
@@ -74,6 +75,7 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
         >>> flow.nn.init.fan_in_and_out(flow.empty(4, 3, 5, 5))
         (75, 100)
     """
+    _check_tensors("fan_in_and_out", tensor)
     if tensor.ndim < 2:
         raise ValueError(f"a weight needs at least 2 dimensions to have a fan, got shape {list(tensor.shape)}")
     kernel = math.prod(tensor.shape[2:])
@@ -104,10 +106,10 @@ def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
 
     @functools.wraps(function)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
+        target: Any = kwargs["tensor"] if "tensor" in kwargs else args[0] if args else None
+        _check_tensors(function.__name__, target)
         if _skipping.get():
-            target = kwargs["tensor"] if "tensor" in kwargs else args[0]
-            assert isinstance(target, Tensor)
-            return target
+            return target  # type: ignore[no-any-return]
         with no_grad():
             return function(*args, **kwargs)
 

@@ -17,7 +17,6 @@ from vmflow.devices import cuda_device, device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.memory_formats import fits_rank, preserve_format
 from vmflow.multi_tensor import zero_gradients
-from vmflow.operands import not_tensors
 from vmflow.ops.conversion import parse_to
 from vmflow.ops.creation.creation import empty_like
 from vmflow.tensors import Handle, Tensor
@@ -112,14 +111,6 @@ class Module:
             ):
                 return hooks.called(self, args, kwargs)
             return self.forward(*args, **kwargs)
-        except AttributeError as error:
-            if not self._modules and type(self).__module__.startswith("vmflow."):
-                # A layer of vmflow reads attributes that all tensors have, so the argument that lacks one is no
-                # tensor: raise an error that says so.
-                operand = error.obj
-                if not isinstance(operand, Tensor) and any([arg is operand for arg in (*args, *kwargs.values())]):
-                    raise not_tensors(type(self).__name__, (*args, *kwargs.values())) from error
-            raise
         finally:
             mode = MODE.get()
             # If `forward` has changed the mode for later ops, keep the changes, and restore the calling module only.

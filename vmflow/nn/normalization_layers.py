@@ -5,6 +5,7 @@ from __future__ import annotations
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.creation import creation
 from vmflow.ops.nn.normalization import batch_norm_counted
 from vmflow.tensors import Tensor
@@ -143,6 +144,7 @@ class _BatchNorm(_ChannelNorm):
         )
 
     def _check_rank(self, input: Tensor) -> None:
+        check_tensors(type(self).__name__, input)
         ranks = (2, 3) if self._rank == 1 else (self._rank + 2,)
         if input.ndim not in ranks:
             wanted = " or ".join(map(str, ranks))
@@ -229,6 +231,7 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def _check_rank(self, input: Tensor) -> None:
+        check_tensors(type(self).__name__, input)
         if input.ndim < 2:
             raise ValueError(
                 f"SyncBatchNorm: expected at least 2 dimensions, (N, {self.num_features}, ...), got shape "
@@ -318,6 +321,7 @@ class _InstanceNorm(_ChannelNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise an input of (N, num_features, ...), or without N, and return the result in the same shape."""
+        check_tensors(type(self).__name__, input)
         channel = input.ndim - self._rank - 1
         if channel not in (0, 1) or input.shape[channel] != self.num_features:
             raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.nn.recurrent import GATES, Layer, recurrent_layer
 from vmflow.ops.shape.joining import cat, stack
@@ -409,6 +410,7 @@ class RNNCellBase(Module):
     def _step(self, input: Tensor, states: tuple[Tensor, ...] | None) -> list[Tensor]:
         """Return the next state (and cell) for an input (batch, features) or (features,); `states` None is zeros."""
         name = type(self).__name__
+        check_tensors(name, input)
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ValueError(
                 f"{name}: expected an input (batch, {self.input_size}) or ({self.input_size}), got {list(input.shape)}"
@@ -417,6 +419,7 @@ class RNNCellBase(Module):
         shape = (*input.shape[:-1], self.hidden_size)
         if states is None:
             states = tuple([input.new_zeros(shape) for _ in range(count)])
+        check_tensors(name, *states)
         if len(states) != count or any([tuple(value.shape) != shape for value in states]):
             shapes = " and ".join([str(list(value.shape)) for value in states])
             raise ValueError(f"{name}: expected a state of {count} of shape {list(shape)}, got {shapes}")

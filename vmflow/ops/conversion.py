@@ -9,6 +9,7 @@ from vmflow import dtypes, tensors as _tensors
 from vmflow.devices import cuda_device, device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.memory_formats import memory_format, preserve_format
+from vmflow.operands import check_tensors
 
 from .copying import cast_in_order, chosen_order, contiguous, transfer
 from .declaration import method
@@ -170,12 +171,13 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     """Convert to the dtype of `other`; the shape stays.
 
     Raises:
-        AttributeError: if `other` is no tensor.
+        TypeError: if `other` is no tensor.
 
     Example:
         >>> flow.tensor([1, 2]).type_as(flow.zeros(1))
         tensor([1., 2.])
     """
+    check_tensors("type_as", other)
     return self.to(other.dtype)
 
 

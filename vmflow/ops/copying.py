@@ -19,6 +19,7 @@ from vmflow.memory_formats import (
     preserve_format,
     preserved_order,
 )
+from vmflow.operands import check_tensors
 from vmflow.transfers import dispatch_transfer
 
 from .declaration import function, method, public
@@ -123,6 +124,7 @@ def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) ->
         >>> flow.clone(flow.tensor([1, 2]))
         tensor([1, 2])
     """
+    check_tensors("clone", input)
     if memory_format is contiguous_format:
         return _interpreter.dispatch(_CAST, (input,), (input.dtype,))
     return cast_in_order(input, input.dtype, chosen_order("clone", input, memory_format))
@@ -148,6 +150,7 @@ def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, .
         >>> flow.random.chosen_order("empty", flow.zeros(1, 3, 2, 2), flow.channels_last)
         (0, 2, 3, 1)
     """
+    check_tensors(name, like)
     if wanted is preserve_format:
         return preserved_order(like.shape, like.stride())
     return order_of(name, like.ndim, wanted)
@@ -255,6 +258,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
         TypeError: if `value` is neither a number nor a tensor.
         ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
     """
+    check_tensors("fill_", input)
     if isinstance(value, _tensors.Tensor):
         if value.shape:
             raise ValueError(f"fill_: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")

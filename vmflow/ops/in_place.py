@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.autograd.grad_mode import set_grad_enabled
 from vmflow.context import MODE
-from vmflow.operands import changed_leaf, check_fits
+from vmflow.operands import changed_leaf, check_fits, check_tensors
 from vmflow.tensor_fields import new_alias
 
 from .copying import clone, copy_
@@ -31,6 +31,7 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
         name = called or function.__name__
 
         def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            check_tensors(f"{name}_", input)
             # The backward pass reads the old elements, which the copy below overwrites.
             before = clone(input) if MODE.get().grad and input.requires_grad else input
             result = function(before, *args, **kwargs)
@@ -57,6 +58,7 @@ def viewed_in_place(*others: str, documented: bool = False) -> Callable[[Declare
         name = function.__name__
 
         def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            check_tensors(f"{name}_", input)
             if MODE.get().grad and input.requires_grad and input.is_leaf:
                 raise changed_leaf(f"{name}_", input.shape)
             whole = new_alias(input)

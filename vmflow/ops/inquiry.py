@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import tensors as _tensors
 from vmflow.dtypes import BOOL, dtype as DType
 from vmflow.instructions.blob import Size
+from vmflow.operands import check_tensors, described
 
 from .declaration import function, method, public
 from .elementwise.inference import number, result_dtype
@@ -35,12 +36,13 @@ def is_floating_point(input: Tensor) -> bool:
     """Whether the elements are of a floating-point dtype.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.is_floating_point(flow.tensor(1.0))
         True
     """
+    check_tensors("is_floating_point", input)
     return input.is_floating_point()
 
 
@@ -49,12 +51,13 @@ def is_complex(input: Tensor) -> bool:
     """Whether the elements are of a complex dtype.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.is_complex(flow.tensor(1j))
         True
     """
+    check_tensors("is_complex", input)
     return input.is_complex()
 
 
@@ -63,12 +66,13 @@ def is_signed(input: Tensor) -> bool:
     """Whether the tensor's dtype has negative numbers: False for bool and unsigned integers.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.is_signed(flow.tensor(1, dtype=flow.uint8))
         False
     """
+    check_tensors("is_signed", input)
     return input.dtype.is_signed
 
 
@@ -77,12 +81,13 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape.
 
     Raises:
-        AttributeError: if an argument is no tensor.
+        TypeError: if an argument is no tensor.
 
     Example:
         >>> flow.is_same_size(flow.zeros(2), flow.ones(2))
         True
     """
+    check_tensors("is_same_size", input, other)
     return input.shape == other.shape
 
 
@@ -102,12 +107,13 @@ def get_device(input: Tensor) -> int:
     """The number of the device on which the tensor is, -1 for the CPU.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.get_device(flow.tensor(1))
         -1
     """
+    check_tensors("get_device", input)
     return -1 if input.device.type == "cpu" else input.device.index or 0
 
 
@@ -116,13 +122,14 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether both tensors view the same memory, with the same offset, shape and strides.
 
     Raises:
-        AttributeError: if `tensor` is no tensor.
+        TypeError: if `tensor` is no tensor.
 
     Example:
         >>> x = flow.zeros(2)
         >>> x.is_set_to(x.view(2))
         True
     """
+    check_tensors("is_set_to", tensor)
     mine, other = self._blob, tensor._blob
     return mine.storage is other.storage and (mine.offset, self.shape, self.stride()) == (
         other.offset,
@@ -136,12 +143,14 @@ def is_nonzero(input: Tensor) -> bool:
     """Whether the only element of a tensor is not zero.  Waits until the element is computed.
 
     Raises:
+        TypeError: if `input` is no tensor.
         RuntimeError: if there is not exactly one element.
 
     Example:
         >>> flow.is_nonzero(flow.tensor([5]))
         True
     """
+    check_tensors("is_nonzero", input)
     if input.numel() != 1:
         raise RuntimeError(f"is_nonzero: a tensor of shape {list(input.shape)} has {input.numel()} elements, not one")
     return bool(input)
@@ -152,12 +161,13 @@ def numel(input: Tensor) -> int:
     """The number of elements of a tensor.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.numel(flow.zeros(2, 3))
         6
     """
+    check_tensors("numel", input)
     return input.numel()
 
 
@@ -186,12 +196,15 @@ def can_cast(from_: DType, to: DType) -> bool:
     False if the cast would lose a fraction or an imaginary part, or turn a number into a bool.
 
     Raises:
-        AttributeError: if an argument is no dtype.
+        TypeError: if an argument is no dtype.
 
     Example:
         >>> flow.can_cast(flow.float32, flow.int32)
         False
     """
+    for given in (from_, to):
+        if not isinstance(given, DType):
+            raise TypeError(f"can_cast: expected dtypes, got {described(given)}")
     if to.category == BOOL:
         return from_.category == BOOL
     return from_.category <= to.category

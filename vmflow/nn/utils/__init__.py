@@ -20,6 +20,7 @@ from vmflow.nn.weight_norms import (
     spectral_norm as spectral_norm,
     weight_norm as weight_norm,
 )
+from vmflow.operands import check_tensors as _check_tensors, listed_tensors as _listed_tensors
 from vmflow.ops.creation import creation
 from vmflow.ops.shape.joining import cat as _cat
 from vmflow.tensors import Tensor
@@ -74,8 +75,8 @@ def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
         return module_cls(*args, **kwargs)
 
 
-def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    tensors = (parameters,) if isinstance(parameters, Tensor) else _listed_tensors(name, parameters)
     return [gradient for tensor in tensors if (gradient := tensor.grad) is not None]
 
 
@@ -110,7 +111,7 @@ def clip_grad_norm_(
         >>> flow.nn.utils.clip_grad_norm_([weight], max_norm=10.0)
         tensor(5.)
     """
-    gradients = _gradients(parameters)
+    gradients = _gradients("clip_grad_norm_", parameters)
     norm = _total_norm("clip_grad_norm_", gradients, float(norm_type))
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise RuntimeError(
@@ -143,7 +144,8 @@ def get_total_norm(
         >>> flow.nn.utils.get_total_norm([flow.tensor([3.0]), flow.tensor([4.0])])
         tensor(5.)
     """
-    norm = _total_norm("get_total_norm", [tensors] if isinstance(tensors, Tensor) else list(tensors), float(norm_type))
+    several = [tensors] if isinstance(tensors, Tensor) else list(_listed_tensors("get_total_norm", tensors))
+    norm = _total_norm("get_total_norm", several, float(norm_type))
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise RuntimeError(f"get_total_norm: the norm of order {norm_type} is {norm.item()}")
     return norm
@@ -186,7 +188,7 @@ def clip_grads_with_norm_(
         foreach: PyTorch's argument, without effect; there is one implementation.
 
     Raises:
-        AttributeError: for parameters that are no tensors.
+        TypeError: for parameters, or a norm, that are no tensors.
 
     Example:
         >>> weight = flow.nn.Parameter(flow.ones(2))
@@ -195,7 +197,8 @@ def clip_grads_with_norm_(
         >>> weight.grad
         tensor([0.6000, 0.8000])
     """
-    _scale_to(_gradients(parameters), float(max_norm), total_norm)
+    _check_tensors("clip_grads_with_norm_", total_norm)
+    _scale_to(_gradients("clip_grads_with_norm_", parameters), float(max_norm), total_norm)
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
@@ -213,7 +216,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, f
     """
     if not isinstance(clip_value, (int, float)):
         raise TypeError(f"clip_grad_value_: clip_value must be a number, not {clip_value!r}")
-    gradients = _gradients(parameters)
+    gradients = _gradients("clip_grad_value_", parameters)
     for gradient in gradients:
         if gradient.is_complex():
             raise TypeError("clip_grad_value_: complex gradients have no order to be clipped by; use clip_grad_norm_")

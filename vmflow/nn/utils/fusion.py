@@ -9,6 +9,7 @@ from vmflow.autograd import no_grad
 from vmflow.nn.layers import Linear
 from vmflow.nn.module import Module
 from vmflow.nn.parameter import Parameter
+from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import ones_like, zeros_like
 from vmflow.tensors import Tensor
 
@@ -61,7 +62,7 @@ def fuse_conv_bn_weights(
         bn_w, bn_b: the weight and the bias of the batch norm, (outputs,), or None.
         transpose: whether the weight is that of a transposed convolution of one group, (inputs, outputs, ...).
     """
-    return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
+    return _fused("fuse_conv_bn_weights", conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
 
 
 def fuse_linear_bn_eval(linear: Fused, bn: Module) -> Fused:
@@ -98,7 +99,7 @@ def fuse_linear_bn_weights(
         linear_w, linear_b: the linear layer's weight (outputs, inputs) and bias (outputs,), or None.
         bn_rm, bn_rv, bn_eps, bn_w, bn_b: as for `fuse_conv_bn_weights`.
     """
-    return _fused(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)
+    return _fused("fuse_linear_bn_weights", linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)
 
 
 def _statistics(function: str, layer: Module, bn: Module) -> tuple[Tensor, Tensor, float]:
@@ -111,6 +112,7 @@ def _statistics(function: str, layer: Module, bn: Module) -> tuple[Tensor, Tenso
 
 
 def _fused(
+    name: str,
     weight: Tensor,
     bias: Tensor | None,
     mean: Tensor,
@@ -121,6 +123,7 @@ def _fused(
     outputs: int,
 ) -> tuple[Parameter, Parameter]:
     """Return weight and bias of a fused layer; `outputs` is the number of the weight's dimension for the outputs."""
+    check_tensors(name, weight, mean, variance, optional=(bias, scale, shift))
     trained = bias is not None and bias.requires_grad  # a new bias is not trained, as in PyTorch
     with no_grad():
         before = zeros_like(mean) if bias is None else bias

@@ -245,11 +245,13 @@ def is_pruned(module: Module) -> bool:
     """Whether a parameter of this module, or of a module below it, is pruned.
 
     Raises:
-        AttributeError: if `module` is no module.
+        TypeError: if `module` is no module.
 
     Example:
         >>> flow.nn.utils.prune.is_pruned(flow.nn.Linear(2, 2))
         False
     """
+    if not isinstance(module, Module):
+        raise TypeError(f"is_pruned: expected a module, got {type(module).__name__}")
     hooks = [hook for part in module.modules() for hook in part._forward_pre_hooks.values()]
     return any([isinstance(hook, BasePruningMethod) for hook in hooks])

@@ -15,6 +15,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, Blob, Size, Storage, TensorMeta, meta
 from vmflow.instructions.release_tensor import Lease
 from vmflow.memory_formats import contiguous_format, inverse, memory_format, order_of
+from vmflow.operands import check_tensors
 from vmflow.ops.copying import chosen_order, full_of, ones_of, transfer, zeros_of
 from vmflow.ops.declaration import function, method
 from vmflow.ops.destination import out_as_made
@@ -572,23 +573,25 @@ def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tu
     return make(meta(shape, output.dtype, output.device)).permute(inverse(order))
 
 
-def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
+def meta_like(name: str, input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
     """Return a meta with the shape of `input`, and with the dtype and the device of `input` where none is given.
 
     Raises:
+        TypeError: if `input` is no tensor; the message names the function `name`.
         DeviceUnavailable: if the device cannot be used on this machine.
 
     Example:
-        >>> flow.random.meta_like(flow.zeros(2, 3), flow.int32, None).dtype
+        >>> flow.random.meta_like("zeros_like", flow.zeros(2, 3), flow.int32, None).dtype
         vmflow.int32
     """
+    check_tensors(name, input)
     spread = input._blob.meta.spread
     if spread is not None and device is None:
-        like: TensorMeta = spread.like(tuple(input.shape), _dtype("like", dtype) or input.dtype)
+        like: TensorMeta = spread.like(tuple(input.shape), _dtype(name, dtype) or input.dtype)
         return like
     return meta(
         tuple(input.shape),
-        _dtype("like", dtype) or input.dtype,
+        _dtype(name, dtype) or input.dtype,
         input.device if device is None else chosen_device(device),
     )
 
@@ -614,7 +617,7 @@ def zeros_like(
         tensor([0, 0])
     """
     order = chosen_order("zeros_like", input, memory_format)
-    return tracked(laid_out(zeros_of, meta_like(input, dtype, device), order), requires_grad)
+    return tracked(laid_out(zeros_of, meta_like("zeros_like", input, dtype, device), order), requires_grad)
 
 
 @function()
@@ -638,7 +641,7 @@ def ones_like(
         tensor([1, 1])
     """
     order = chosen_order("ones_like", input, memory_format)
-    return tracked(laid_out(ones_of, meta_like(input, dtype, device), order), requires_grad)
+    return tracked(laid_out(ones_of, meta_like("ones_like", input, dtype, device), order), requires_grad)
 
 
 @function()
@@ -662,7 +665,7 @@ def full_like(
         tensor([7, 7])
     """
     order = chosen_order("full_like", input, memory_format)
-    output = meta_like(input, dtype, device)
+    output = meta_like("full_like", input, dtype, device)
     return tracked(laid_out(lambda laid: full_of(laid, fill_value), output, order), requires_grad)
 
 
@@ -687,7 +690,7 @@ def empty_like(
         vmflow.Size([2])
     """
     order = chosen_order("empty_like", input, memory_format)
-    return tracked(laid_out(_empty_of, meta_like(input, dtype, device), order), requires_grad)
+    return tracked(laid_out(_empty_of, meta_like("empty_like", input, dtype, device), order), requires_grad)
 
 
 # Ranges

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER, dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered
 from vmflow.ops.formula import formula
@@ -64,6 +65,7 @@ def relu(input: Tensor) -> Tensor:
 @public()
 def relu_(input: Tensor) -> Tensor:
     """In-place `relu`."""
+    check_tensors("relu_", input)
     return _interpreter.dispatch_into(_RELU, input, (input,))
 
 
@@ -152,6 +154,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def _check_activated(name: str, input: Tensor) -> None:
+    check_tensors(name, input)
     if input.dtype.category != FLOATING:
         raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
 
@@ -322,6 +325,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
         >>> flow.softmax(flow.tensor([0.0, 0.0, -flow.inf]), 0)
         tensor([0.5000, 0.5000, 0.0000])
     """
+    check_tensors("softmax", input)
     if out is not None:
         return delivered("softmax", out, (input,), lambda: softmax(input, dim, dtype=dtype))
     if dtype is not None:
@@ -346,6 +350,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Ten
         >>> flow.log_softmax(flow.tensor([0.0, 0.0]), 0)
         tensor([-0.6931, -0.6931])
     """
+    check_tensors("log_softmax", input)
     if out is not None:
         return delivered("log_softmax", out, (input,), lambda: log_softmax(input, dim, dtype=dtype))
     if dtype is not None:

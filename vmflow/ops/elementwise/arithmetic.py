@@ -13,7 +13,7 @@ import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter, tensor_operators, tensors as _tensors
 from vmflow.dtypes import FLOATING, dtype as DType
-from vmflow.operands import check_tensors
+from vmflow.operands import check_tensors, listed_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast
 from vmflow.ops.declaration import METHODS, attribute, function, method, public
@@ -149,10 +149,9 @@ def add_n(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """
     if isinstance(inputs, _tensors.Tensor):
         raise TypeError("add_n: expected a list of tensors, got a tensor")
-    tensors = list(inputs)
+    tensors = listed_tensors("add_n", inputs)
     if not tensors:
         raise ValueError("add_n: expected at least one tensor")
-    check_tensors("add_n", *tensors)
     if len(tensors) == 1:
         return tensors[0].clone()
     return functools.reduce(add, tensors)
@@ -448,6 +447,7 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.square(flow.tensor([2.0, -3.0]))
         tensor([4., 9.])
     """
+    check_tensors("square", input)
     if out is not None:
         return pow(input, 2, out=out) if input.dtype is dtypes.bool_ else written(_SQUARE, out, (input,))
     return _interpreter.dispatch(_SQUARE, (input,)) if input.dtype is not dtypes.bool_ else pow(input, 2)
@@ -463,6 +463,7 @@ def conj(input: Tensor) -> Tensor:
         >>> flow.conj(flow.tensor([1 + 2j]))
         tensor([1.-2.j])
     """
+    check_tensors("conj", input)
     return _interpreter.dispatch(_CONJ, (input,)) if input.dtype.is_complex else input
 
 
@@ -511,6 +512,7 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | N
         >>> flow.lerp(flow.tensor([0.0, 10.0]), flow.tensor([10.0, 20.0]), 0.5)
         tensor([ 5., 15.])
     """
+    check_tensors("lerp", input, end)
     if input.dtype is not end.dtype:
         raise TypeError(f"lerp: expected one dtype, got {input.dtype.name} and {end.dtype.name}")
     return input + weight * (end - input)
@@ -547,6 +549,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
         >>> flow.addcdiv(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 4.0]), flow.tensor([2.0, 8.0]), value=2)
         tensor([4., 3.])
     """
+    check_tensors("addcdiv", tensor1)
     if tensor1.dtype.category < FLOATING and tensor2.dtype.category < FLOATING:
         raise TypeError("addcdiv: integer division is not supported; convert with .float() first")
     return add(input, tensor1 / tensor2, alpha=value)
@@ -592,6 +595,7 @@ def rsub(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
         >>> flow.rsub(flow.tensor([1, 2]), 10)
         tensor([9, 8])
     """
+    check_tensors("rsub", input)
     return sub(other, input, alpha=alpha)
 
 
@@ -610,6 +614,7 @@ def adjoint(input: Tensor) -> Tensor:
         tensor([[1.-1.j],
                 [2.-0.j]])
     """
+    check_tensors("adjoint", input)
     if input.ndim < 2:
         raise ValueError(f"adjoint: expected matrices, got shape {list(input.shape)}")
     return conj(input.mT)

@@ -10,6 +10,7 @@ import numpy as np
 
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import METHODS, method, public
 
 from .inference import TO_BOOL, elementwise
@@ -215,6 +216,7 @@ def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def _is_infinity(name: str, input: Tensor, infinity: float, out: Tensor | None) -> Tensor:
+    check_tensors(name, input)
     if input.dtype.is_complex:
         raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; look at their real and imag")
     return eq(input, infinity, out=out)

@@ -249,7 +249,7 @@ def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugate of each element, the same as `conj`: vmflow has no lazy conjugates.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
         RuntimeError: if `out` has another shape or a dtype that does not hold the result.
 
     Example:

@@ -206,6 +206,7 @@ def positive(input: Tensor) -> Tensor:
         >>> flow.positive(flow.tensor([1, -2]))
         tensor([ 1, -2])
     """
+    check_tensors("positive", input)
     if input.dtype is dtypes.bool_:
         raise TypeError("positive is not defined for bool tensors")
     return input

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes, random
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.formula import formula
 from vmflow.ops.table import normalize_dim
@@ -126,6 +127,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         >>> flow.nn.functional.glu(flow.tensor([1.0, 2.0, 0.0, 0.0]))
         tensor([0.5000, 1.0000])
     """
+    check_tensors("glu", input)
     axis = normalize_dim("glu", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
     if size % 2:
@@ -155,6 +157,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         >>> flow.nn.functional.softmin(flow.tensor([0.0, 1.0]), 0)
         tensor([0.7311, 0.2689])
     """
+    check_tensors("softmin", input)
     if dim is None:
         dim = 0 if input.ndim in (0, 1, 3) else 1
     return softmax(-input, dim, dtype=dtype)
@@ -181,6 +184,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
         >>> flow.nn.functional.gumbel_softmax(flow.tensor([0.0, -1e9]), hard=True)
         tensor([1., 0.])
     """
+    check_tensors("gumbel_softmax", logits)
     if not tau > 0:
         raise ValueError(f"gumbel_softmax: the temperature tau must be positive, got {tau}")
     axis = normalize_dim("gumbel_softmax", dim, logits.ndim)

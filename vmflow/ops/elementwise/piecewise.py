@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmflow import dtypes, random
 from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import copy_
 from vmflow.ops.declaration import function, public
@@ -42,6 +43,7 @@ def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: 
     Raises:
         TypeError: if `input` is not floating-point.
     """
+    check_tensors(name, input)
     check_floating(name, input._blob.meta)
     # The backward pass needs the values that the in-place write overwrites.
     before = input.clone() if inplace and input.requires_grad and is_grad_enabled() else input
@@ -266,6 +268,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         >>> flow.prelu(flow.tensor([-2.0, 3.0]), flow.tensor([0.5]))
         tensor([-1.,  3.])
     """
+    check_tensors("prelu", input, weight)
     if weight.dtype is not input.dtype:
         raise TypeError(
             f"prelu: the input and the weight must have one dtype, not {input.dtype.name} and {weight.dtype.name}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, INTEGER
+from vmflow.operands import not_tensors
 from vmflow.ops.copying import clone, copy_
 from vmflow.ops.declaration import METHODS, declaring_module, public
 from vmflow.ops.destination import written
@@ -103,8 +104,10 @@ def into(
 
     If the op's gradient reads the old values of `target`, `into` copies these values first; `dispatch_into` does not.
     """
+    if not isinstance(target, _tensors.Tensor):
+        raise not_tensors(f"{op.name}_", (target,))
     looks_back = op.saves_inputs or op.rule is None
-    if looks_back and MODE.get().grad and any([operand.requires_grad for operand in (target, *inputs)]):
+    if looks_back and MODE.get().grad and _interpreter.any_requires_grad((target, *inputs)):
         if op.rule is None:
             return copy_(target, _interpreter.dispatch(op, inputs, attributes, scalars))
         inputs = tuple(
@@ -314,6 +317,8 @@ def change_by_pair(op: OpExpr, check: Check | None = None, also: tuple[str, ...]
     """Declare the in-place method of an op of two tensors, such as ``hypot_``; for `check` and `also`, see `binary`."""
 
     def form(input: Tensor, other: Tensor) -> Tensor:
+        if not isinstance(input, _tensors.Tensor) or not isinstance(other, _tensors.Tensor):
+            raise not_tensors(f"{op.name}_", (input, other))
         if check is not None:
             check(f"{op.name}_", input, other)
         return into(op, input, (input, other))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered, out_by_copy
 from vmflow.ops.in_place import copied_in_place
@@ -87,6 +88,7 @@ def frac(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.frac(flow.tensor([1.5, -2.25]))
         tensor([ 0.5000, -0.2500])
     """
+    check_tensors("frac", input)
     if input.dtype.category < FLOATING:
         raise TypeError(f"frac is not defined for {input.dtype.name} tensors")
     return input - trunc(input)

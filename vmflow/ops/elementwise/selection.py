@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.copying import full_of
 from vmflow.ops.declaration import function, method, public
 from vmflow.ops.destination import delivered, out_by_copy
@@ -141,6 +142,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         >>> flow.masked_fill(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]), 0)
         tensor([0, 2, 0])
     """
+    check_tensors("masked_fill", input)
     filling, order, scalars = _filling("masked_fill", input, value)
     return _interpreter.dispatch(_WHERE, (mask, *filling, input), order, scalars)
 
@@ -157,12 +159,14 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
         >>> flow.fill(flow.tensor([1, 2]), 7)
         tensor([7, 7])
     """
+    check_tensors("fill", input)
     return masked_fill(input, full_of(meta((), dtypes.bool_, input.device), True), value)
 
 
 @method()
 def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """Write `value` into `input` where the bool `mask`, which broadcasts to the shape of `input`, is True."""
+    check_tensors("masked_fill_", input, mask)
     filling, order, scalars = _filling("masked_fill_", input, value)
     return into(_WHERE, input, (mask, *filling, input), order, scalars)
 
@@ -349,6 +353,7 @@ def nan_to_num(
         >>> flow.nan_to_num(flow.tensor([1.0, flow.nan, flow.inf]), posinf=9)
         tensor([1., 0., 9.])
     """
+    check_tensors("nan_to_num", input)
     if input.dtype.category < FLOATING:
         return input.clone()
     limits = dtypes.finfo(input.dtype)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
-from vmflow.operands import not_tensors
+from vmflow.operands import check_tensors, not_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast
 from vmflow.ops.creation.creation import tensor
@@ -21,7 +21,7 @@ from vmflow.ops.in_place import copied_in_place
 from .arithmetic import sign
 from .error_function import erfc
 from .gamma_function import lgamma
-from .inference import EXPENSIVE, TO_FLOAT, elementwise
+from .inference import EXPENSIVE, TO_FLOAT, elementwise, number
 from .pointwise import Binary, pair, unary
 from .selection import where
 from .transcendental import exp, log, log1p
@@ -169,6 +169,7 @@ def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.special.ndtr(flow.tensor([0.0, 1.96]))
         tensor([0.5000, 0.9750])
     """
+    check_tensors("ndtr", input)
     return erfc(input * -math.sqrt(0.5)) * 0.5
 
 
@@ -183,6 +184,7 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.special.log_ndtr(flow.tensor([0.0, -100.0]))
         tensor([-6.9315e-01, -5.0055e+03])
     """
+    check_tensors("log_ndtr", input)
     floating = _floating(input)
     # The argument of each formula is clamped to the range where `where` selects the formula: an overflow outside would
     # make the gradient nan.
@@ -207,6 +209,9 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
         >>> flow.special.xlog1py(flow.tensor([0.0, 2.0]), flow.tensor([-1.0, 1.0]))
         tensor([0.0000, 1.3863])
     """
+    for operand in (input, other):
+        if not isinstance(operand, _tensors.Tensor):
+            number("xlog1py", operand)
     if not isinstance(other, _tensors.Tensor):
         if not isinstance(input, _tensors.Tensor):
             raise not_tensors("xlog1py", (input, other))
@@ -319,6 +324,7 @@ def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
         >>> flow.mvlgamma(flow.tensor([1.0, 2.0]), 2)
         tensor([1.1447, 0.4516])
     """
+    check_tensors("mvlgamma", input)
     if p < 1:
         raise ValueError(f"mvlgamma: the dimension p must be positive, got {p}")
     wide = _floating(input)

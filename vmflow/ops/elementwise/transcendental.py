@@ -299,6 +299,7 @@ def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None)
         >>> flow.logit(flow.tensor([0.5, 0.75]))
         tensor([0.0000, 1.0986])
     """
+    check_tensors("logit", input)
     if input.dtype.category < FLOATING:
         input = cast(input, dtypes.get_default_dtype())
     if eps is not None:

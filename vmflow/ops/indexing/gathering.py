@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.gathering import Slices
+from vmflow.operands import check_tensors
 from vmflow.ops.copying import full_of
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
@@ -253,6 +254,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
         tensor([[1, 1],
                 [4, 3]])
     """
+    check_tensors("gather", input)
     return _interpreter.dispatch(_GATHER, (input, index), (normalize_dim("gather", dim, input.ndim),))
 
 
@@ -363,6 +365,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Ten
         >>> flow.scatter_add(flow.zeros(3), 0, flow.tensor([0, 0, 2]), flow.ones(3))
         tensor([2., 0., 1.])
     """
+    check_tensors("scatter_add", input)
     axis = normalize_dim("scatter_add", dim, input.ndim)
     return _interpreter.dispatch(_SCATTER, (input, index, src), (axis, "add"))
 
@@ -380,6 +383,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
         >>> flow.take_along_dim(flow.tensor([[30, 10, 20]]), flow.tensor([[1, 2, 0]]), dim=1)
         tensor([[10, 20, 30]])
     """
+    check_tensors("take_along_dim", input, indices)
     if dim is None:
         return gather(input.flatten(), 0, indices.flatten())
     axis = normalize_dim("take_along_dim", dim, input.ndim)
@@ -422,6 +426,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         tensor([[1, 0, 0],
                 [0, 0, 1]])
     """
+    check_tensors("one_hot", tensor)
     if tensor.dtype.category != dtypes.INTEGER:
         raise TypeError(f"one_hot: expected an integer tensor, got {tensor.dtype.name}")
     if num_classes == -1:

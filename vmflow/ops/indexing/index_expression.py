@@ -11,6 +11,7 @@ import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.instructions.blob import Array, meta
+from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
@@ -162,13 +163,15 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     Waits until the non-zero elements are counted, since the shape depends on their number.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.nonzero(flow.tensor([0, 5, 6]))
         tensor([[1],
                 [2]])
     """
+
+    check_tensors("nonzero", input)
 
     def compute(source: Tensor) -> tuple[Tensor]:
         if as_tuple and not source.ndim:

@@ -14,6 +14,7 @@ from vmflow.autograd import node as _node
 from vmflow.context import MODE
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.indexing import Part, Reading, Writing
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import copy_, full_of
 from vmflow.ops.creation.creation import tensor as new_tensor
@@ -212,7 +213,7 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
         >>> flow.index_put(flow.zeros(3), (flow.tensor([0, 2]),), flow.tensor([5.0, 6.0]))
         tensor([5., 0., 6.])
     """
-    part, tensors, attributes = _put_indices("index_put", input, indices, accumulate)
+    part, tensors, attributes = _put_indices("index_put", input, indices, values, accumulate)
     # `reshape` removes the dimension of size 1 that `parted` inserts for a 0-d mask.
     return _put(part, tensors, values, attributes).reshape(input.shape)
 
@@ -220,15 +221,16 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
 @method()
 def index_put_(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
     """In-place `index_put`."""
-    part, tensors, attributes = _put_indices("index_put_", input, indices, accumulate)
+    part, tensors, attributes = _put_indices("index_put_", input, indices, values, accumulate)
     if part.shape != input.shape:
         return copy_(input, index_put(input, indices, values, accumulate))
     return _interpreter.dispatch_into(_INDEX_PUT, input, (input, values, *tensors), attributes)
 
 
 def _put_indices(
-    name: str, input: Tensor, indices: tuple[Tensor | None, ...], accumulate: bool
+    name: str, input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool
 ) -> tuple[Tensor, tuple[Tensor, ...], Attributes]:
+    check_tensors(name, input, values)
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"{name}: the indices must be a tuple of tensors, not {type(indices).__name__}")
     items = normal_index(tuple([slice(None) if index is None else index for index in indices]))
@@ -357,6 +359,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
         tensor([[2, 1],
                 [4, 3]])
     """
+    check_tensors("index_select", input, index)
     axis = index_vector("index_select", input, dim, index)
     if input.ndim == 0:
         if index.numel() != 1:
@@ -383,6 +386,7 @@ def index_add(
         >>> flow.index_add(flow.zeros(3), 0, flow.tensor([0, 0, 2]), flow.ones(3))
         tensor([2., 0., 1.])
     """
+    check_tensors("index_add", input, index)
     axis = index_vector("index_add", input, dim, index, source)
     return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
 
@@ -401,6 +405,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: T
         >>> flow.index_copy(flow.zeros(3), 0, flow.tensor([2, 0]), flow.tensor([5.0, 6.0]))
         tensor([6., 0., 5.])
     """
+    check_tensors("index_copy", input, index)
     axis = index_vector("index_copy", input, dim, index, source)
     return _put(input, (index,), source, ((axis,), False, None))
 
@@ -419,6 +424,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
         >>> flow.index_fill(flow.zeros(3), 0, flow.tensor([0, 2]), 7)
         tensor([7., 0., 7.])
     """
+    check_tensors("index_fill", input, index)
     axis = index_vector("index_fill", input, dim, index)
     if not isinstance(value, _tensors.Tensor):
         value = full_of(meta((), input.dtype, input.device), value)
@@ -458,6 +464,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
         >>> flow.masked_select(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]))
         tensor([1, 3])
     """
+    check_tensors("masked_select", mask)
     if mask.dtype is not dtypes.bool_:
         raise TypeError(f"masked_select: the mask must be a bool tensor, not {mask.dtype.name}")
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)

@@ -47,6 +47,7 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
         >>> flow.linalg.cond(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
         tensor(2.)
     """
+    check_tensors("cond", A)
     if p in (None, 2, -2):
         values = svdvals(A)
         if not values.shape[-1]:
@@ -73,6 +74,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
         >>> flow.linalg.diagonal(flow.tensor([[1, 2], [3, 4]]))
         tensor([1, 4])
     """
+    check_tensors("diagonal", A)
     return view_diagonal(A, offset, dim1, dim2)
 
 
@@ -97,6 +99,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.2500]])
     """
+    check_tensors("tensorinv", A)
     if ind < 1:
         raise ValueError(f"tensorinv: expected a positive ind, got {ind}")
     before, behind = tuple(A.shape[:ind]), tuple(A.shape[ind:])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import eye
 from vmflow.ops.declaration import public
@@ -230,6 +231,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
         tensor([[2., 0.],
                 [1., 2.]])
     """
+    check_tensors("cholesky", A)
     return (
         _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT
         if flag("cholesky", "upper", upper)
@@ -258,6 +260,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
         tensor([[1.],
                 [1.]])
     """
+    check_tensors("cholesky_solve", L)
     lower = L.mT if upper else L
     return solve_triangular(lower.mT, solve_triangular(lower, B, upper=False), upper=True)
 
@@ -282,6 +285,7 @@ def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = Non
         tensor([[0.2500, 0.0000],
                 [0.0000, 1.0000]])
     """
+    check_tensors("cholesky_inverse", L)
     real_matrices("cholesky_inverse", L._blob.meta)
     return cholesky_solve(beside(eye(L.shape[-1], dtype=L.dtype, device=L.device), L), L, upper)
 
@@ -444,6 +448,7 @@ def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None
         tensor([[ 0.],
                 [-1.]])
     """
+    check_tensors("householder_product", input, tau)
     name = "householder_product"
     real_matrices(name, input._blob.meta)
     if tau.dtype is not input.dtype:
@@ -645,6 +650,7 @@ def svd_of(
         >>> flow.svd(flow.tensor([[2.0, 0.0], [0.0, 4.0]])).S
         tensor([4., 2.])
     """
+    check_tensors("svd", input)
     if not compute_uv:
         rows, columns = input.shape[-2:]
         batch = tuple(input.shape[:-2])

@@ -106,6 +106,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         >>> flow.pdist(flow.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
         tensor([5.0000, 1.0000, 4.2426])
     """
+    check_tensors("pdist", input)
     if input.ndim != 2:
         raise ValueError(f"pdist: expected a matrix of rows, got shape {list(input.shape)}")
     if input.dtype.category != FLOATING:

@@ -320,6 +320,7 @@ def addbmm(
 
 
 def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    check_tensors(name, input, product)
     if broadcast_shapes(name, input.shape, product.shape) != product.shape:
         raise ValueError(
             f"{name}: an input of shape {list(input.shape)} does not broadcast to the product's {list(product.shape)}"
@@ -468,6 +469,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
         >>> flow.linalg.solve(flow.tensor([[2.0, 0.0], [0.0, 4.0]]), flow.tensor([2.0, 2.0]))
         tensor([1.0000, 0.5000])
     """
+    check_tensors("solve", A, B)
     if are_vectors(A, B):
         if not left:
             raise ValueError(
@@ -514,6 +516,7 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def _ranks(name: str, rank: int, *tensors: Any) -> None:
+    check_tensors(name, *tensors)
     for tensor in tensors:
         if tensor.ndim != rank:
             raise ValueError(f"{name}: expected {rank}-d tensors, got one of shape {list(tensor.shape)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
+from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import eye
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
@@ -35,6 +36,7 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         tensor([[1, 5],
                 [0, 1]])
     """
+    check_tensors("matrix_power", A)
     if not isinstance(n, int) or isinstance(n, bool):
         raise TypeError(f"matrix_power: n must be an integer, not {n!r}")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:

@@ -83,6 +83,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | N
         >>> flow.linalg.cross(flow.tensor([1, 0, 0]), flow.tensor([0, 1, 0]))
         tensor([0, 0, 1])
     """
+    check_tensors("linalg_cross", input, other)
     return _cross("linalg.cross", input, other, dim)
 
 
@@ -150,6 +151,7 @@ def trace(input: Tensor) -> Tensor:
         >>> flow.trace(flow.tensor([[1, 2], [3, 4]]))
         tensor(5)
     """
+    check_tensors("trace", input)
     if input.ndim != 2:
         raise ValueError(f"trace: expected a 2-d tensor, got one of shape {list(input.shape)}")
     return diagonal(input).sum()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
@@ -118,6 +119,7 @@ def pinv(
 
 def _tolerances(name: str, A: Tensor, atol: Tolerance, rtol: Tolerance) -> tuple[Tensor, Tensor]:
     """Convert the absolute and the relative tolerance of singular values to tensors; fill in the defaults for None."""
+    check_tensors(name, A)
     fractional_matrices(name, A._blob.meta)
     dtype = computes_in(A._blob.meta).to_real()
     precision = max(A.shape[-2:]) * dtypes.finfo(A.dtype).eps
@@ -218,6 +220,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         >>> flow.linalg.lstsq(flow.tensor([[1.0], [0.0]]), flow.tensor([[2.0], [1.0]])).solution
         tensor([[2.]])
     """
+    check_tensors("lstsq", A, B)
     driver = driver or ("gelsy" if A.device.type == "cpu" else "gels")
     if driver not in _DRIVERS:
         raise ValueError(f"lstsq: driver must be one of {', '.join(map(repr, _DRIVERS))}, not {driver!r}")

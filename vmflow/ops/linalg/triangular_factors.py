@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import eye
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
@@ -183,6 +184,7 @@ def lu_factor_ex(
         tensor([[2.0000, 0.0000],
                 [0.5000, 4.0000]])
     """
+    check_tensors("lu_factor_ex", A)
     factors = LUFactorsInfo(*_interpreter.dispatch_several(_LU_FACTOR, (A,), (bool(pivot),)))
     _check_info("lu_factor_ex", factors.info, check_errors, "the matrix is singular")
     return factors
@@ -264,6 +266,7 @@ def lu_unpack(
         tensor([[1.0000, 0.0000],
                 [0.5000, 1.0000]])
     """
+    check_tensors("lu_unpack", LU_data, LU_pivots)
     real_matrices("lu_unpack", LU_data._blob.meta)
     rows, columns = LU_data.shape[-2:]
     steps = min(rows, columns)
@@ -315,6 +318,7 @@ def lu_solve(
         tensor([[1.],
                 [1.]])
     """
+    check_tensors("lu_solve", LU, pivots, B)
     if not left:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
     real_matrices("lu_solve", LU._blob.meta)
@@ -411,6 +415,7 @@ def solve_ex(
         >>> flow.linalg.solve_ex(flow.tensor([[2.0, 0.0], [0.0, 0.0]]), flow.tensor([2.0, 2.0])).info
         tensor(2, dtype=vmflow.int32)
     """
+    check_tensors("solve_ex", A, B)
     square_matrices("solve_ex", A._blob.meta)
     vectors = are_vectors(A, B)
     if vectors and not left:
@@ -441,6 +446,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: tuple[Tensor, ...] | N
         >>> flow.linalg.inv_ex(flow.tensor([[2.0, 0.0], [0.0, 0.0]])).info
         tensor(2, dtype=vmflow.int32)
     """
+    check_tensors("inv_ex", A)
     square_matrices("inv_ex", A._blob.meta)
     identity = beside(eye(A.shape[-1], dtype=A.dtype, device=A.device), A)
     inverse, info = _solved(A, identity, True)
@@ -474,6 +480,7 @@ def cholesky_ex(
         >>> flow.linalg.cholesky_ex(flow.tensor([[4.0, 0.0], [0.0, -1.0]])).info
         tensor(2, dtype=vmflow.int32)
     """
+    check_tensors("cholesky_ex", A)
     real_matrices("cholesky_ex", A._blob.meta)
     square_matrices("cholesky_ex", A._blob.meta)
     half = A.mT if upper else A

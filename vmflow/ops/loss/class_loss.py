@@ -229,7 +229,7 @@ def nll_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("nll_loss", reduction)
-    check_tensors("nll_loss", input, target)
+    check_tensors("nll_loss", input, target, optional=(weight,))
     operands = (input, target) if weight is None else (input, target, weight)
     return _interpreter.dispatch_several(
         _NLL_LOSS, operands, _Options(whole_number("nll_loss", "ignore_index", ignore_index), reduction, 0.0)
@@ -273,7 +273,7 @@ def cross_entropy(
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing must be within [0, 1], got {label_smoothing}")
-    check_tensors("cross_entropy", input, target)
+    check_tensors("cross_entropy", input, target, optional=(weight,))
     ignored = whole_number("cross_entropy", "ignore_index", ignore_index)
     if target.dtype.is_complex:
         raise TypeError(f"cross_entropy: targets are class indices or probabilities, not {target.dtype.name}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import INTEGER
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.elementwise.inference import EXPENSIVE
 from vmflow.ops.nn.layer_operands import check_floating
@@ -99,6 +100,7 @@ def ctc_loss(
         >>> flow.nn.functional.ctc_loss(log_probs, flow.tensor([[1]]), (1,), (1,))
         tensor(0.6931)
     """
+    check_tensors(_NAME, log_probs, targets)
     check_reduction(_NAME, reduction)
     single = log_probs.ndim == 2
     if single:

@@ -108,6 +108,7 @@ def gaussian_nll_loss(
 
 
 def _fitting_variance(input: Tensor, var: Tensor) -> Tensor:
+    check_tensors("gaussian_nll_loss", input, var)
     shape, own_shape = tuple(input.shape), tuple(var.shape)
     if own_shape == shape or (len(own_shape) == len(shape) and own_shape[:-1] == shape[:-1] and own_shape[-1:] == (1,)):
         return var

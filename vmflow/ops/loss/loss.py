@@ -424,6 +424,7 @@ def binary_cross_entropy_with_logits(
 def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
         return losses
+    check_tensors(name, weight)
     if broadcast_shapes(name, tuple(losses.shape), tuple(weight.shape)) != losses.shape:
         raise ValueError(
             f"{name}: a weight of shape {list(weight.shape)} does not broadcast to losses of shape {list(losses.shape)}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.elementwise.activation import softplus
@@ -53,6 +54,7 @@ def margin_ranking_loss(
         >>> flow.nn.functional.margin_ranking_loss(flow.tensor([3.0]), flow.tensor([1.0]), flow.tensor([-1.0]))
         tensor(2.)
     """
+    check_tensors("margin_ranking_loss", input1, input2, target)
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "margin_ranking_loss"
     if not input1.ndim == input2.ndim == target.ndim:
@@ -90,6 +92,7 @@ def cosine_embedding_loss(
         >>> flow.nn.functional.cosine_embedding_loss(flow.ones(1, 2), flow.tensor([[1.0, -1.0]]), flow.tensor([1]))
         tensor(1.)
     """
+    check_tensors("cosine_embedding_loss", input1, input2, target)
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "cosine_embedding_loss"
     if input1.shape != input2.shape or target.ndim not in (0, 1) or input1.ndim != target.ndim + 1:
@@ -184,6 +187,7 @@ def _triplet(
     swap: bool,
     reduction: str,
 ) -> Tensor:
+    check_tensors(name, *triplet)
     anchor, positive, negative = triplet
     check_reduction(name, reduction)
     swap = flag(name, "swap", swap)
@@ -421,6 +425,7 @@ def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0
 
 
 def _check_indices(name: str, input: Tensor, target: Tensor) -> None:
+    check_tensors(name, input, target)
     check_floating(name, input._blob.meta)
     if target.dtype.category != INTEGER:
         raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr
 
@@ -104,6 +105,7 @@ def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
     Raises:
         TypeError, ValueError: if `output_size` does not fit the input.
     """
+    check_tensors(name, input)
     if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank:]):
         raise ValueError(
             f"{name}: expected an input {layout(rank)} with every size but that of the batch above 0, got "

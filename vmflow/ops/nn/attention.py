@@ -16,6 +16,7 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import BOOL, FLOATING
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.attention import Extent
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.activation import softmax
 from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
@@ -265,6 +266,7 @@ def scaled_dot_product_attention(
         >>> flow.nn.functional.scaled_dot_product_attention(query, key, value)
         tensor([[2.]])
     """
+    check_tensors("scaled_dot_product_attention", query, key, value)
     is_causal = flag(_NAME, "is_causal", is_causal)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{_NAME}: give is_causal or attn_mask, not both")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         >>> flow.bilinear(flow.ones(1, 2), flow.ones(1, 2), flow.ones(1, 2, 2))
         tensor([[4.]])
     """
+    check_tensors("bilinear", input1, input2, weight, optional=(bias,))
     operands = [input1, input2, weight, *([] if bias is None else [bias])]
     if len({operand.dtype for operand in operands}) != 1:
         names = ", ".join([operand.dtype.name for operand in operands])

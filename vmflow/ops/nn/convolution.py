@@ -14,6 +14,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.convolution import Geometry, Wanted
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.table import (
     Attributes,
@@ -356,6 +357,7 @@ def _convolution(
     groups: Any,
 ) -> Tensor:
     name = f"conv{rank}d"
+    check_tensors(name, input, weight, optional=(bias,))
     step = sizes(name, "stride", stride, 1, rank)
     spread = sizes(name, "dilation", dilation, 1, rank)
     kernel = tuple(weight.shape[2:]) if weight.ndim == rank + 2 else (1,) * rank
@@ -425,6 +427,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
         >>> flow.nn.functional.conv_tbc(flow.tensor([[[1.0]], [[2.0]]]), flow.ones(2, 1, 1), flow.zeros(1))
         tensor([[[3.]]])
     """
+    check_tensors("conv_tbc", input, weight, bias)
     if input.ndim != 3 or weight.ndim != 3:
         raise ValueError(
             "conv_tbc: expected an input (length, samples, channels) and a weight (kernel length, channels, filters), "
@@ -514,6 +517,7 @@ def _transposed(
     dilation: Any,
 ) -> Tensor:
     name = f"conv_transpose{rank}d"
+    check_tensors(name, input, weight, optional=(bias,))
     step, spread = sizes(name, "stride", stride, 1, rank), sizes(name, "dilation", dilation, 1, rank)
     margin, extra = sizes(name, "padding", padding, 0, rank), sizes(name, "output_padding", output_padding, 0, rank)
     parts = _groups(name, groups)

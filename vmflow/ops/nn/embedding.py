@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.operands import check_tensors
 from vmflow.ops.copying import full_of
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device, whole_number
@@ -114,6 +115,7 @@ def embedding(
         tensor([[3., 4.],
                 [1., 2.]])
     """
+    check_tensors("embedding", input, weight)
     if sparse:
         raise ValueError("embedding: sparse gradients are not supported; leave sparse=False")
     _check_table("embedding", input._blob.meta, weight._blob.meta)

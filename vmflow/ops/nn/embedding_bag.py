@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import promotes_here
 from vmflow.ops.creation import creation
 from vmflow.ops.elementwise.inference import CHEAP
@@ -141,6 +142,7 @@ def _check(
     name = "embedding_bag"
     if mode not in MODES:
         raise ValueError(f"{name}: mode must be one of {', '.join(MODES)}, not {mode!r}")
+    check_tensors(name, input, weight, optional=(offsets, per_sample_weights))
     if weight.dtype.category != FLOATING:
         raise TypeError(f"{name}: the table must be floating-point, not {weight.dtype.name}")
     if input.ndim == 2 and offsets is not None:

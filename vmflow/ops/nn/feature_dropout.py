@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import random
 from vmflow.instructions import origin
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.piecewise import SELU_ALPHA, SELU_SCALE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.table import flag
@@ -36,6 +37,7 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         tensor([[0., 0., 0.],
                 [0., 0., 0.]])
     """
+    check_tensors("dropout1d", input)
     if input.ndim not in (2, 3):
         raise ValueError(f"dropout1d: expected 2 or 3 dimensions, got shape {list(input.shape)}")
     return _by_channel("dropout1d", input, p, training, inplace, input.ndim - 1)
@@ -55,6 +57,7 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         >>> flow.nn.functional.dropout2d(flow.ones(1, 1, 1, 2), 1.0)
         tensor([[[[0., 0.]]]])
     """
+    check_tensors("dropout2d", input)
     if input.ndim < 2:
         raise ValueError(f"dropout2d: expected at least two dimensions, got shape {list(input.shape)}")
     _warn_unless("dropout2d", input, (3, 4))
@@ -79,6 +82,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _warn_unless(name: str, input: Tensor, expected: tuple[int, int]) -> None:
+    check_tensors(name, input)
     if input.ndim not in expected:
         warnings.warn(
             f"{name}: expected {expected[0]} or {expected[1]} dimensions, got shape {list(input.shape)}; use "
@@ -123,6 +127,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
         >>> flow.nn.functional.alpha_dropout(flow.tensor([1.0, 2.0]), 0.5, training=False)
         tensor([1., 2.])
     """
+    check_tensors("alpha_dropout", input)
     return _alpha("alpha_dropout", input, p, training, inplace, input.ndim)
 
 
@@ -137,6 +142,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
         >>> flow.nn.functional.feature_alpha_dropout(flow.tensor([[1.0, 2.0]]), 0.5, training=False)
         tensor([[1., 2.]])
     """
+    check_tensors("feature_alpha_dropout", input)
     if input.ndim < 2:
         raise ValueError(f"feature_alpha_dropout: expected (N, C, ...), got shape {list(input.shape)}")
     return _alpha("feature_alpha_dropout", input, p, training, inplace, 2)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes, random
 from vmflow.dtypes import COMPLEX, FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.shape.joining import cat
@@ -69,6 +70,7 @@ def _fractional_max_pool(
     samples: Tensor | None,
 ) -> Any:
     name = f"fractional_max_pool{rank}d"
+    check_tensors(name, input, optional=(samples,))
     check_output(name, rank, output_size, output_ratio)
     kernel = sizes(name, "kernel_size", kernel_size, 1, rank)
     if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank - 1 :]):

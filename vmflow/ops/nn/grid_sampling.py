@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import linspace, zeros
 from vmflow.ops.elementwise.rounding import floor, round as round_half_even
@@ -143,6 +144,7 @@ def grid_sample(
         >>> flow.nn.functional.grid_sample(image, flow.zeros(1, 1, 1, 2), align_corners=True)
         tensor([[[[2.5000]]]])
     """
+    check_tensors("grid_sample", input, grid)
     _check(input, grid, mode, padding_mode)
     corners = align_corners is not None and flag("grid_sample", "align_corners", align_corners)
     size = list(input.shape[2:])
@@ -232,6 +234,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         tensor([[[[-1.,  0.],
                   [ 1.,  0.]]]])
     """
+    check_tensors("affine_grid", theta)
     check_floating("affine_grid", theta._blob.meta)
     rank = len(size) - 2
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(size) < 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from vmflow.operands import check_tensors
 from vmflow.ops.shape.padding import pad
 from vmflow.ops.table import flag
 
@@ -52,6 +53,7 @@ def instance_norm(
     """
     use_input_stats = flag("instance_norm", "use_input_stats", use_input_stats)
     check_momentum("instance_norm", momentum)
+    check_tensors("instance_norm", input, optional=(running_mean, running_var, weight, bias))
     if input.ndim < 3:
         raise ValueError(f"instance_norm: expected an input (samples, channels, length, ...), got {list(input.shape)}")
     if not use_input_stats:
@@ -103,6 +105,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
         >>> flow.nn.functional.local_response_norm(flow.tensor([[[2.0, 4.0]]]), 1, alpha=1.0, beta=1.0, k=0.0)
         tensor([[[0.5000, 0.2500]]])
     """
+    check_tensors("local_response_norm", input)
     check_floating("local_response_norm", input._blob.meta)
     if input.ndim < 3:
         raise ValueError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.linalg import linear_algebra
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
@@ -114,6 +115,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         >>> flow.nn.functional.linear(flow.tensor([1.0, 2.0]), flow.tensor([[3.0, 4.0]]), flow.tensor([0.5]))
         tensor([11.5000])
     """
+    check_tensors("linear", weight)
     if weight.ndim == 1 and input.ndim:
         single = linear(input, weight.unsqueeze(0), None if bias is None else bias.reshape(1))
         return single.squeeze(-1)

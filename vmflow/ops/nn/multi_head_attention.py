@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.shape.padding import pad
 
@@ -171,6 +172,7 @@ def check_operands(
     name: str, operands: tuple[Tensor, Tensor, Tensor], features: tuple[int, int, int], batch_first: bool
 ) -> None:
     """Raise ValueError unless query, key and value have the three numbers of features, and batch and length fit."""
+    check_tensors(name, *operands)
     query, key, value = operands
     if query.ndim not in (2, 3) or any([operand.ndim != query.ndim for operand in operands]):
         fits = False

@@ -16,6 +16,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.updates import RunningStatistics
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.transcendental import rsqrt
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag
@@ -235,6 +236,7 @@ def batch_norm_counted(
         raise ValueError(f"batch_norm: eps must be positive, got {eps}")
     if momentum is not None:
         check_momentum("batch_norm", momentum)
+    check_tensors("batch_norm", input, optional=(running_mean, running_var, weight, bias))
     if input.ndim < 2:
         raise ValueError(f"batch_norm: expected an input (samples, channels, ...), got {list(input.shape)}")
     options = (float(eps), weight is not None, bias is not None)
@@ -352,6 +354,7 @@ def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Te
 
 
 def _normalized_shape(name: str, input: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    check_tensors(name, input)
     shape = (
         (normalized_shape,) if isinstance(normalized_shape, int) else tuple([int(size) for size in normalized_shape])
     )
@@ -412,6 +415,7 @@ def group_norm(
         >>> flow.group_norm(flow.tensor([[-1.0, 1.0, 3.0, 5.0]]), 2, eps=0.0)
         tensor([[-1.,  1., -1.,  1.]])
     """
+    check_tensors("group_norm", input, optional=(weight, bias))
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(
             f"group_norm: expected an input (samples, channels, ...) whose channels {num_groups} groups divide, got "

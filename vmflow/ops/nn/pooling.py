@@ -13,6 +13,7 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.pooling import Window
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, common_device, flag
 
@@ -262,6 +263,7 @@ def in_data_format(name: str, rank: int, input: Tensor, data_format: str, functi
     Raises:
         ValueError: if `data_format` is neither "channels_first" nor "channels_last".
     """
+    check_tensors(name, input)
     if data_format == "channels_first":
         return function(input)
     if data_format != "channels_last":

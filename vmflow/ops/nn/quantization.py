@@ -6,10 +6,12 @@ PyTorch's `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affin
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes, tensors as _tensors
 from vmflow.dtypes import FLOATING
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import function
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.table import normalize_dim
@@ -63,6 +65,7 @@ def extremes(input: Tensor, how: Quantizing, per_layer: bool) -> tuple[Tensor, T
 
     Channels are the slices along the first dimension; the results are (channels,) then.  For the symmetric scheme,
     both are the largest absolute value."""
+    check_tensors("quantization", input)
     rows = input.detach().reshape((1 if per_layer else input.shape[0], -1))
     if how.scheme == "symmetric":
         largest = rows.abs().amax(1)
@@ -101,6 +104,7 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
         ValueError: for another number of scales or zero points.
     """
     name = "fake_quantization" if back else "quantization"
+    check_tensors(name, input, scale, zero_point)
     check_floating(name, input._blob.meta)
     for what, given in (("scale", scale), ("zero_point", zero_point)):
         if given.numel() != 1 and not (input.ndim and given.shape == (input.shape[0],)):
@@ -163,6 +167,9 @@ def fake_quantize_per_tensor_affine(
     """
     name = "fake_quantize_per_tensor_affine"
     _check_limits(name, input, quant_min, quant_max)
+    for what, given in (("scale", scale), ("zero_point", zero_point)):
+        if not isinstance(given, (_tensors.Tensor, Real)):
+            raise TypeError(f"{name}: {what} must be a tensor or a number, not {type(given).__name__}")
     if not isinstance(zero_point, _tensors.Tensor) and not quant_min <= zero_point <= quant_max:
         raise ValueError(f"{name}: zero_point must be between {quant_min} and {quant_max}, got {zero_point!r}")
     for what, given in (("scale", scale), ("zero_point", zero_point)):
@@ -197,6 +204,7 @@ def fake_quantize_per_channel_affine(
         tensor([1.0000, 1.5000])
     """
     name = "fake_quantize_per_channel_affine"
+    check_tensors(name, scale, zero_point)
     _check_limits(name, input, quant_min, quant_max)
     axis = normalize_dim(name, axis, input.ndim)
     for what, given in (("scale", scale), ("zero_point", zero_point)):
@@ -216,6 +224,7 @@ def fake_quantize_per_channel_affine(
 
 
 def _check_limits(name: str, input: Tensor, low: int, high: int) -> None:
+    check_tensors(name, input)
     check_floating(name, input._blob.meta)
     if low > high:
         raise ValueError(f"{name}: quant_min {low} is above quant_max {high}")

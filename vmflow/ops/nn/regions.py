@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 
 def _same_floats(name: str, **operands: Tensor | None) -> None:
-    """Raise TypeError unless all given operands, some perhaps None, are floating-point tensors of one dtype."""
+    """Raise TypeError unless all given operands, some perhaps None, are floating-point and of one dtype."""
     tensors = {called: operand for called, operand in operands.items() if operand is not None}
-    check_tensors(name, *tensors.values())
     for tensor in tensors.values():
         check_floating(name, tensor._blob.meta)
     if len({tensor.dtype for tensor in tensors.values()}) > 1:
@@ -104,6 +103,7 @@ def roi_align(
         >>> flow.roi_align(image, region, 1.0, 1, 1, 1)
         tensor([[[[1.5000]]]])
     """
+    check_tensors("roi_align", x, rois)
     _same_floats("roi_align", x=x, rois=rois)
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise ValueError(
@@ -185,6 +185,7 @@ def deform_conv2d(
         tensor([[[[2., 3.]]]])
     """
     name = "deform_conv2d"
+    check_tensors(name, input, offset, weight, optional=(bias, mask))
     _same_floats(name, input=input, offset=offset, weight=weight, bias=bias, mask=mask)
     if input.ndim != 4 or weight.ndim != 4:
         raise ValueError(

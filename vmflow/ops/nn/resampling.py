@@ -16,6 +16,7 @@ from vmflow.dtypes import COMPLEX
 from vmflow.instructions import origin
 from vmflow.instructions.blob import meta
 from vmflow.kernels.problems.resampling import Along
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
 
@@ -120,6 +121,7 @@ def interpolate(
         >>> flow.nn.functional.interpolate(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
         tensor([[[1., 1., 2., 2.]]])
     """
+    check_tensors("interpolate", input)
     rank = input.ndim - 2
     if rank not in (1, 2, 3):
         raise ValueError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import meta
 from vmflow.kernels.problems.convolution import Geometry
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride
 
@@ -133,6 +134,7 @@ def unfold(
         tensor([[1., 2.],
                 [2., 3.]])
     """
+    check_tensors("unfold", input)
     check_floating("unfold", input._blob.meta)
     if input.ndim == 3:
         return unfold(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
@@ -167,6 +169,7 @@ def fold(
         >>> flow.nn.functional.fold(flow.ones(2, 2), (1, 3), (1, 2))
         tensor([[[1., 2., 1.]]])
     """
+    check_tensors("fold", input)
     check_floating("fold", input._blob.meta)
     if input.ndim == 2:
         return fold(input.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)

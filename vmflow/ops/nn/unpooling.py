@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 
 from .layer_operands import Pair, Sizes, layout, sizes
@@ -79,6 +80,7 @@ def max_unpool1d(
         >>> flow.nn.functional.max_unpool1d(flow.tensor([[5.0]]), flow.tensor([[1]]), 2)
         tensor([[0., 5.]])
     """
+    check_tensors("max_unpool1d", input, indices)
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -110,6 +112,7 @@ def max_unpool2d(
         tensor([[[0., 0.],
                  [0., 5.]]])
     """
+    check_tensors("max_unpool2d", input)
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -131,6 +134,7 @@ def max_unpool3d(
         >>> flow.nn.functional.max_unpool3d(flow.tensor([[[[5.0]]]]), flow.tensor([[[[1]]]]), (1, 1, 2))
         tensor([[[[0., 5.]]]])
     """
+    check_tensors("max_unpool3d", input)
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -166,6 +170,7 @@ def lp_pool1d(
         >>> flow.nn.functional.lp_pool1d(flow.tensor([[3.0, 4.0]]), 2, 2)
         tensor([[5.]])
     """
+    check_tensors("lp_pool1d", input)
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -193,6 +198,7 @@ def lp_pool2d(
         >>> flow.nn.functional.lp_pool2d(flow.tensor([[[3.0, 4.0]]]), 2, (1, 2))
         tensor([[[5.]]])
     """
+    check_tensors("lp_pool2d", input)
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -215,4 +221,5 @@ def lp_pool3d(
         >>> flow.nn.functional.lp_pool3d(flow.tensor([[[[3.0, 4.0]]]]), 2, (1, 1, 2))
         tensor([[[[5.]]]])
     """
+    check_tensors("lp_pool3d", input)
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes
 from vmflow.dtypes import FLOATING, dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
@@ -55,6 +56,7 @@ def var(
         >>> flow.var(flow.tensor([1.0, 2.0, 3.0]))
         tensor(1.)
     """
+    check_tensors("var", input)
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -91,6 +93,7 @@ def std(
         >>> flow.std(flow.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), dim=1)
         tensor([1., 0.])
     """
+    check_tensors("std", input)
     spread = var(half_widened(input), dim, unbiased, keepdim, correction=correction)
     return _root(spread, 2).to(input.dtype.to_real())
 
@@ -122,6 +125,7 @@ def var_mean(
         >>> flow.var_mean(flow.tensor([1.0, 2.0, 3.0]))
         (tensor(1.), tensor(2.))
     """
+    check_tensors("var_mean", input)
     average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
     return var(input, dim, unbiased, keepdim, correction=correction), average
 
@@ -144,6 +148,7 @@ def std_mean(
         >>> flow.std_mean(flow.tensor([1.0, 2.0, 3.0]))
         (tensor(1.), tensor(2.))
     """
+    check_tensors("std_mean", input)
     average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
     return std(input, dim, unbiased, keepdim, correction=correction), average
 
@@ -173,6 +178,7 @@ def norm(
         >>> flow.norm(flow.tensor([3.0, 4.0]))
         tensor(5.)
     """
+    check_tensors("norm", input)
     if dtype is not None:
         input = input.to(dtype)
     if p is None or p == "fro":
@@ -221,6 +227,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
         tensor([[0.6000, 0.8000],
                 [0.3000, 0.4000]])
     """
+    check_tensors("renorm", input)
     if input.ndim < 2:
         raise ValueError(f"renorm: expected at least two dimensions, got shape {list(input.shape)}")
     if not p > 0:
@@ -261,6 +268,7 @@ def nansum(
         >>> flow.nansum(flow.tensor([1.0, flow.nan, 2.0]))
         tensor(3.)
     """
+    check_tensors("nansum", input)
     return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
 
 
@@ -278,6 +286,7 @@ def nanmean(
         >>> flow.nanmean(flow.tensor([1.0, flow.nan, 2.0]))
         tensor(1.5000)
     """
+    check_tensors("nanmean", input)
     return nansum(input, dim, keepdim, dtype=dtype) / sum(~input.isnan(), dim, keepdim)
 
 
@@ -296,6 +305,7 @@ def logsumexp(
         >>> flow.logsumexp(flow.tensor([1000.0, 1000.0]), 0)
         tensor(1000.6932)
     """
+    check_tensors("logsumexp", input)
     if input.dtype.is_complex:
         raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
     keepdim = flag("logsumexp", "keepdim", keepdim)

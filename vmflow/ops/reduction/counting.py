@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
@@ -42,7 +43,7 @@ def argwhere(input: Tensor) -> Tensor:
     """The indices of the non-zero elements, one row for each; see `nonzero`.  Waits for the tensor.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.argwhere(flow.tensor([[0, 1], [2, 0]]))
@@ -128,6 +129,7 @@ def unique(
         >>> flow.unique(flow.tensor([3, 1, 3]), return_counts=True)
         (tensor([1, 3]), tensor([1, 2]))
     """
+    check_tensors("unique", input)
     return _distinct("unique", input, dim, False, return_inverse, return_counts)
 
 
@@ -165,6 +167,7 @@ def unique_consecutive(
         >>> flow.unique_consecutive(flow.tensor([1, 1, 2, 1]))
         tensor([1, 2, 1])
     """
+    check_tensors("unique_consecutive", input)
     return _distinct("unique_consecutive", input, dim, True, return_inverse, return_counts)
 
 
@@ -219,6 +222,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         >>> flow.bincount(flow.tensor([0, 2, 2]))
         tensor([1, 0, 2])
     """
+    check_tensors("bincount", input)
     operands = (input,) if weights is None else (input, weights)
     _check_numbers(tuple([operand._blob.meta for operand in operands]))
     if whole_number("bincount", "minlength", minlength) < 0:
@@ -276,6 +280,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
         >>> flow.histc(flow.tensor([0.0, 0.5, 3.5]), bins=2, min=0, max=4)
         tensor([2., 1.])
     """
+    check_tensors("histc", input)
     return _histogram("histc", (input,), bins, (min, max), False, False)[0]
 
 
@@ -326,6 +331,7 @@ def histogram(
         >>> flow.histogram(flow.tensor([0.0, 0.5, 3.5]), bins=2, range=(0.0, 4.0))
         Histogram(hist=tensor([2., 1.]), bin_edges=tensor([0., 2., 4.]))
     """
+    check_tensors("histogram", input)
     operands = (input,) if weight is None else (input, weight)
     if isinstance(bins, _tensors.Tensor):
         if bins.ndim != 1 or bins.numel() < 2 or range is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered_all, outs_by_copy, written
 from vmflow.ops.elementwise.inference import CHEAP
@@ -197,6 +198,7 @@ def max(
         >>> flow.max(flow.tensor([[3, 1], [0, 2]]), dim=1)
         ValuesIndices(values=tensor([3, 2]), indices=tensor([0, 1]))
     """
+    check_tensors("max", input)
     return _max_or_min("max", input, dim, keepdim, other, out, amax, argmax, maximum)
 
 
@@ -221,6 +223,7 @@ def min(
         >>> flow.min(flow.tensor([3, 1, 2]))
         tensor(1)
     """
+    check_tensors("min", input)
     return _max_or_min("min", input, dim, keepdim, other, out, amin, argmin, minimum)
 
 
@@ -275,4 +278,5 @@ def aminmax(
         >>> flow.aminmax(flow.tensor([3, 1, 2]))
         MinMax(min=tensor(1), max=tensor(3))
     """
+    check_tensors("aminmax", input)
     return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from vmflow.dtypes import FLOATING, dtype as DType, promote_types
+from vmflow.operands import check_tensors
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.linalg.decompositions import svdvals
 from vmflow.ops.shape.view import movedim
@@ -48,6 +49,7 @@ def matrix_norm(
         >>> flow.linalg.matrix_norm(flow.tensor([[1.0, -2.0], [3.0, 4.0]]), ord=1)
         tensor(6.)
     """
+    check_tensors("matrix_norm", A)
     keepdim = flag("matrix_norm", "keepdim", keepdim)
     if len(dim) != 2:
         raise ValueError(f"matrix_norm: dim must be two dimensions, not {tuple(dim)}")
@@ -85,6 +87,7 @@ def converted(name: str, A: Tensor, dtype: DType | None) -> Tensor:
         TypeError: for integers, and for a dtype that is complex while A is real, real while A is complex, or of less
             precision than A.
     """
+    check_tensors(name, A)
     if A.dtype.category < FLOATING:
         raise TypeError(f"{name} is not defined for {A.dtype.name} tensors; convert with .float() first")
     if dtype is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
@@ -66,6 +67,7 @@ def argsort(
         >>> flow.argsort(flow.tensor([3, 1, 2]))
         tensor([1, 2, 0])
     """
+    check_tensors("argsort", input)
     axis = normalize_dim("argsort", dim, input.ndim)
     return _interpreter.dispatch(_ARGSORT, (input,), (axis, flag("argsort", "descending", descending)))
 
@@ -90,6 +92,7 @@ def sort(
         >>> flow.sort(flow.tensor([3, 1, 2]))
         ValuesIndices(values=tensor([1, 2, 3]), indices=tensor([1, 2, 0]))
     """
+    check_tensors("sort", input)
     indices = argsort(input, dim, descending, stable=stable)
     return ValuesIndices(gather(input, dim, indices), indices)
 
@@ -107,6 +110,7 @@ def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([[0, 1],
                 [3, 2]])
     """
+    check_tensors("msort", input)
     return sort(input, 0).values
 
 
@@ -154,6 +158,7 @@ def topk(
         >>> flow.topk(flow.tensor([3, 1, 2]), 2)
         ValuesIndices(values=tensor([3, 2]), indices=tensor([0, 2]))
     """
+    check_tensors("topk", input)
     axis = normalize_dim("topk", dim, input.ndim)
     flag("topk", "sorted", sorted)
     settings = whole_number("topk", "k", k), axis, flag("topk", "largest", largest)
@@ -198,6 +203,7 @@ def kthvalue(
         >>> flow.kthvalue(flow.tensor([3, 1, 2]), 2)
         ValuesIndices(values=tensor(2), indices=tensor(2))
     """
+    check_tensors("kthvalue", input)
     axis = normalize_dim("kthvalue", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
     if not 1 <= whole_number("kthvalue", "k", k) <= size:
@@ -220,6 +226,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
         >>> flow.median(flow.tensor([4, 1, 3, 2]))
         tensor(2)
     """
+    check_tensors("median", input)
     keepdim = flag("median", "keepdim", keepdim)
     if dim is None:
         return median(input.flatten(), 0).values

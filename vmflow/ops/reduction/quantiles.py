@@ -9,6 +9,7 @@ import numpy as np
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import full_of
 from vmflow.ops.declaration import public
@@ -56,13 +57,14 @@ def quantile(
         TypeError: if dtypes are not one floating-point dtype.
         ValueError: if `q` is a number out of range or has more than one dimension, there are no elements, or for
             another `interpolation`.
-        IndexError: if the dimension does not exist; when the result is read, if an element of a tensor `q` asks for an
-            element beyond the last or before the first.
+        IndexError: if the dimension does not exist; when the result is read, if an element of a tensor `q` is out of
+            range.
 
     Example:
         >>> flow.quantile(flow.tensor([0.0, 1.0, 4.0]), 0.75)
         tensor(2.5000)
     """
+    check_tensors("quantile", input)
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
@@ -87,6 +89,7 @@ def nanquantile(
         >>> flow.nanquantile(flow.tensor([0.0, flow.nan, 4.0]), 0.25)
         tensor(1.)
     """
+    check_tensors("nanquantile", input)
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
 
 
@@ -104,7 +107,7 @@ def _quantile(
     rows = ravel(input) if axis is None or input.ndim == 0 else movedim(input, axis, -1)
     if rows.shape[-1] == 0:
         raise ValueError(f"{name}: a tensor of shape {list(input.shape)} has no elements to choose from")
-    result = _interpolated(rows, parts, interpolation, ignores_nan=name == "nanquantile")
+    result = _interpolated(rows, parts, interpolation, name == "nanquantile", isinstance(q, _tensors.Tensor))
     # Move the dimension of the quantiles from last to first.
     result = movedim(result, -1, 0)
     if keepdim:
@@ -129,8 +132,11 @@ def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
     return full_of(meta((1,), dtypes.float64, input.device), float(q))
 
 
-def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: bool) -> Tensor:
-    """Compute quantiles along the last dimension of `rows`: (..., n) gives (..., k), for the k fractions in `parts`."""
+def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: bool, checks: bool) -> Tensor:
+    """Compute quantiles along the last dimension of `rows`: (..., n) gives (..., k), for the k fractions in `parts`.
+
+    With `checks`, reading a quantile raises IndexError if its fraction is not within [0, 1].
+    """
     ordered = sort(rows, -1).values
     last = rows.shape[-1] - 1
     nans = isnan(ordered)  # which come last
@@ -138,6 +144,8 @@ def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: 
         ranks = parts * (last - nans.sum(-1, keepdim=True)).clamp(min=0).to(dtypes.float64)
     else:
         ranks = where(nans[..., -1:], float(last), parts * float(last))
+    if checks:
+        ranks = where((parts >= 0) & (parts <= 1), ranks, -1.0)  # for which `gather` raises
     if interpolation == "nearest":
         ranks = ranks.round()
     below, above = ranks.floor(), ranks.ceil()
@@ -218,6 +226,7 @@ def mode(
         >>> flow.mode(flow.tensor([2, 1, 2]))
         ValuesIndices(values=tensor(2), indices=tensor(2))
     """
+    check_tensors("mode", input)
     axis = normalize_dim("mode", dim, input.ndim)
     keepdim = flag("mode", "keepdim", keepdim)
     indices = _interpreter.dispatch(_MODE, (input,), (axis,))

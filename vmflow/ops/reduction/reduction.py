@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered, written
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
@@ -110,6 +111,7 @@ def sum(
         >>> flow.sum(flow.tensor([[1, 2], [3, 4]]), dim=0)
         tensor([4, 6])
     """
+    check_tensors("sum", input)
     if dtype is None:
         return _reduce(_SUM, input, dim, keepdim, out)
     if out is not None:
@@ -130,6 +132,7 @@ def prod(
         >>> flow.prod(flow.tensor([[1, 2], [3, 4]]), dim=1)
         tensor([ 2, 12])
     """
+    check_tensors("prod", input)
     if dtype is None:
         return _reduce(_PROD, input, dim, keepdim, out)
     if out is not None:
@@ -152,6 +155,7 @@ def mean(
         >>> flow.mean(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
         tensor([2., 3.])
     """
+    check_tensors("mean", input)
     return _reduce(_MEAN, input if dtype is None else input.to(dtypes.checked("mean", dtype)), dim, keepdim, out)
 
 
@@ -167,6 +171,7 @@ def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
         >>> flow.amax(flow.tensor([[1, 2], [4, 3]]), dim=1)
         tensor([2, 4])
     """
+    check_tensors("amax", input)
     return _reduce(_AMAX, input, dim, keepdim, out)
 
 
@@ -182,6 +187,7 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
         >>> flow.amin(flow.tensor([[1, 2], [4, 3]]), dim=1)
         tensor([1, 3])
     """
+    check_tensors("amin", input)
     return _reduce(_AMIN, input, dim, keepdim, out)
 
 
@@ -201,6 +207,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         >>> flow.all(flow.tensor([[1, 2], [0, 3]]), dim=1)
         tensor([ True, False])
     """
+    check_tensors("all", input)
     if dim == () or dim == []:
         return ne(input, 0, out=out)
     return _reduce(_ALL, input, dim, keepdim, out)
@@ -217,6 +224,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         >>> flow.any(flow.tensor([[0, 0], [0, 3]]), dim=1)
         tensor([False,  True])
     """
+    check_tensors("any", input)
     if dim == () or dim == []:
         return ne(input, 0, out=out)
     return _reduce(_ANY, input, dim, keepdim, out)

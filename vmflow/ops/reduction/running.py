@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
@@ -62,6 +63,7 @@ def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None)
         >>> flow.cummax(flow.tensor([1, 3, 2]), 0)
         ValuesIndices(values=tensor([1, 3, 3]), indices=tensor([0, 1, 1]))
     """
+    check_tensors("cummax", input)
     return _chosen(_CUMMAX, input, dim)
 
 
@@ -78,6 +80,7 @@ def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None)
         >>> flow.cummin(flow.tensor([2, 3, 1]), 0)
         ValuesIndices(values=tensor([2, 2, 1]), indices=tensor([0, 0, 2]))
     """
+    check_tensors("cummin", input)
     return _chosen(_CUMMIN, input, dim)
 
 
@@ -124,4 +127,5 @@ def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tenso
         >>> flow.logcumsumexp(flow.tensor([0.0, 0.0]), 0)
         tensor([0.0000, 0.6931])
     """
+    check_tensors("logcumsumexp", input)
     return _interpreter.dispatch(_LOGCUMSUMEXP, (input,), (normalize_dim("logcumsumexp", dim, input.ndim),))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import INTEGER, dtype as DType
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered, written
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
@@ -58,6 +59,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor |
         >>> flow.cumsum(flow.tensor([1, 2, 3]), 0)
         tensor([1, 3, 6])
     """
+    check_tensors("cumsum", input)
     axis = normalize_dim("cumsum", dim, input.ndim)
     if out is not None and dtype is None:
         return written(_CUMSUM, out, (input,), (axis, False))
@@ -81,6 +83,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
         >>> flow.cumprod(flow.tensor([1, 2, 3]), 0)
         tensor([1, 2, 6])
     """
+    check_tensors("cumprod", input)
     axis = normalize_dim("cumprod", dim, input.ndim)
     if out is not None and dtype is None:
         return written(_CUMPROD, out, (input,), (axis, False))

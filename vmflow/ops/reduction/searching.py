@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.copying import full_of
 from vmflow.ops.declaration import function
 from vmflow.ops.destination import out_by_copy
@@ -73,6 +74,7 @@ def searchsorted(
         >>> flow.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([3, 6]))
         tensor([1, 3])
     """
+    check_tensors("searchsorted", sorted_sequence)
     if side not in (None, "left", "right"):
         raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
     if side == "left" and right:
@@ -120,6 +122,7 @@ def bucketize(
         >>> flow.bucketize(flow.tensor([0, 3, 6]), flow.tensor([1, 3, 5]))
         tensor([0, 1, 3])
     """
+    check_tensors("bucketize", boundaries)
     if boundaries.ndim != 1:
         raise ValueError(f"bucketize: the boundaries must be a vector, got shape {list(boundaries.shape)}")
     return _search("bucketize", boundaries, input, right, out_int32)

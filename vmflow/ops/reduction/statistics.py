@@ -52,6 +52,7 @@ def diff(
         >>> flow.diff(flow.tensor([1, 4, 9]))
         tensor([3, 5])
     """
+    check_tensors("diff", input)
     if input.ndim == 0:
         raise ValueError("diff: expected at least one dimension, got a 0-d tensor")
     if whole_number("diff", "n", n) < 0:
@@ -86,6 +87,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
         >>> flow.trapezoid(flow.tensor([1.0, 5.0, 10.0]))
         tensor(10.5000)
     """
+    check_tensors("trapezoid", y, optional=(x,))
     axis = _axis_of("trapezoid", y, dim)
     areas = _doubled_areas(y, x, axis)
     return areas.sum(axis) * dx / 2 if x is None else areas.sum(axis) / 2
@@ -103,6 +105,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, 
         >>> flow.cumulative_trapezoid(flow.tensor([1.0, 5.0, 10.0]))
         tensor([ 3.0000, 10.5000])
     """
+    check_tensors("cumulative_trapezoid", y, optional=(x,))
     axis = _axis_of("cumulative_trapezoid", y, dim)
     areas = _doubled_areas(y, x, axis)
     return areas.cumsum(axis) * dx / 2 if x is None else areas.cumsum(axis) / 2
@@ -155,6 +158,7 @@ def gradient(
         >>> flow.gradient(flow.tensor([1.0, 4.0, 9.0]))
         (tensor([3., 4., 5.]),)
     """
+    check_tensors("gradient", input)
     if edge_order not in (1, 2):
         raise ValueError(f"gradient: edge_order must be 1 or 2, not {edge_order!r}")
     axes = [dim] if isinstance(dim, int) else range(input.ndim) if dim is None else dim
@@ -239,6 +243,7 @@ def cov(
         tensor([[ 2., -4.],
                 [-4.,  8.]])
     """
+    check_tensors("cov", input)
     correction = whole_number("cov", "correction", correction)
     if input.ndim > 2:
         raise ValueError(f"cov: expected at most two dimensions, got shape {list(input.shape)}")
@@ -285,6 +290,7 @@ def corrcoef(input: Tensor) -> Tensor:
         tensor([[ 1., -1.],
                 [-1.,  1.]])
     """
+    check_tensors("corrcoef", input)
     covariance = cov(input)
     if covariance.ndim == 0:
         return covariance / covariance

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.dtypes import int64
 from vmflow.instructions.blob import meta
-from vmflow.operands import listed_tensors
+from vmflow.operands import check_tensors, listed_tensors
 from vmflow.ops.copying import clone
 from vmflow.ops.creation.creation import empty, tensor
 from vmflow.ops.declaration import function, public
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 # Minimum numbers of dimensions
 
 
-def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
+def _at_least(name: str, tensors: tuple[Any, ...], to_shape: Any) -> Any:
     listed = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    check_tensors(name, *listed)
     results = tuple([reshape(tensor, to_shape(tuple(tensor.shape))) for tensor in listed])
     return results[0] if listed is tensors and len(results) == 1 else results
 
@@ -39,13 +40,13 @@ def atleast_1d(*tensors: Any) -> Any:
     """Give a tensor at least one dimension; for several tensors or a list, return a tuple.
 
     Raises:
-        AttributeError: if an argument is no tensor.
+        TypeError: if an argument is no tensor.
 
     Example:
         >>> flow.atleast_1d(flow.tensor(2))
         tensor([2])
     """
-    return _at_least(tensors, lambda shape: shape or (1,))
+    return _at_least("atleast_1d", tensors, lambda shape: shape or (1,))
 
 
 @function()
@@ -53,13 +54,13 @@ def atleast_2d(*tensors: Any) -> Any:
     """Give a tensor at least two dimensions, a vector becomes a row; for several tensors or a list, return a tuple.
 
     Raises:
-        AttributeError: if an argument is no tensor.
+        TypeError: if an argument is no tensor.
 
     Example:
         >>> flow.atleast_2d(flow.tensor([1, 2]))
         tensor([[1, 2]])
     """
-    return _at_least(tensors, lambda shape: (1,) * (2 - len(shape)) + shape)
+    return _at_least("atleast_2d", tensors, lambda shape: (1,) * (2 - len(shape)) + shape)
 
 
 @function()
@@ -67,13 +68,13 @@ def atleast_3d(*tensors: Any) -> Any:
     """Give a tensor at least three dimensions, (1, n, 1) for a vector; for several tensors or a list, return a tuple.
 
     Raises:
-        AttributeError: if an argument is no tensor.
+        TypeError: if an argument is no tensor.
 
     Example:
         >>> flow.atleast_3d(flow.tensor([1, 2])).shape
         vmflow.Size([1, 2, 1])
     """
-    return _at_least(tensors, _three)
+    return _at_least("atleast_3d", tensors, _three)
 
 
 def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -163,6 +164,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
         >>> flow.split_with_sizes(flow.arange(4), [1, 3])
         (tensor([0]), tensor([1, 2, 3]))
     """
+    check_tensors("split_with_sizes", input)
     return split(input, tuple(split_sizes), dim)
 
 
@@ -194,6 +196,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
                 [3]]), tensor([[2],
                 [4]]))
     """
+    check_tensors("hsplit", input)
     return _split_along("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
 
 
@@ -208,6 +211,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
         >>> flow.vsplit(flow.tensor([[1, 2], [3, 4]]), 2)
         (tensor([[1, 2]]), tensor([[3, 4]]))
     """
+    check_tensors("vsplit", input)
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
 
@@ -222,6 +226,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
         >>> flow.dsplit(flow.tensor([[[1, 2]]]), 2)
         (tensor([[[1]]]), tensor([[[2]]]))
     """
+    check_tensors("dsplit", input)
     return _split_along("dsplit", input, indices_or_sections, 2, 3)
 
 
@@ -241,6 +246,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         tensor([[2, 4],
                 [1, 3]])
     """
+    check_tensors("rot90", input)
     if len(dims) != 2:
         raise ValueError(f"rot90: expected two dims, got {list(dims)}")
     first, second = [normalize_dim("rot90", dim, input.ndim) for dim in dims]
@@ -273,6 +279,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
                 [0, 0, 2],
                 [0, 0, 0]])
     """
+    check_tensors("diag_embed", input)
     if input.ndim == 0:
         raise IndexError("diag_embed: a 0-d tensor has no dimension to put on a diagonal")
     offset = whole_number("diag_embed", "offset", offset)
@@ -343,6 +350,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
                 [1, 3],
                 [2, 3]])
     """
+    check_tensors("combinations", input)
     if input.ndim != 1:
         raise ValueError(f"combinations: expected a vector, got shape {list(input.shape)}")
     if whole_number("combinations", "r", r) < 0:

@@ -46,6 +46,7 @@ def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.take(flow.tensor([[1, 2], [3, 4]]), flow.tensor([0, -1]))
         tensor([1, 4])
     """
+    check_tensors("take", index)
     _check_index("take", index)
     return getitem(ravel(input), index)
 
@@ -104,6 +105,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         tensor([[5., 0.],
                 [0., 6.]])
     """
+    check_tensors("put", index)
     _check_index("put", index)
     if source.dtype is not input.dtype:
         raise TypeError(f"put: expected one dtype, got {input.dtype.name} and {source.dtype.name}")
@@ -132,6 +134,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         >>> flow.masked_scatter(flow.zeros(3), flow.tensor([True, False, True]), flow.tensor([5.0, 6.0]))
         tensor([5., 0., 6.])
     """
+    check_tensors("masked_scatter", mask)
     if mask.dtype is not dtypes.bool_:
         raise TypeError(f"masked_scatter: the mask must be a bool tensor, not {mask.dtype.name}")
     if source.dtype is not input.dtype:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import INTEGER, int64
 from vmflow.instructions.blob import meta
-from vmflow.operands import listed_tensors
+from vmflow.operands import check_tensors, listed_tensors
 from vmflow.ops.declaration import function, method, public
 from vmflow.ops.destination import delivered, out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP, result_dtype
@@ -215,6 +215,7 @@ def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
         tensor([[1, 1],
                 [2, 2]])
     """
+    check_tensors("tile", input)
     times = sizes("tile", dims, named, "dims")
     return repeat(input, (1,) * (input.ndim - len(times)) + times)
 
@@ -240,6 +241,7 @@ def repeat_interleave(
         >>> flow.repeat_interleave(flow.tensor([5, 6]), flow.tensor([1, 2]))
         tensor([5, 6, 6])
     """
+    check_tensors("repeat_interleave", input)
     if dim is None:
         input, dim = input.reshape(input.numel()), 0
     axis = normalize_dim("repeat_interleave", dim, input.ndim)
@@ -304,6 +306,7 @@ def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
         >>> flow.flip(flow.tensor([1, 2, 3]), (0,))
         tensor([3, 2, 1])
     """
+    check_tensors("flip", input)
     return _interpreter.dispatch(
         _FLIP, (input,), (normalize_dims("flip", sizes("flip", dims, named, "dims"), input.ndim),)
     )
@@ -321,6 +324,7 @@ def fliplr(input: Tensor) -> Tensor:
         tensor([[2, 1],
                 [4, 3]])
     """
+    check_tensors("fliplr", input)
     return flip(input, 1)
 
 
@@ -336,6 +340,7 @@ def flipud(input: Tensor) -> Tensor:
         tensor([[3, 4],
                 [1, 2]])
     """
+    check_tensors("flipud", input)
     if input.ndim == 0:
         raise ValueError("flipud: a 0-d tensor has no dimension to flip")
     return flip(input, 0)
@@ -364,6 +369,7 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
         >>> flow.roll(flow.tensor([1, 2, 3]), 1)
         tensor([3, 1, 2])
     """
+    check_tensors("roll", input)
     amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     amounts = tuple([whole_number("roll", "a shift", amount) for amount in amounts])
     if dims is None:
@@ -391,6 +397,7 @@ def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
         >>> flow.diag(flow.tensor([[1, 2], [3, 4]]))
         tensor([1, 4])
     """
+    check_tensors("diag", input)
     diagonal = whole_number("diag", "diagonal", diagonal)
     if input.ndim == 2:
         return input.diagonal(diagonal).clone()

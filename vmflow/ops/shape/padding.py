@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import meta
+from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
 
@@ -101,6 +102,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         >>> flow.nn.functional.pad(flow.tensor([1, 2]), (1, 2), value=9)
         tensor([9, 1, 2, 9, 9])
     """
+    check_tensors("pad", input)
     if mode not in ("constant", *_REACH):
         raise ValueError(f"pad: mode must be one of constant, {', '.join(_REACH)}, not {mode!r}")
     if mode != "constant" and value not in (None, 0):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow.operands import check_tensors
+
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
@@ -34,6 +36,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         tensor([[[0, 1],
                  [2, 3]]])
     """
+    check_tensors("pixel_shuffle", input)
     _check_factor("pixel_shuffle", "upscale_factor", upscale_factor)
     factor = upscale_factor
     if input.ndim < 3 or input.shape[-3] % factor**2:
@@ -66,6 +69,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         >>> flow.pixel_unshuffle(flow.arange(4).reshape(1, 2, 2), 2).flatten()
         tensor([0, 1, 2, 3])
     """
+    check_tensors("pixel_unshuffle", input)
     _check_factor("pixel_unshuffle", "downscale_factor", downscale_factor)
     factor = downscale_factor
     if input.ndim < 3 or input.shape[-2] % factor or input.shape[-1] % factor:
@@ -95,6 +99,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         >>> flow.channel_shuffle(flow.arange(4).reshape(1, 4, 1), 2).flatten()
         tensor([0, 2, 1, 3])
     """
+    check_tensors("channel_shuffle", input)
     _check_factor("channel_shuffle", "groups", groups)
     if input.ndim < 3 or input.shape[1] % groups:
         raise ValueError(

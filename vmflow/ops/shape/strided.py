@@ -127,6 +127,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
                 [1, 2],
                 [2, 3]])
     """
+    check_tensors("as_strided", input)
     shape, strides = sizes("as_strided", (tuple(size),)), sizes("as_strided", (tuple(stride),))
     offset = (
         input.storage_offset()
@@ -228,6 +229,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
         tensor([[0., 0.],
                 [1., 1.]])
     """
+    check_tensors("select_scatter", input, src)
     axis, place = place_in("select_scatter", input, dim, index)
     shape = tuple(input.shape)
     size, strides, offset = view_slice((axis, place, 1, 1), shape, contiguous_strides(shape), 0)
@@ -257,6 +259,7 @@ def slice_scatter(
         >>> flow.slice_scatter(flow.zeros(4), flow.ones(2), start=1, end=3)
         tensor([0., 1., 1., 0.])
     """
+    check_tensors("slice_scatter", input, src)
     axis = normalize_dim("slice_scatter", dim, input.ndim)
     if input.ndim == 0:
         raise IndexError("slice_scatter: a 0-d tensor has no dimension to take a part of")
@@ -282,6 +285,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
         tensor([[1., 0.],
                 [0., 2.]])
     """
+    check_tensors("diagonal_scatter", input, src)
     first = normalize_dim("diagonal_scatter", dim1, input.ndim)
     second = normalize_dim("diagonal_scatter", dim2, input.ndim)
     if first == second:
@@ -305,6 +309,7 @@ def as_strided_scatter(
         >>> flow.as_strided_scatter(flow.zeros(4), flow.ones(2), (2,), (2,))
         tensor([1., 0., 1., 0.])
     """
+    check_tensors("as_strided_scatter", input, src)
     if not input.is_contiguous():
         raise ValueError(f"as_strided_scatter: the input's strides {list(input.stride())} leave gaps; use contiguous()")
     viewed = as_strided(input.detach(), size, stride, storage_offset)

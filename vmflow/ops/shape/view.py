@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
+from vmflow.operands import check_tensors
 from vmflow.ops.copying import clone, conform
 from vmflow.ops.declaration import attribute, function, method, public
 from vmflow.ops.in_place import viewed_in_place
@@ -145,6 +146,7 @@ def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
         tensor([[0, 1, 2],
                 [3, 4, 5]])
     """
+    check_tensors("reshape", input)
     new = _resolve_shape("reshape", sizes("reshape", shape, named, "shape"), input.numel())
     if new == input.shape:
         return input
@@ -212,12 +214,13 @@ def ravel(input: Tensor) -> Tensor:
     """Flatten the tensor to a vector of its elements, in order.
 
     Raises:
-        AttributeError: if `input` is no tensor.
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.ravel(flow.tensor([[1, 2], [3, 4]]))
         tensor([1, 2, 3, 4])
     """
+    check_tensors("ravel", input)
     return reshape(input, (-1,)) if input.numel() else reshape(input, (0,))
 
 
@@ -233,6 +236,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         >>> flow.zeros(2, 3, 4).flatten(1).shape
         vmflow.Size([2, 12])
     """
+    check_tensors("flatten", input)
     first = normalize_dim("flatten", start_dim, input.ndim)
     last = normalize_dim("flatten", end_dim, input.ndim)
     if first > last:
@@ -255,6 +259,7 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
         tensor([[0, 1],
                 [2, 3]])
     """
+    check_tensors("unflatten", input)
     axis = normalize_dim("unflatten", dim, input.ndim)
     shape = tuple(input.shape)
     listed = tuple([whole_number("unflatten", "a size", size) for size in sizes])
@@ -275,6 +280,7 @@ def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
         >>> flow.zeros(1, 2, 1).squeeze(0).shape
         vmflow.Size([2, 1])
     """
+    check_tensors("squeeze", input)
     chosen = normalize_dims("squeeze", dim, input.ndim)
     return reshape(input, tuple([size for axis, size in enumerate(input.shape) if axis not in chosen or size != 1]))
 
@@ -292,6 +298,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
         tensor([[1],
                 [2]])
     """
+    check_tensors("unsqueeze", input)
     axis = normalize_dim("unsqueeze", dim, input.ndim + 1)
     shape = tuple(input.shape)
     return _interpreter.dispatch_view(_RESHAPE, input, (shape[:axis] + (1,) + shape[axis:],))
@@ -326,6 +333,7 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
         >>> flow.zeros(2, 3, 4).permute(2, 0, 1).shape
         vmflow.Size([4, 2, 3])
     """
+    check_tensors("permute", input)
     listed = sizes("permute", dims, named, "dims")
     if len(listed) != input.ndim:
         raise ValueError(f"permute: a {input.ndim}-d tensor needs {input.ndim} dims, got {list(listed)}")
@@ -348,6 +356,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
         tensor([[1, 3],
                 [2, 4]])
     """
+    check_tensors("transpose", input)
     if input.ndim == 0:
         normalize_dim("transpose", dim0, 0), normalize_dim("transpose", dim1, 0)
         return input
@@ -371,6 +380,7 @@ def t(input: Tensor) -> Tensor:
         tensor([[1, 3],
                 [2, 4]])
     """
+    check_tensors("t", input)
     if input.ndim > 2:
         raise ValueError(f"t: expected at most 2 dimensions, got {input.ndim}; use transpose() or permute()")
     return transpose(input, 0, 1) if input.ndim == 2 else input
@@ -400,6 +410,7 @@ def movedim(input: Tensor, source: int | tuple[int, ...], destination: int | tup
         >>> flow.zeros(2, 3, 4).movedim(0, 2).shape
         vmflow.Size([3, 4, 2])
     """
+    check_tensors("movedim", input)
     sources = (source,) if isinstance(source, int) else tuple(source)
     targets = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(sources) != len(targets):
@@ -488,6 +499,7 @@ def broadcast_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
         tensor([[1, 2],
                 [1, 2]])
     """
+    check_tensors("broadcast_to", input)
     return expand(input, shape)
 
 
@@ -577,6 +589,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         >>> flow.narrow(flow.arange(5), 0, 1, 3)
         tensor([1, 2, 3])
     """
+    check_tensors("narrow", input)
     axis = normalize_dim("narrow", dim, input.ndim)
     size = _size("narrow", input, axis)
     first, length = whole_number("narrow", "start", start), whole_number("narrow", "length", length)
@@ -611,6 +624,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
         >>> flow.select(flow.tensor([[1, 2], [3, 4]]), 1, 0)
         tensor([1, 3])
     """
+    check_tensors("select", input)
     axis, place = place_in("select", input, dim, index)
     shape = tuple(input.shape)
     part = sliced(input, axis, place, 1)
@@ -652,6 +666,7 @@ def split(
         >>> flow.split(flow.arange(5), 2)
         (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     """
+    check_tensors("split", tensor)
     axis = normalize_dim("split", dim, tensor.ndim)
     size = _size("split", tensor, axis)
     if isinstance(split_size_or_sections, (tuple, list)):
@@ -685,6 +700,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         >>> flow.chunk(flow.arange(5), 2)
         (tensor([0, 1, 2]), tensor([3, 4]))
     """
+    check_tensors("chunk", input)
     if whole_number("chunk", "the number of chunks", chunks) <= 0:
         raise ValueError(f"chunk: the number of chunks must be positive, not {chunks}")
     size = _size("chunk", input, normalize_dim("chunk", dim, input.ndim))
@@ -705,6 +721,7 @@ def tensor_split(
         >>> flow.tensor_split(flow.arange(5), 2)
         (tensor([0, 1, 2]), tensor([3, 4]))
     """
+    check_tensors("tensor_split", input)
     axis = normalize_dim("tensor_split", dim, input.ndim)
     size = _size("tensor_split", input, axis)
     if isinstance(indices_or_sections, int):
@@ -730,6 +747,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         >>> flow.unbind(flow.tensor([[1, 2], [3, 4]]))
         (tensor([1, 2]), tensor([3, 4]))
     """
+    check_tensors("unbind", input)
     axis = normalize_dim("unbind", dim, input.ndim)
     return tuple([select(input, axis, index) for index in range(_size("unbind", input, axis))])
 
@@ -763,6 +781,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         >>> flow.diagonal(flow.tensor([[1, 2], [3, 4]]))
         tensor([1, 4])
     """
+    check_tensors("diagonal", input)
     first = normalize_dim("diagonal", dim1, input.ndim)
     second = normalize_dim("diagonal", dim2, input.ndim)
     if first == second:
