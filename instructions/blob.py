@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from vmflow.dtypes import COMPLEX, FLOATING
 from vmflow.errors import InternalError
+from vmflow.forking import lock_held_while_forking
 from vmflow.native import mypyc_attr
 
 from .instruction import ERASED, Dependence
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
 Array = Any
 
 
+@mypyc_attr(supports_weakref=True)
 class TensorMeta:
     """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
-    Made by `meta`, which caches them and mostly returns one object for equal arguments; other caches use the identity
-    of a `TensorMeta` as their key.
+    Made by `meta`, which returns one object for equal arguments as long as that object is in use.  So metas are compared
+    by identity, and caches have them as keys.
 
     Attributes:
         sizes: the shape as a plain tuple, which numpy reads in a third of the time that a `Size` takes.
@@ -51,6 +54,7 @@ class TensorMeta:
     """
 
     __slots__ = (
+        "__weakref__",
         "device",
         "differentiable",
         "dtype",
@@ -79,26 +83,56 @@ class TensorMeta:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
-_METAS: dict[tuple[tuple[int, ...], DType, Device], TensorMeta] = {}
-_METAS_LIMIT = 1 << 17
+class MetaTable:
+    """The metas in use, by their properties: one object for each.
+
+    Attributes:
+        metas: the metas; read without the lock.
+
+    Args:
+        limit: the number of metas beyond which those that no other object refers to are dropped.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.metas: dict[Any, TensorMeta] = {}
+        self._limit = limit
+        self._lock: Any = lock_held_while_forking()
+
+    def add(self, key: Any, made: TensorMeta) -> TensorMeta:
+        """Return the meta of this key, which is `made` if there is none yet."""
+        with self._lock:
+            known = self.metas.get(key)
+            if known is not None:
+                return known
+            if len(self.metas) >= self._limit:
+                self._drop_unused()
+            self.metas[key] = made
+        return made
+
+    def _drop_unused(self) -> None:
+        references = [(key, weakref.ref(known)) for key, known in self.metas.items()]
+        self.metas.clear()
+        for key, reference in references:
+            known = reference()
+            if known is not None:
+                self.metas[key] = known
+        # If most are in use, the next search is put off, or each new meta would cost a search.
+        self._limit = max(self._limit, 2 * len(self.metas))
+
+
+_METAS: Final = MetaTable(1 << 17)
 
 
 def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
-    """Return the `TensorMeta` of a shape, dtype and device, from a cache.  Raises no errors.
+    """Return the `TensorMeta` of a shape, dtype and device, from a table.  Raises no errors.
 
     Example:
         >>> flow.random.meta((2, 3), flow.int64, flow.device("cpu")).nbytes
         48
     """
     key = (shape, dtype, device)
-    known = _METAS.get(key)
-    if known is None:
-        # The cache of metas may be cleared: no code relies on equal metas being one object, so clearing only costs
-        # repeated shape inference.
-        if len(_METAS) >= _METAS_LIMIT:
-            _METAS.clear()
-        known = _METAS[key] = TensorMeta(Size(shape), dtype, device)
-    return known
+    known = _METAS.metas.get(key)
+    return _METAS.add(key, TensorMeta(Size(shape), dtype, device)) if known is None else known
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

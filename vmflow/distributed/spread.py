@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast, final
+from typing import Final, cast, final
 
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.instructions.blob import MetaTable, TensorMeta, meta
 
 from .placement import placement as Placement
 from .sbp import NdSbp, Sbp, broadcast, nd_sbp_of, partial_sum, share
@@ -62,8 +62,7 @@ class Spread:
 
 
 _SPREADS: dict[tuple[Placement, NdSbp], Spread] = {}
-_METAS: dict[tuple[Shape, DType, Spread], TensorMeta] = {}
-_METAS_LIMIT = 1 << 16
+_METAS: Final = MetaTable(1 << 16)
 
 
 def spread(placement: Placement, sbp: NdSbp) -> Spread:
@@ -78,13 +77,11 @@ def spread(placement: Placement, sbp: NdSbp) -> Spread:
 def global_meta(shape: Shape, dtype: DType, spread: Spread) -> TensorMeta:
     """The meta of a global tensor: shape and dtype of the whole."""
     key = (shape, dtype, spread)
-    found = _METAS.get(key)
+    found = _METAS.metas.get(key)
     if found is None:
-        if len(_METAS) >= _METAS_LIMIT:
-            _METAS.clear()
         found = TensorMeta(meta(shape, dtype, spread.placement.device).shape, dtype, spread.placement.device)
         found.spread = spread
-        found = _METAS.setdefault(key, found)
+        found = _METAS.add(key, found)
     return found
 
 
