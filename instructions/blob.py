@@ -35,8 +35,8 @@ Array = Any
 class TensorMeta:
     """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
-    Made by `meta`, which returns one object for equal arguments as long as that object is in use.  So metas are compared
-    by identity, and caches have them as keys.
+    Made by `meta`, which returns one object for equal arguments as long as that object is in use.  So metas are
+    compared by identity, and caches have them as keys.
 
     Attributes:
         sizes: the shape as a plain tuple, which numpy reads in a third of the time that a `Size` takes.
