@@ -106,7 +106,8 @@ def _flatten(value: Any, leaves: list[Tensor]) -> Tree:
     if isinstance(value, (tuple, list)) and not isinstance(value, Size):
         kind: Any = type(value) if hasattr(value, "_fields") else "tuple" if isinstance(value, tuple) else "list"
         return Branch(kind, tuple(range(len(value))), tuple([_flatten(item, leaves) for item in value]))
-    return Fixed(value)
+    # A copy, so that a later change in place is noticed.
+    return Fixed(value.copy() if isinstance(value, (np.ndarray, set, bytearray)) else value)
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any], make: Callable[[Any, list[Any]], Any] | None = None) -> Any:

@@ -40,7 +40,7 @@ class GraphConfig:
         self.fusion = True
         self.recomputation = 0.0
         self.order: Literal["memory", "speed", "given"] = "memory"
-        self.disabled: set[str] = set()
+        self.disabled: frozenset[str] = frozenset()
         self.actors = os.environ.get("VMFLOW_GRAPH_ACTORS", "0") == "1"
 
     def enable_amp(self, mode: bool = True, *, dtype: DType = dtypes.float16) -> None:
@@ -126,7 +126,7 @@ class GraphConfig:
             ValueError: if there is no such pass; the message lists the passes.
         """
         require_pass(name)
-        self.disabled = {*self.disabled, name}
+        self.disabled |= {name}
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
@@ -200,7 +200,7 @@ class GraphConfig:
 
     def _allow_pass(self, name: str, mode: bool) -> None:
         if mode:
-            self.disabled = self.disabled - {name}
+            self.disabled -= {name}
         else:
             self.disable_pass(name)
 

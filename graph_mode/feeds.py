@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 import attrs
@@ -40,26 +40,38 @@ class Feed:
         self.source = source
         self._batches: Iterator[Any] | None = None
         self._fetched: deque[Any] = deque()
+        # The number of batches fetched in this pass over the source, and in the last whole pass.
+        self._passed = 0
+        self._length: int | None = None
         self._lock = threading.Lock()
 
-    def peek(self, place: int) -> Any:
-        """Return the batch at index `place` of the batches to come, without taking it.
+    def peek(self, place: int, taken: int) -> Any:
+        """Return the batch at index `place` of the batches to come, for an iterator that has taken `taken` batches.
+
+        A pass that begins in the middle of the source goes on at its beginning, until it has as many batches as others.
 
         Raises:
-            StopIteration: if the loader ends earlier.
+            StopIteration: if the pass is over; or if `source` is an iterator and ends earlier.
         """
         with self._lock:
-            self._fetch(place)
+            while len(self._fetched) <= place and not self._over(taken):
+                self._fetch()
+            if self._over(taken):
+                raise StopIteration
             return self._fetched[place]
 
+    def _over(self, taken: int) -> bool:
+        return self._length is not None and taken >= self._length
+
     def ahead(self, place: int) -> Any:
-        """Return the batch at index `place` as `peek` does, but begin a loader that ends again.
+        """Return the batch at index `place` of the batches to come, without taking it; a loader that ends begins again.
 
         Raises:
             StopIteration: if `source` is an iterator and ends earlier.
         """
         with self._lock:
-            self._fetch_on(place)
+            while len(self._fetched) <= place:
+                self._fetch()
             return self._fetched[place]
 
     def take(self) -> Any:
@@ -69,23 +81,21 @@ class Feed:
             StopIteration: if `source` is an iterator and has ended.
         """
         with self._lock:
-            self._fetch_on(0)
+            while not self._fetched:
+                self._fetch()
             return self._fetched.popleft()
 
-    def _fetch_on(self, place: int) -> None:
+    def _fetch(self) -> None:
+        """Fetch one batch, unless the pass over the source ends; raise StopIteration for a new pass without batches."""
+        begins = self._batches is None
+        if self._batches is None:
+            self._batches = iter(self.source)
         try:
-            self._fetch(place)
+            self._fetched.append(next(self._batches))
+            self._passed += 1
         except StopIteration:
-            self._fetch(place)
-
-    def _fetch(self, place: int) -> None:
-        while len(self._fetched) <= place:
-            if self._batches is None:
-                self._batches = iter(self.source)
-            try:
-                self._fetched.append(next(self._batches))
-            except StopIteration:
-                self._batches = None
+            self._length, self._passed, self._batches = self._passed or self._length, 0, None
+            if begins:
                 raise
 
     def forget_threads(self) -> None:
@@ -112,29 +122,36 @@ class Outlet:
     def misfit(self) -> str | None:
         """Describe how this outlet's next batch differs from the build's batch; None if it fits or does not exist."""
         try:
-            return self._misfit(self.feed.ahead(self.place))
+            return self.misfit_of(self.feed.ahead(self.place))
         except StopIteration:
-            return None  # `take` raises this error
+            return None  # `take_batches` raises this error
 
-    def take(self) -> list[Tensor]:
-        """Take the next batch from the queue, and return its tensors.
-
-        Raises:
-            ValueError: if the batch does not fit the batch that the graph was built for.
-            StopIteration: as `Feed.take`.
-        """
-        batch = self.feed.take()
-        misfit = self._misfit(batch)
-        if misfit is not None:
-            raise ValueError(
-                f"{misfit}; the batch was dropped.  Give all batches one shape, for example by drop_last=True, or call "
-                "with_dynamic_input_shape() before the first call"
-            )
-        return args_tree.flatten(batch)[1]
-
-    def _misfit(self, batch: Any) -> str | None:
+    def misfit_of(self, batch: Any) -> str | None:
+        """Describe how a batch differs from the batch for which the graph was built; None if it fits."""
         tree, tensors = args_tree.flatten(batch)
         return args_tree.misfit(_as_call(self.tree), self.metas, _as_call(tree), metas_of(tensors))
+
+
+def take_batches(outlets: Sequence[Outlet]) -> list[Tensor]:
+    """Take the next batch of each outlet from its queue, and return their tensors.
+
+    Raises:
+        ValueError: if a batch does not fit the batch that the graph was built for.  All are taken nevertheless, so that
+            several loaders stay in step.
+        StopIteration: if an iterator has ended; no batch is taken then.
+    """
+    for outlet in outlets:
+        outlet.feed.ahead(outlet.place)
+    batches = [outlet.feed.take() for outlet in outlets]
+    for outlet, batch in zip(outlets, batches, strict=True):
+        misfit = outlet.misfit_of(batch)
+        if misfit is not None:
+            dropped = "the batch was dropped" if len(batches) == 1 else "the batches of this call were dropped"
+            raise ValueError(
+                f"{misfit}; {dropped}.  Give all batches one shape, for example by drop_last=True, or call "
+                "with_dynamic_input_shape() before the first call"
+            )
+    return [tensor for batch in batches for tensor in args_tree.flatten(batch)[1]]
 
 
 def _as_call(tree: Tree) -> Tree:
@@ -149,14 +166,18 @@ class RecordedBatches(Iterator[Any]):
     """The iterator over a data loader within `build`.
 
     Args:
-        take: records and returns the next batch; raises StopIteration at the loader's end.
+        take: records and returns the next batch, given the number of those before it; raises StopIteration at the
+            loader's end.
     """
 
-    def __init__(self, take: Callable[[], Any]) -> None:
+    def __init__(self, take: Callable[[int], Any]) -> None:
         self._take = take
+        self._taken = 0
 
     def __next__(self) -> Any:
-        return self._take()
+        batch = self._take(self._taken)
+        self._taken += 1
+        return batch
 
     def close(self) -> None:
         """Do nothing: a real loader's iterator would stop its workers, but the graph still uses the loader."""

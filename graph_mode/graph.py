@@ -28,7 +28,7 @@ from .blocks import Block, BlockConfig
 from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
 from .describing import OPS, BuildReport, described
-from .feeds import Feed
+from .feeds import Feed, take_batches
 from .guards import Watch, forwards
 from .lazy import JobBuilder
 from .passes import Settings
@@ -343,7 +343,7 @@ class Graph:
         compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:
             compiled.require_open()
-            tensors = [*tensors, *[tensor for outlet in compiled.outside.outlets for tensor in outlet.take()]]
+            tensors = [*tensors, *take_batches(compiled.outside.outlets)]
         if not self._optimizers:
             compiled.require_open()
             return compiled, tensors, []

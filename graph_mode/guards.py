@@ -12,6 +12,7 @@ Values that building itself changes are not compared; else a counter in `forward
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CellType
@@ -35,7 +36,7 @@ _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Devic
 
 # Containers are compared by their items, as long as these are few: a call compares those that can change in place.
 # Larger ones are compared by identity and number of items.
-_MUTABLE: Final = (list, dict, set)
+_MUTABLE: Final = (list, dict, set, deque)
 _CONTAINERS: Final = (*_MUTABLE, tuple, frozenset)
 _MOST_ITEMS: Final = 64
 _DEEPEST: Final = 4
@@ -98,10 +99,10 @@ def frozen(value: Any, depth: int = 0) -> Any:
         return type(value), exact(value)
     if isinstance(value, Members):
         return tuple([frozen(item) for item in value])
-    if type(value) in _CONTAINERS and depth < _DEEPEST and len(value) <= _MOST_ITEMS:
+    if isinstance(value, _CONTAINERS) and depth < _DEEPEST and len(value) <= _MOST_ITEMS:
         items = [*value.items()] if isinstance(value, dict) else value
         return Contents(type(value), tuple([frozen(item, depth + 1) for item in items]))
-    if type(value) in _MUTABLE:
+    if isinstance(value, _MUTABLE):
         return Identity(value), len(value)
     return Identity(value)
 
@@ -139,7 +140,7 @@ class Guard:
         self._uncounted = [
             (place, value)
             for place, value in self._places
-            if (isinstance(place, Member) and not place.is_counted) or type(place.now()) in _MUTABLE
+            if (isinstance(place, Member) and not place.is_counted) or isinstance(place.now(), _MUTABLE)
         ]
         self._see_identities()
 

@@ -302,13 +302,13 @@ class JobBuilder:
     def batches(self, source: Iterable[Any]) -> Iterator[Any]:
         """A data loader's batches, as inputs of the job: each launch gets the loader's next batches."""
         feed = self._feeds.setdefault(id(source), Feed(source))
-        return RecordedBatches(lambda: self._batch(feed))
+        return RecordedBatches(lambda taken: self._batch(feed, taken))
 
-    def _batch(self, feed: Feed) -> Any:
+    def _batch(self, feed: Feed, taken: int) -> Any:
         self._require_open()
         place = len([outlet for outlet in self.outlets if outlet.feed is feed])
         with eagerly():
-            tree, tensors = args_tree.flatten(feed.peek(place))
+            tree, tensors = args_tree.flatten(feed.peek(place, taken))
         names = args_tree.paths(tree, f"batch_{len(self.outlets)}")
         self.outlets.append(Outlet(feed, place, tree, metas_of(tensors)))
         inputs = [self.input(meta_of(tensor), name) for tensor, name in zip(tensors, names, strict=True)]

@@ -99,7 +99,7 @@ class _Walk:
             )
             return
         stream = self.machine.stream(*stream_of(op))
-        several = len(outputs) > 1
+        several = op.kind in ("call", "into") and op.infer().several
         physical_run(
             self.machine,
             lambda builder: builder.op_call(

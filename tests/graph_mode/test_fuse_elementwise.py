@@ -209,7 +209,7 @@ def test_the_switch_leaves_all_as_it_is() -> None:
     graph._compile(flow.randn(*X))
     assert [op.op for op in computing(graph.full_job)] == ["add_scalar", "exp"]
     named = _Graph(lambda x: (x + 1.0).exp())
-    named.config.disabled.add("fuse_elementwise")
+    named.config.disable_pass("fuse_elementwise")
     named._compile(flow.randn(*X))
     assert [op.op for op in computing(named.full_job)] == ["add_scalar", "exp"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import pathlib
 import warnings
@@ -639,3 +640,53 @@ def test_attributes_that_are_set_on_a_block_are_those_of_the_module() -> None:
         block.path = "elsewhere"
     block.config.set_stage(0)
     assert repr(block.config) == "BlockConfig(stage_id=0)"
+
+
+class _Picked(nn.Module):
+    """Multiplies by an item of a container."""
+
+    def __init__(self, numbers: Any, key: Any) -> None:
+        super().__init__()
+        self.numbers, self.key = numbers, key
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        return x * self.numbers[self.key]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "key"),
+    [
+        (collections.OrderedDict(k=2), "k"),
+        (collections.Counter(k=2), "k"),
+        (collections.defaultdict(int, k=2), "k"),
+        (collections.deque([2]), 0),
+    ],
+)
+def test_containers_of_other_types_that_change_in_place(numbers: Any, key: Any) -> None:
+    graph, x = Of(_Picked(numbers, key)), flow.ones(1)
+    assert graph(x).item() == 2
+    numbers[key] = 3
+    assert graph(x).item() == 3
+    assert forms(graph) == 2
+
+
+def test_an_array_among_the_arguments_that_changes_in_place() -> None:
+    class Scaled(nn.Graph):
+        def build(self, x: flow.Tensor, factors: Any) -> flow.Tensor:
+            return x * float(factors[0])
+
+    graph, x, factors = Scaled(), flow.ones(1), np.array([2.0])
+    assert graph(x, factors).item() == 2
+    factors[0] = 3
+    with pytest.raises(ValueError, match=r"array\(\[2\.\]\) when the graph was built, and is array\(\[3\.\]\)"):
+        graph(x, factors)
+    assert graph(x, np.array([2.0])).item() == 2
+
+
+def test_the_set_of_disabled_passes_cannot_change_unnoticed() -> None:
+    graph = Of(_Scaled(2.0))
+    assert graph(flow.ones(1)).item() == 2
+    assert not hasattr(graph.config.disabled, "add")
+    graph.config.disable_pass("dead_ops")
+    assert graph(flow.ones(1)).item() == 2
+    assert forms(graph) == 2

@@ -157,6 +157,59 @@ def test_another_form_goes_on_with_the_loader() -> None:
     assert firsts([graph()]) == [[4, 5]]
 
 
+def test_another_form_is_built_near_the_end_of_a_pass() -> None:
+    class Pairs(Of):
+        def __init__(self, loader: Any) -> None:
+            super().__init__(loader)
+            self.factor = 1
+
+        def build(self) -> Any:
+            batches = iter(self.loader)
+            return [next(batches)[0] * self.factor, next(batches)[0]]
+
+    graph = Pairs(DataLoader(numbers(5)))
+    assert firsts([*graph(), *graph()]) == [[0], [1], [2], [3]]
+    graph.factor = 10
+    assert firsts([*graph(), *graph()]) == [[40], [0], [10], [2]]
+
+
+def test_a_loop_in_a_form_built_in_the_middle_of_a_pass_takes_as_many_batches_as_others() -> None:
+    class Part(Of):
+        def build(self, whole: bool) -> Any:  # type: ignore[override]
+            if not whole:
+                return next(iter(self.loader))[0] * 1
+            return flow.cat([x for (x,) in self.loader])
+
+    graph = Part(DataLoader(numbers(3))).with_dynamic_input_shape()
+    assert firsts([graph(False), graph(True), graph(False), graph(True)]) == [[0], [1, 2, 0], [1], [2, 0, 1]]
+
+
+def test_loaders_stay_in_step_where_a_batch_of_one_does_not_fit() -> None:
+    class Both(nn.Graph):
+        def build(self) -> Any:
+            return [next(iter(one))[0] * 1, next(iter(other))[0] * 1]
+
+    one, other = DataLoader(numbers(6)), DataLoader(numbers(5), batch_size=2)
+    graph = Both()
+    assert firsts([*graph(), *graph()]) == [[0], [0, 1], [1], [2, 3]]
+    with pytest.raises(ValueError, match="the batches of this call were dropped"):
+        graph()
+    assert firsts(graph()) == [[3], [0, 1]]
+
+
+def test_no_batch_is_taken_where_another_iterator_has_ended() -> None:
+    class Both(nn.Graph):
+        def build(self) -> Any:
+            return [next(one)[0] * 1, next(other)[0] * 1]
+
+    one, other = iter(DataLoader(numbers(3))), iter(DataLoader(numbers(1)))
+    graph = Both()
+    assert firsts(graph()) == [[0], [0]]
+    with pytest.raises(StopIteration):
+        graph()
+    assert next(one)[0].tolist() == [[2]]  # 1 is in the graph's queue
+
+
 class Failing(Dataset[Any]):
     def __len__(self) -> int:
         return 3

@@ -285,3 +285,35 @@ def test_optimizers_and_groups_of_no_parameters() -> None:
     same(modules[0].state_dict(), modules[1].state_dict())
     assert graph.state_dict()["optimizer0"]["state"] == {}
     assert optimizers[1][0].param_groups[0]["lr"] < 1e-3
+
+
+class Scores(nn.Module):
+    """Attention of its input, scaled by a parameter, to the input itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(flow.ones(6))
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        return functional.scaled_dot_product_attention(x * self.weight, x, x)
+
+
+ONE_GRADIENT: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(6, 4, bias=False),
+    "attention": lambda: nn.Sequential(Scores(), nn.Linear(6, 4)),
+}
+
+
+@pytest.mark.parametrize("name", ONE_GRADIENT)
+def test_gradients_that_are_one_of_several_results(name: str) -> None:
+    """Their ops return a tuple of one result where the gradients of other operands are not wanted."""
+    pairs = []
+    for _ in range(3):
+        flow.manual_seed(1)
+        module = ONE_GRADIENT[name]()
+        pairs.append((module, optim.SGD(module.parameters(), lr=0.1)))
+    graphs = [Train(*pair) for pair in pairs[1:]]
+    for _ in range(2):
+        wanted = eager_step(*pairs[0])
+        np.testing.assert_array_equal(graphs[0](*batch()).numpy(), wanted)
+        np.testing.assert_array_equal(graphs[1].run_by_vm(*batch()).numpy(), wanted)

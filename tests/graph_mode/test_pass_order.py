@@ -152,7 +152,7 @@ def test_passes_that_do_not_exist_cannot_be_disabled() -> None:
     with pytest.raises(ValueError, match=r"there is no pass 'fuse_all' to disable; choose from constant_folding, "):
         graph.config.disable_pass("fuse_all")
     assert graph.config.disabled == set()
-    graph.config.disabled.add("dead_op")
+    graph.config.disabled |= {"dead_op"}
     graph.close()
     with pytest.raises(ValueError, match="there is no pass 'dead_op' to disable"):
         graph(_x())

@@ -166,7 +166,7 @@ def test_with_micro_batches() -> None:
 
 def test_a_pass_that_is_disabled() -> None:
     graph = Train(mlp(), ["1"])
-    graph.config.disabled.add("recompute")
+    graph.config.disable_pass("recompute")
     graph(numbers(4, 6)).numpy()
     assert [op.op for op in graph.full_job.ops].count("relu") == 1
 
