@@ -1,8 +1,8 @@
 """Compiles a job to a plan: tasks, registers between them, and the layout of memory.
 
-Buffers that only one chain of ops uses (see `tasks`) lie in the chain's arena; buffers that other tasks read lie in a
-register.  A register may have several slots, so that its producer computes one launch while consumers still read the
-previous launch's slot.
+Temporary buffers and copied arguments that only one chain of ops uses (see `tasks`) lie in the chain's arena; buffers
+that other tasks read lie in a register.  A register may have several slots, so that its producer computes one launch
+while consumers still read the previous launch's slot.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SOURCE: Final = TaskId(_SOURCE_THREAD).encode()
 _SINK: Final = TaskId(_SINK_THREAD).encode()
 
 # The pacer task lets tasks without inputs act once per micro-batch; the counter task waits for all micro-batches of
-# tasks without readers.
+# tasks without readers, and of tasks that use variables which the step changes.
 _PACER: Final = TaskId(_SOURCE_THREAD, 1).encode()
 _COUNTER: Final = TaskId(_SINK_THREAD, 1).encode()
 

@@ -142,9 +142,9 @@ class CompiledFunction:
 
     `global_function` and `trace` make it.  In a class it is a method, with a graph for each object.
 
-    The function's Python code runs once for each graph, while the graph is built; later calls repeat the recorded
-    computations with tensors only.  Values of arguments that are no tensors, autocast and the default dtype are part of
-    the graph: other values make another graph.
+    The function's Python code runs once for each build of its graph; later calls repeat the recorded computations with
+    tensors only.  Values of arguments that are no tensors, and all that `Graph.build` lists, such as autocast, are part
+    of a build: other values cause another one.
 
     Args:
         function: the function to compile.
@@ -178,6 +178,8 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function as a graph; the first call, and a call with arguments of other shapes, builds a graph first.
 
+        While another graph is being built, the function itself is called, as a part of that graph.
+
         Args:
             args: the function's arguments, also nested in tuples, lists and dicts.  numpy arrays become tensors.
                 Other values are part of the graph: another value makes another graph.
@@ -185,7 +187,7 @@ class CompiledFunction:
 
         Raises:
             SessionClosed: if the session of the function's graph has been closed.
-            RuntimeError: by a function of the type "train", while another graph is being built.
+            RuntimeError: by a function of the type "train", if another graph is being built.
         """
         return _call(self._options, self._function, self.graph, args, kwargs)
 

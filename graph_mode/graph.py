@@ -49,7 +49,8 @@ _counts: defaultdict[str, int] = defaultdict(int)
 # another state of modules, settings and variables.
 _STATES: Final = 8
 
-# The attributes that the class Graph itself uses; the others are the user's, and changes of them cause another build.
+# The attributes that the class Graph itself uses; the others are the user's: if `build` has read them, changes
+# cause another build.
 _OWN: Final = frozenset(
     {
         "_block_configs",
@@ -72,8 +73,8 @@ _OWN: Final = frozenset(
     }
 )
 
-# The entries of an optimizer's parameter group that may change without another build: no op depends on them, or
-# `_training` compares them in another way.
+# The entries of an optimizer's parameter group that may change without another build: no op depends on them, each
+# launch sets them, or `_training` compares them in another way.
 _SET_AT_EACH_LAUNCH: Final = frozenset({"params", "lr", "initial_lr", "min_lr", "max_lr"})
 
 
@@ -234,6 +235,8 @@ class Graph:
     def set_grad_scaler(self, grad_scaler: GradScaler) -> None:
         """Scale losses before their backward pass, and skip steps whose gradients are not finite.
 
+        A graph without optimizers does not use the scaler.
+
         Raises:
             RuntimeError: if the graph has been built.
         """
@@ -241,7 +244,9 @@ class Graph:
         self._scaler = grad_scaler
 
     def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
-        """Allow calls with other shapes: build for each, and keep the `size` latest used builds.  Returns this graph.
+        """Allow arguments of other shapes, dtypes or structure: build for each, and keep the `size` used last.
+
+        Returns this graph.
 
         Raises:
             ValueError: if `size` is less than 1.
@@ -252,7 +257,7 @@ class Graph:
         return self
 
     def share_from(self, shared_graph: Graph) -> None:
-        """Take over the modules, optimizers and settings of another graph of this class.
+        """Use the modules, optimizers, grad scaler and `config` of another graph of this class; both then share them.
 
         Raises:
             TypeError: if `shared_graph` is a graph of another class.
@@ -279,7 +284,7 @@ class Graph:
             v_level: the level of detail.  -1: nothing; 0: the times of building, passes and compiling; 1: also the ops
                 and the use of memory; 2: also the changes of each pass; 3: the same as 2, for programs of OneFlow.
             ranks: the rank or ranks of a distributed job that print; None for rank 0, and -1 for all.
-            max_py_stack_depth: the number of Python calls that are printed with each op.
+            max_py_stack_depth: the most Python calls that `op_repr_with_py_stack` prints with each op.
             only_user_py_stack: whether calls within the framework are left out.
             op_repr_with_py_stack: whether to print, from level 1 on, the Python calls that led to each op.  If False,
                 each op is printed with the line that called it.
@@ -299,7 +304,7 @@ class Graph:
         self._debug_stack = (max_py_stack_depth, only_user_py_stack) if op_repr_with_py_stack else None
 
     def _debug_level(self) -> int:
-        """Return the level of detail at which builds print on this rank; -1 for nothing."""
+        """Return the level of detail at which builds print on this rank; -1 if they print nothing."""
         if self._debug >= 0 and -1 not in self._debug_ranks:
             from vmflow.distributed.process import get_rank  # imported here, since few programs need the module
 
@@ -315,7 +320,8 @@ class Graph:
             The result of `build`, with tensors that are being computed in place of the tensors that `build` returned.
 
         Raises:
-            ValueError: if the arguments differ from the build's, and `with_dynamic_input_shape` has not been called.
+            ValueError: if structure, shapes, dtypes, devices or values other than tensors differ from the build's
+                arguments, and `with_dynamic_input_shape` has not been called.
             SessionClosed: if the graph's session has been closed.
         """
         mode = MODE.get()
@@ -324,7 +330,7 @@ class Graph:
         if last is not None and sources is not None:
             return last.call(sources, (), mode)
         compiled, tensors, rates = self._prepared(args, kwargs)
-        # A call of the fast path above passes no learning rates, so that a graph with an optimizer cannot take it.
+        # The fast path above passes no learning rates and does not compare `_training`.
         self._last = None if self._optimizers or self._scaler is not None else compiled
         return compiled.call(blobs_of(tensors), rates, mode)
 
@@ -338,7 +344,7 @@ class Graph:
         return compiled.run_by_vm(tensors, rates)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
-        """Return the form to run, the tensors of arguments and loaders' batches, and this call's learning rates."""
+        """Take loaders' batches and step schedulers; return the form, the input tensors and the rates before."""
         tree, tensors = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:
@@ -357,7 +363,7 @@ class Graph:
         """Build and compile the graph for arguments of these shapes, unless it is built for them, without running it.
 
         Raises:
-            ValueError: for other shapes than those of the first call, unless they are dynamic.
+            ValueError: as for a call.
         """
         tree, tensors = args_tree.flatten_call(args, kwargs)
         self._compile_for(tree, tensors)
@@ -405,7 +411,7 @@ class Graph:
         return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
 
     def _keep(self, key: Any, form: CompiledGraph) -> None:
-        """Keep a form that has been built, and close the least recently used forms if there are too many."""
+        """Keep a new form, and close the least recently used ones if there are too many; warn once if states are."""
         others = self._compiled.get(key, [])
         self._compiled[key] = [form, *others[: _STATES - 1]]
         self._forms = (*self._forms, form)
@@ -426,7 +432,7 @@ class Graph:
     # Building
 
     def _training(self) -> list[Any]:
-        """Return the optimizers' settings and state, and the grad scaler's scale, to be compared; no learning rates."""
+        """Return optimizers' settings and state and the scale, to be compared; of learning rates only tensors."""
         settings: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
             settings.append(_Itself(optimizer.state))
@@ -438,7 +444,7 @@ class Graph:
         return settings
 
     def _built(self, tree: Tree, tensors: list[Tensor]) -> CompiledGraph:
-        """Record `build` and compile the job.  If `build` raises, optimizers, gradients and scaler are restored."""
+        """Record `build`, put gradients, learning rates and scaler back, compile the job, and return the form."""
         default_session().require_open(self.name)
         report = BuildReport(self.name, self._debug_level())
         stages = {path: config.stage_id for path, config in self._block_configs.items() if config.stage_id is not None}
@@ -476,7 +482,7 @@ class Graph:
         return CompiledGraph(job, outside, settings, tree, metas_of(tensors), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:
-        """Return the functions that are known, before building, to run in it: `build`, and the modules' `forward`."""
+        """Return the functions that are known, before building, to run in it: `build` and the `forwards` of modules."""
         modules = [module for block in self._blocks.values() for module in block.origin.modules()]
         return [type(self).build, *forwards(modules)]
 
@@ -524,7 +530,7 @@ class Graph:
         ]
 
     def _rate_tensors(self, builder: JobBuilder) -> None:
-        """Replace the optimizers' learning rates by lazy tensors, which each launch sets to the current rates."""
+        """Replace learning rates that are no tensors by lazy tensors, which each launch sets to the current rates."""
         for number, (optimizer, _) in enumerate(self._optimizers):
             for position, group in enumerate(optimizer.param_groups):
                 if _has_rate(group):
@@ -532,7 +538,7 @@ class Graph:
                     group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
 
     def _prepare_loss(self, loss: Tensor) -> Tensor:
-        """Return the loss whose `backward` an eager loop would call: divided by the number of micro-batches, scaled."""
+        """Return the loss divided by the number of micro-batches and, with optimizers and a grad scaler, scaled."""
         mode = MODE.get()
         count = self.config.gradient_accumulation_steps
         MODE.set(mode.replace(autocast=None, grad=True))
@@ -558,7 +564,7 @@ class Graph:
             self._scaler.update()
 
     def learning_rates(self) -> list[float]:
-        """Return the optimizers' current learning rates, in the order of the job's numbers."""
+        """Return the current learning rates that are no tensors, in the order of the job's numbers."""
         return [
             group["lr"] for optimizer, _ in self._optimizers for group in optimizer.param_groups if _has_rate(group)
         ]
@@ -573,12 +579,12 @@ class Graph:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the graph has been built."""
+        """Whether the graph has been built, and not been closed since."""
         return bool(self._compiled)
 
     @property
     def job(self) -> Job:
-        """The job of the form used last: the ops of `build`, as recorded.
+        """The job of the form used last: the ops of `build` and of optimizers' steps, as recorded.
 
         Raises:
             RuntimeError: if the graph has not been built.
@@ -615,7 +621,7 @@ class Graph:
         """Restore the state of modules, optimizers, schedulers and grad scaler from a `state_dict`.
 
         Raises:
-            KeyError: if `strict` and a name is missing or unknown.
+            KeyError: if `strict`, and a module, optimizer, scheduler or grad scaler is missing or unknown.
         """
         have: dict[str, Any] = {name: block.origin for name, block in self._blocks.items()}
         for number, (optimizer, schedule) in enumerate(self._optimizers):
@@ -640,10 +646,10 @@ class Graph:
         save_graph(self.name, self.config, self._block_configs, self._forms_to_save(), folder)
 
     def _forms_to_save(self) -> list[CompiledGraph]:
-        """Return the forms to save: for each structure and shape of arguments, the form that fits the present state.
+        """Return the forms to save: for each structure and shape of arguments, the form, if any, for the present state.
 
         Raises:
-            RuntimeError: if the graph was built, but its state has changed since then.
+            RuntimeError: if the graph has forms, but none for the present state.
         """
         fitting: list[CompiledGraph] = []
         for forms in self._compiled.values():
@@ -748,7 +754,7 @@ def _places(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
 
 @contextmanager
 def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
-    """A block at whose end all outside tensors that the builder has used get their earlier gradients back."""
+    """A block at whose end tensors outside get back the gradients to which a backward pass has added."""
     try:
         yield
     finally:
@@ -762,7 +768,7 @@ def _has_rate(group: dict[str, Any]) -> bool:
 
 @contextmanager
 def _steps_refused(name: str, optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
-    """A block in which the optimizers of the graph `name` refuse to step: the graph steps them after `build`."""
+    """A block in which steps of these optimizers in `build` raise: the graph `name` steps them after `build`."""
 
     def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if MODE.get().interpreter is None:
@@ -782,7 +788,7 @@ def _steps_refused(name: str, optimizers: Sequence[tuple[Optimizer, Any]]) -> It
 
 @contextmanager
 def _rates_apart(optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
-    """A block at whose end groups get earlier learning rates back; an error also removes the state added since."""
+    """A block at whose end groups get earlier learning rates back; if it raises, new optimizer state is removed."""
     groups = [group for optimizer, _ in optimizers for group in optimizer.param_groups]
     rates = [group["lr"] for group in groups]
     known = [

@@ -2,9 +2,9 @@
 
 A form depends on the attributes that `build` has read of modules and of the graph (`reads.py`), on the values that its
 functions use from their surroundings (`surroundings.py`), on the settings of the graph, and on autocast and the
-defaults of new tensors.  A call compares only autocast and the defaults, the surrounding values by identity, and one
-count of changes (`vmflow.changes`); if one of these differs, it compares everything.  Attributes of objects other than
-modules, and small lists, dicts and sets, are compared in every call.
+defaults of new tensors.  A call compares autocast and the defaults, the surrounding values by identity, and one count
+of changes (`vmflow.changes`); if one of these differs, it compares everything.  Every call also compares the attributes
+of objects other than modules and graphs, and the contents of lists, dicts and sets.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
@@ -34,8 +34,8 @@ from .surroundings import Cell, Global, Member, Place, around
 # Types whose values are compared by equality; others are compared by identity.
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
 
-# Containers are compared by their items, as long as these are few: a call compares those that can change in place.
-# Larger ones are compared by identity and number of items.
+# Containers of few items are compared by their items, unless they are nested too deeply.  Others are compared by
+# identity, and those that can change in place also by their number of items.
 _MUTABLE: Final = (list, dict, set, deque)
 _CONTAINERS: Final = (*_MUTABLE, tuple, frozenset)
 _MOST_ITEMS: Final = 64

@@ -48,8 +48,8 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
 
     Raises:
         TypeError: if `folder` is no path.
-        ValueError: if the folder is damaged or was written by a newer version; names the file, and the place in it or
-            the tensor.  If `map_location` is given for a graph that runs on several devices.
+        ValueError: if the folder is damaged or has another version of the format; names the file, and the place in it
+            or the tensor.  If `map_location` is given for a graph that runs on several devices.
         DeviceUnavailable: if the graph runs on a device that is not here.
         OSError: if the folder cannot be read.
         ImportError: if the package safetensors is not installed.
@@ -158,7 +158,7 @@ class _Loading:
         return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], metas, trees[1]
 
     def _moved(self, job: Job) -> tuple[Device, Device]:
-        """The device to replace, and its replacement; twice the CPU for none."""
+        """The device to replace, and its replacement; twice the CPU if `map_location` was not given."""
         if self.device is None:
             return HOST, HOST
         try:
@@ -295,17 +295,17 @@ class LoadedGraph:
 
     @property
     def job(self) -> Job:
-        """The job of the latest form, as recorded."""
+        """The recorded job of the last saved form."""
         return self._forms[-1].job
 
     @property
     def full_job(self) -> Job:
-        """The job after all passes."""
+        """The job of the last saved form, after all passes."""
         return self._forms[-1].full_job
 
     @property
     def plan(self) -> Plan:
-        """The plan by which the job runs."""
+        """The plan by which `full_job` runs."""
         return self._forms[-1].plan
 
     @property

@@ -12,7 +12,7 @@ Guarantees:
 - Buffers needed at the same step never overlap, except that a buffer which `shares` another's memory has its offset.
   `check` verifies that for any layout.
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
-  all sizes.  More strategies never make the total larger, and neither do more search steps.
+  all rounded sizes.  More search steps never make the total larger; nor do more strategies before the search.
 - The same buffers give the same layout, in any sequence: no clock, no hash order, and the search is seeded.
 - The work is bounded by the number of buffers; see `plan`.
 
@@ -172,7 +172,7 @@ def _check_bounds(block: Block, layout: Layout, alignment: int) -> None:
 
 
 def _check_overlaps(blocks: Iterable[Block], layout: Layout) -> None:
-    """Walk through the steps with the live blocks sorted by offset: an overlap involves neighbours."""
+    """Raise if live blocks overlap: walk through the steps; blocks that overlap include neighbours by offset."""
     live: list[tuple[int, int, Block]] = []
     ends: list[tuple[int, int, int, Block]] = []
     for number, block in enumerate(sorted((block for block in blocks if block.size), key=lambda block: block.first)):
@@ -308,7 +308,7 @@ def _insert(blocks: Sequence[Block], order: Iterable[int], smallest_gap: bool, l
 
 
 def _sweep(blocks: Sequence[Block], indices: Iterable[int], backwards: bool, smallest_gap: bool) -> list[int]:
-    """Place blocks in the order of their first steps, or backwards of their last, as an allocator would at run time.
+    """Place blocks in the order of their first steps, or of their last from the end, as an allocator would at run time.
 
     Only the gaps at one step have to be known, so that this takes little time for any number of blocks.
 
@@ -403,7 +403,7 @@ def _by_area(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 
 
 def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
-    """Sort keys that put blocks alive at the peak of memory first, the largest of them at the bottom."""
+    """Return sort keys that put blocks first during whose lifetime most bytes are alive, then the largest first."""
     steps, live = pressure_of(blocks)
     # Row k has, for each entry of `live`, the maximum of 2**k entries from it on; two such spans cover any range.
     rows = [live]
@@ -466,7 +466,7 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Another order: a block that ends at `top` is placed earlier, or blocks that live with it move or swap."""
+    """Another order: a block that ends at `top` is placed earlier, or a block that lives with it moves, or two swap."""
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:

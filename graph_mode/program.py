@@ -32,7 +32,7 @@ from .launch import Launch
 from .lifetimes import ALIGNMENT, aligned
 from .plan import ChainDescriptor
 
-# A kernel, its arguments, and the array that gets the returned result; None if the kernel writes all results itself.
+# A kernel, its arguments, and the array that gets the returned result: None if the kernel returns no result to store.
 Step: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
 
 
@@ -187,7 +187,7 @@ class Program:
         self._last_use = self._last_use_of(frozenset(chain.kept))
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
-        # The outputs to copy to the launch, each with its array; None if its buffer lies in the caller's memory.
+        # The outputs to copy to the launch, each with its array, which is None if it lies in the caller's memory.
         self._outputs: list[tuple[int, Operand, Array]] = []
         # The placeholders among the ops' scalars; and their values in a replay, None if `launch` gives them.
         self._drawn = list(
@@ -238,7 +238,7 @@ class Program:
             for kernel, arguments, out in steps:
                 store(kernel(*arguments), out)
         except Exception as error:
-            # Counting steps would cost as much as a tiny op's bookkeeping.
+            # The iterator's rest tells the step: counting would cost as much as a tiny op's bookkeeping.
             failed = len(prepared) - length_hint(steps) - 1
             raise caused_by(ProgramError(owner(failed), error), error)  # noqa: B904
 
@@ -261,7 +261,7 @@ class Program:
             self._places = None
 
     def _steps_with(self, launch: Launch) -> list[Step]:
-        """Return the steps of a launch that uses the caller's memory; one of them gives kept arguments back."""
+        """Return the steps of a launch that uses the caller's memory; one after their last reader returns arguments."""
         job = self.environment.job
         for index, number in self._kept:
             argument = launch.inputs[index]
@@ -319,7 +319,7 @@ class Program:
         return True
 
     def _last_use_of(self, buffers: frozenset[int]) -> int:
-        """The index of the last op that reads `buffers`; -1 if no op does, or the chain hands one of them out."""
+        """The index of the last op that reads `buffers`; -1 if no op does, or one is an output."""
         job = self.environment.job
         if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1
@@ -339,7 +339,7 @@ class Program:
         return self._placed(place, op) or [self._step(op)]
 
     def _placed(self, place: int, op: JobOp) -> list[Step] | None:
-        """The steps that an op's kernel prepares for arrays at fixed addresses; None if the kernel prepares none."""
+        """The steps that an op's kernel prepares for arrays at fixed addresses; None if it prepares none here."""
         if op.kind not in ("call", "into") or op.scalars:
             return None
         if place not in self._kernels:
@@ -411,7 +411,7 @@ def _report(tell: Callable[[str], None] | None, ops: str, refusal: str | None) -
 
 
 def note_op(op: JobOp, graph: str, error: Exception) -> None:
-    """Add notes to an error: the op of a graph, and where it was recorded."""
+    """Add notes to an error: the op of a graph, where it was recorded, and its module, if any."""
     inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
     error.add_note(f"while running {op.op}({inputs}) of graph {graph!r}")
     error.add_note(f"which was built at {op.line}")

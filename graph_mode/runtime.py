@@ -1,6 +1,6 @@
 """`GraphRuntime` runs a plan on a virtual machine: actors decide, and their acts are instructions.
 
-Each act of an actor is an instruction on the stream of the actor's task.  The instruction has no operands, since the
+Each act that computes is an instruction on the stream of its actor's task.  The instruction has no operands, since the
 actors' messages decide when it may run.  When it has run, the actor's messages go out and further acts are issued.  The
 actors (see `graph_mode.actors`) have no thread of their own: threads that report events run the actors' decisions, one
 thread at a time.
@@ -55,7 +55,7 @@ _SHORT: Final = 20_000
 class Handle:
     """A weak reference to a runtime, to close the runtime without keeping it, and its machine, alive.
 
-    The runtime keeps its handle alive: destructors find a weak reference dead that is itself part of the garbage.
+    The runtime keeps its handle alive: Python clears weak references that are garbage before it calls destructors.
     """
 
     __slots__ = ("_runtime",)
@@ -95,7 +95,7 @@ class GraphRuntime:
         launches: the stream on which launches are started.
         cost: the estimated nanoseconds of the instruction that starts a launch: the run's if it is short, else 0.
         short: whether a run is so short that its arguments need not be given back before its end.
-        single: the only task of the plan; None if there are several, or the task has an actor.
+        single: the only task of the plan; None if there are several, or the task has an actor or micro-batches.
         system: the actors; None if there are none.
         caller: see `GraphCaller`.
     """
@@ -234,7 +234,7 @@ class GraphRuntime:
             launch.fail(self.machine.lifecycle.closed_failure())
             launch.finish()
         else:
-            # Only if no other launch is running: another launch might compute this launch's arguments, or change them.
+            # Run here only if no other launch is running, which might compute this launch's arguments, or change them.
             if self.short and self._queue.has_one() and self.machine.would_run_here(single.stream, single.cost):
                 single.act(self, launch)  # issuing an instruction would take longer than the run
                 return
@@ -285,7 +285,7 @@ class GraphRuntime:
             self._pump()
 
     def abandon(self, failure: Failure) -> None:
-        """Fail all launches in a forked child, since the threads that ran them may not exist there."""
+        """Fail all launches in a forked child, where threads that ran them may not exist; if any, refuse more."""
         if not self._open:
             return
         self._dead = failure
@@ -368,7 +368,7 @@ class GraphRuntime:
         self.machine.issue_from_within(Instruction(stream, policy, (), (), chain.cost if chain is not None else 0))
 
     def _completed(self, system: ActorSystem, thread: int) -> None:
-        """Tell the actors that a thread's oldest act has ended, and so the actions behind it that run nothing."""
+        """Tell the actors that a thread's oldest act has ended, with the actions right behind it that run nothing."""
         outstanding = self._outstanding[thread]
         outstanding.popleft()
         count = 1
@@ -413,7 +413,7 @@ class GraphRuntime:
             self.running_failed(launch, error, self._tasks[task].name)
 
     def fail_act(self, action: Action, failure: Failure) -> None:
-        """Handle an action that will not run, since its device has failed or the machine has been closed."""
+        """Fail the launch of an action whose device has failed, or all launches if the machine is closed."""
         if self.machine.closed:
             self._dead = failure
             self._pump()
@@ -445,7 +445,7 @@ class GraphRuntime:
     # The end of the machine
 
     def _end_actors(self, system: ActorSystem, failure: Failure) -> None:
-        """End the actors after the machine's end, as if all acts had run."""
+        """Fail the running launches after the machine's end, and end the actors as if all acts had run."""
         self._refuse()
         self._closed = True
         for launch in self._running.values():
@@ -466,7 +466,7 @@ class GraphRuntime:
                     outstanding.extend(system.turn(thread))
 
     def _fail_all(self, failure: Failure) -> None:
-        """Fail and finish all launches that have not ended."""
+        """Fail and finish all launches that have not ended, and poison the variables that begun ones write."""
         for launch in list(self._open):
             # A launch without `over_to` runs within its call, and is never started by the queue.
             if (launch.started or launch.over_to is None) and not launch.over:

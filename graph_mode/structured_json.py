@@ -329,7 +329,7 @@ _TO_JSON: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
 
 
 def decode(value: Any, place: str) -> Any:
-    """The value from JSON of `encode`; hashable, but for slices.
+    """The value from JSON of `encode`; hashable, unless it is a slice or contains one.
 
     Raises:
         ValueError: if the JSON describes no value.
