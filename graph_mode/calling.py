@@ -1,6 +1,7 @@
 """`GraphCaller` turns the call of a graph into a launch: it makes the result tensors, and runs or issues the launch.
 
-A launch runs within the call if the plan has a single task on the host and no earlier work is queued.  Otherwise it is
+A launch runs within the call if the plan has a single task on the host, its operands are ready and no earlier work is
+queued.  Otherwise it is
 issued: the single task of a device as a `LaunchOnStream` instruction, any other plan as a `LaunchLazyJob`, after the
 instructions that allocate results and protect arguments from writes.
 """
@@ -51,7 +52,7 @@ class GraphCaller:
         machine: the machine that runs the launches.
         outputs: the metas (shape, dtype, device) of the results.
         uses: how often a launch copies or reads its arguments; see `Launch`.
-        task: the single task of the plan; None if there are several tasks.
+        task: see `GraphRuntime.single`.
         launches_ahead: whether the tasks hand their work to a device that computes it after the task's function
             returns.
     """
@@ -132,7 +133,7 @@ class GraphCaller:
         return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
-        """Run the launch on the caller's thread if its operands are ready and nothing is queued.
+        """Run the launch of a single task on the caller's thread if its operands are ready and nothing is queued.
 
         Returns whether the launch ran.
         """
@@ -192,7 +193,7 @@ class GraphCaller:
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
         """Make the instructions of a launch.
 
-        Returns the instructions, and for each written storage the last instruction to write it.
+        Returns the instructions, and pairs of a storage and an instruction that writes it, in order.
         """
         if self._launches_ahead and self._task is not None:
             return self._on_stream(runtime, self._task, launch, variables, mode)
@@ -210,7 +211,7 @@ class GraphCaller:
         sources = launch.sources
         job = _Job(runtime, launch)
         if runtime.short or not sources:
-            # A short run ends before the caller could use the arguments again, so that they need no critical section.
+            # The instruction of a short run reads the arguments until its end, in place of a critical section.
             launch.share(_NOTHING)
             launch.open(None)
             needed += sources

@@ -99,8 +99,8 @@ def _indented(lines: Iterator[str] | list[str]) -> Iterator[str]:
 class _View:
     """A job's ops, inputs and outputs by the path of the module that they belong to.
 
-    A module's inputs are buffers made outside and read by its forward ops; its outputs are buffers made by its forward
-    ops and read elsewhere.
+    A module's inputs are arguments and temporary buffers made outside and read by its forward ops; its outputs are
+    temporary buffers made by its forward ops and read elsewhere.
     """
 
     def __init__(self, job: Job) -> None:
@@ -211,7 +211,7 @@ class BuildReport:
         self._since = now
 
     def recorded(self, job: Job, stack_of: Callable[[JobOp], tuple[str, ...]]) -> None:
-        """Print the ops that `build` has recorded.
+        """Print the time of building and, at the level OPS, the recorded ops.
 
         Args:
             job: the recorded job.

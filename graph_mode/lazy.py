@@ -1,7 +1,8 @@
 """The lazy interpreter records ops into a `Job` instead of running them.
 
 A lazy tensor is an ordinary one whose storage is a `LazyStorage`: a buffer of the job, without memory.  Ordinary
-tensors that are used while a graph is built become variables of its job, which share their memory.
+tensors that are used while a graph is built become variables of its job, which share their memory; those that `build`
+makes from data become constants.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ class JobBuilder:
 
     Args:
         name: the name of the graph.
-        names: by storage, the name of a module's tensor in the job, and the tensor.
+        names: by storage, the name in the job of a module's or optimizer's tensor, and the tensor.
         paths: by module, its path in the graph.
         stages: by the path of a module, its pipeline stage.
-        feeds: by the id of a data loader, the `Feed` of its batches; loaders that `build` uses first are added.
+        feeds: by the id of a data loader, the `Feed` of its batches; new loaders are added.
         stack: the depth of the call stack to note for each op, and whether only the user's calls count; None for none.
 
     Attributes:
@@ -127,7 +128,7 @@ class JobBuilder:
         self._made: set[Storage] = set()
         # Results of forward ops, each with its module's path, until `_module_of` sorts them by node into `_modules`.
         self._results: list[tuple[Tensor, str]] = []
-        # For each tensor outside, its gradient before the build.
+        # For each tensor outside to whose `grad` a backward pass has added, its earlier gradient.
         self._gradients: dict[AutogradMeta, Tensor | None] = {}
         self._modules: dict[Node, str] = {}
 
@@ -135,7 +136,7 @@ class JobBuilder:
 
     @contextmanager
     def recording(self, prepare_loss: Callable[[Tensor], Tensor]) -> Iterator[None]:
-        """A block in which ops are recorded.
+        """A block whose ops are recorded into the job.
 
         Args:
             prepare_loss: applied to each loss before its backward pass.
@@ -157,7 +158,7 @@ class JobBuilder:
         self.phase = "step"
 
     def input(self, layout: TensorMeta, name: str) -> Tensor:
-        """A tensor that stands for an argument."""
+        """A tensor that stands for an argument or a part of a batch."""
         storage = self._storage(layout, "input", name)
         self._inputs.append(storage.buffer)
         return new_tensor(Blob(storage, layout), None)
@@ -257,7 +258,7 @@ class JobBuilder:
         return new_tensor(view_of(op, blob_of(source), attributes, self._capture(blob_of(source))), None)
 
     def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor:
-        """Copy a tensor to another device."""
+        """Record a copy of a tensor to another device."""
         layout = meta_of(source)
         copied = meta(layout.shape, layout.dtype, device)
         blob = Blob(self._storage(copied), copied)

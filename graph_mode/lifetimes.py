@@ -217,8 +217,8 @@ def lifetimes(
         shares: by buffer, the buffer whose memory it takes over, from `choose_in_place`.
 
     Returns:
-        A buffer for each output of an op that is not pinned.  Buffers that no op produces have memory of their own,
-        too.
+        A buffer for each output that is not pinned.  Buffers that no op produces have memory of their own, too, and
+        are left out.
 
     Raises:
         ValueError: for a buffer of unknown size, one that two ops produce or that is read before it is produced.

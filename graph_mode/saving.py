@@ -7,8 +7,8 @@ A saved graph is a folder:
     job_0.json ...      the job of each form, as recorded; loading runs the passes again
     tensors.safetensors variables by their names, and constants
 
-A form is the result of building for arguments of one kind.  A graph keeps one form, or several with
-`with_dynamic_input_shape`; all kept forms are saved, and share their variables.
+A form is the result of building for arguments of one kind, of which there are several with
+`with_dynamic_input_shape`.  For each, the kept form for the present state is saved; the forms share their variables.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def save_graph(
         RuntimeError: if the graph has not been built, changes its modules, as training does, or takes batches of a
             loader.
         TypeError: if an argument or a setting cannot be written as data; names it.
-        FileExistsError: if something else is at that path.
+        FileExistsError: if something else is at that path, except for an empty folder.
         OSError: if the folder cannot be written; the old content stays.
         ImportError: if the package safetensors is not installed.
     """

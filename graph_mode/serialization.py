@@ -286,7 +286,7 @@ _declared: list[bool] = []
 
 
 def declare_all_ops() -> None:
-    """Import every module that declares ops; without this call, users of the ops import them."""
+    """Import every module that declares ops; otherwise, the first use of an op imports its module."""
     if _declared:
         return
     for module in pkgutil.walk_packages(ops.__path__, "vmflow.ops."):

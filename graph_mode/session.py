@@ -140,7 +140,7 @@ class Session:
         if self.state != "closed":
             return
         if _exiting.is_set() and threading.current_thread().daemon:
-            # The interpreter is about to stop this daemon thread, which waits: an exception would only be noise.
+            # The interpreter is about to stop this daemon thread, so let it wait: an exception would only be noise.
             threading.Event().wait()
         raise SessionClosed(
             f"graph {name!r} belongs to a session that has been closed, and cannot run; after "
@@ -156,7 +156,7 @@ class Session:
     def close(self) -> None:
         """Close all graphs, the newest first, and refuse others.  Earlier launches still run.
 
-        Later calls change nothing.
+        Later calls of `close` change nothing.
         """
         with self._lock:
             if self.state == "closed":
@@ -201,7 +201,7 @@ def session_of(id: int) -> Session:
 def default_session() -> Session:
     """The session that owns newly built graphs: that of the innermost block, else of the process.
 
-    The latter is opened by the first call.
+    The latter is opened when it is first needed.
 
     Example:
         >>> with flow.graph.Session() as session:
