@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def share_common_subexpressions(job: Job, settings: Settings) -> Job:
     """Leave out each op that repeats an earlier op on the same versions of the same buffers.
 
-    Random ops stay, and so do ops whose results are written again.  Ops without operands stay if their results are
-    large: making such a result again is cheaper than keeping it.
+    Equal small constants become one.  Random ops stay, and so do ops that write into given memory or whose results are
+    written again.  Ops without operands stay if their results are large: keeping one costs more than making it again.
     """
     flow = flow_of(job)
     same = _equal_constants(job, flow)

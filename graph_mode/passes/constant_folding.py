@@ -21,7 +21,7 @@ SMALL: Final = 1 << 16
 
 
 def fold_constants(job: Job, settings: Settings) -> Job:
-    """Run ops whose operands are all constants, and turn their results into constants.
+    """Run ops without operands other than constants, and turn their results into constants.
 
     Random ops stay, and so do ops whose results are written again later, or that would make large constants of small
     ones.  Only ops on the host run; a constant that the job copies to a device becomes a constant there.

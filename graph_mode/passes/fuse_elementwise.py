@@ -153,7 +153,7 @@ def is_elementwise(op: JobOp) -> bool:
 
 
 def _may_share_a_kernel(one: JobOp, other: JobOp) -> bool:
-    """Whether two ops run on one device, in one phase, stage and pass, and have results of one shape."""
+    """Whether two ops have one device, phase, stage and direction (backward or not), and results of one shape."""
     mine, its = one.outputs[0].meta, other.outputs[0].meta
     places = (one.phase, one.stage, one.backward) == (other.phase, other.stage, other.backward)
     return places and mine.shape == its.shape and mine.device is its.device

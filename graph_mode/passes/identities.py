@@ -1,4 +1,4 @@
-"""Leave out ops that change nothing: copies, casts there and back, and arithmetic with 1 and 0.
+"""Leave out ops that change nothing: copies, casts there and back, double negation, arithmetic with 1 and 0.
 
 Readers of such an op's result read the op's source instead, as long as the source holds the same version; a later pass
 drops an op without readers.  Every bit stays as it was.  Casts and arithmetic would quiet a signalling NaN, and some
@@ -62,7 +62,7 @@ class _Walk:
 
     Attributes:
         flow: the given job's versions.  No op changes its place or its results, so that versions keep their numbers.
-        same: by version that is a copy, the copy's source.
+        same: by version that equals its source bit for bit, that source.
         negated: by version that is the negative of a source, that source.
         cast: by version that is a cast to another dtype, the cast's source.
     """

@@ -1,8 +1,8 @@
 """Compute a block's results again for the backward pass, instead of keeping them until then.
 
 For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass depends on are
-repeated right before the first backward op that reads a result of the block.  The block's inputs and outputs stay in
-memory; results within it are released after the forward pass.  A block that is called several times is repeated once
+repeated right before the first backward op that reads a result within the block.  The block's inputs and outputs stay
+in memory; results within it are released after the forward pass.  A block that is called several times is repeated once
 for each call; calls that follow each other directly are repeated together.
 
 A second run gives the same bits: random ops have the same place in their generator's sequence.  If a variable that the
@@ -58,7 +58,7 @@ def recompute(job: Job, settings: Settings) -> Job:
 
 
 def _runs(entries: Sequence[_Entry], path: str) -> Iterator[list[_Entry]]:
-    """Yield the forward ops of each call of the block at `path`, in order."""
+    """Yield the runs of consecutive forward ops, or copies, of the block at `path`: its calls, in order."""
 
     def call(entry: _Entry) -> int | None:
         inside = entry.op.module == path or entry.op.module.startswith(path + ".")
