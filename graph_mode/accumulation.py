@@ -40,7 +40,7 @@ def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], cou
 
 
 def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Record the op "unpack", which cuts whole arguments, or a loader's whole batch, into one slice per micro-batch."""
+    """Record "unpack", which cuts arguments or a whole batch of a loader; return the running micro-batch's slices."""
     count = builder.micro_batches
     shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
     return builder.gather("unpack", inputs, shapes) if inputs else []
@@ -72,7 +72,7 @@ def put_together(builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequenc
     Args:
         builder: the builder of the job.
         outputs: the results of `build` for one micro-batch.
-        leaves: the autograd leaves; each leaf's `grad` becomes the sum of its gradients over the micro-batches.
+        leaves: the autograd leaves; a `grad` that is not None becomes the sum of the gradients of the micro-batches.
 
     Returns:
         The results of all micro-batches, joined along the first dimension; scalars become elements of a vector.

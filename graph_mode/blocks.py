@@ -15,7 +15,7 @@ class BlockConfig:
     Attributes:
         activation_checkpointing: whether the backward pass computes the block's intermediate values again, instead of
             keeping them from the forward pass.
-        stage_id: the number of the block's pipeline stage; None for the stage of the enclosing block.
+        stage_id: the number of the block's pipeline stage; None for that of the enclosing block, or of the operands.
 
     Example:
         >>> config = flow.nn.graph.BlockConfig()
@@ -35,7 +35,7 @@ class BlockConfig:
         changed()
 
     def set_stage(self, stage_id: int) -> None:
-        """Assign the block to a pipeline stage, which runs on a stream of its own: stages of several launches overlap.
+        """Assign the block to a pipeline stage with a stream of its own, so that launches may overlap.
 
         Raises:
             ValueError: if `stage_id` is negative.

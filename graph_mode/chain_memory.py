@@ -67,7 +67,7 @@ def cost_of(op: JobOp) -> int:
 
 
 def workspace_of(op: JobOp) -> int:
-    """Return the bytes of scratch memory that an op's kernel needs."""
+    """Return the bytes of scratch memory that an op's kernel needs in the arena: 0 for kinds other than "call"."""
     return op.infer().kernel.scratch if op.kind == "call" else 0
 
 

@@ -18,8 +18,8 @@ class GraphConfig:
     Attributes:
         amp: the dtype of automatic mixed precision; None for no mixed precision.
         gradient_accumulation_steps: the number of micro-batches per call.
-        outputs_buffer_size: the least slots of each register between tasks, and so the number of overlapping launches.
-        fusion: whether elementwise ops are fused.
+        outputs_buffer_size: the least slots of each register between tasks; see `set_outputs_buffer_size`.
+        fusion: whether elementwise ops, and updates of several optimizers, are fused.
         recomputation: the fraction of a step's time for which ops may be repeated to lower the peak of memory; 0 to
             repeat none.
         order: whether ops are reordered for "memory" or "speed"; "given" keeps the order in which `build` calls them.
@@ -68,7 +68,7 @@ class GraphConfig:
         self.gradient_accumulation_steps = value
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
-        """Let a task of the graph be up to `value` launches ahead of the tasks that read its results.
+        """Let a task of the graph be at least `value` launches ahead of the tasks that read its results.
 
         Raises:
             ValueError: if `value` is less than 1.
@@ -78,7 +78,7 @@ class GraphConfig:
         self.outputs_buffer_size = value
 
     def allow_fusion(self, mode: bool = True) -> None:
-        """Fuse consecutive elementwise ops into one loop over memory.
+        """Fuse consecutive elementwise ops into one loop over memory, and steps of several optimizers into one op.
 
         Without fusion, results equal eager's to the bit.
         """
@@ -175,7 +175,7 @@ class GraphConfig:
         """Do nothing: the smallest of several memory layouts is always taken.  For programs written for OneFlow."""
 
     def enable_compress_memory(self, mode: bool = True) -> None:
-        """Do nothing: a search always improves memory layouts above the lower bound.
+        """Do nothing: a search always tries to improve memory layouts clearly above the lower bound.
 
         For programs written for OneFlow.
         """

@@ -98,7 +98,7 @@ class Job:
         return {buffer.id for buffer in self.buffers.values() if buffer.role in ("constant", "number")}
 
     def written(self) -> set[int]:
-        """The buffers with a value that an op overwrites."""
+        """The ids of buffers that an op writes when they have a value already."""
         made = self._there_before()
         changed: set[int] = set()
         for op in self.ops:

@@ -64,7 +64,7 @@ class Buffer:
         id: unique in the job.
         meta: shape, dtype and device.
         role: see `Role`.
-        name: the name of a variable, an input or a constant; "" for results of ops.
+        name: the name of a variable, an input, a constant or a number; "" for results of ops.
     """
 
     id: int
@@ -92,7 +92,7 @@ class Operand:
 
 @attrs.frozen
 class Drawn:
-    """A placeholder among an op's scalars for the seed or the position of random numbers, new at every launch.
+    """A placeholder among an op's scalars for the seed or the position of random numbers, new for each run of the op.
 
     Attributes:
         draw: the index in `Job.draws`.

@@ -133,7 +133,7 @@ class Launch:
 
     def copied(self, count: int) -> None:
         """Count `count` uses of arguments as done; after the last use, the caller may write the arguments again."""
-        # One line, so that no other thread changes the count between reading and writing.
+        # No call is in this line, so that Python switches to no other thread that changes the count meanwhile.
         left = self._copies_left = self._copies_left - count
         if left == 0:
             self.inputs = []

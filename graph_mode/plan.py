@@ -43,7 +43,7 @@ class ChainDescriptor:
         inputs: buffers of arguments; all but `kept` are copied from the launch before the first op.
         numbers: buffers to fill from the launch's numbers, before the first op.
         outputs: positions among the job's outputs; all but `straight` are copied to the launch after the last op.
-        kept: the inputs that are read in the caller's memory, unless they are strided.
+        kept: the inputs that are read in the caller's memory, or in a copy if they are strided or not aligned.
         straight: the outputs that are computed in the caller's memory.
         arena: see `Arena`.
         cost: estimated nanoseconds.
@@ -89,7 +89,7 @@ class Plan:
         chains: by task of the kind "compute", its ops.
         gathers: by task of the kinds "acc", "pack" and "unpack", the position of its op.
         contents: by register that holds data, its buffers.
-        device: the device of the first task, with the stream on which launches are started; else the CPU.
+        device: the device of the first task, with the stream on which launches are started; the CPU without tasks.
         launches_at_once: the number of launches that may run at the same time.
 
     Raises no errors.

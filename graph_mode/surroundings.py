@@ -111,7 +111,7 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether programs never replace the value: modules, classes, and functions of vmflow."""
+    """Whether programs never replace the value: modules, classes, built-in functions, and functions of vmflow."""
     if isinstance(value, FunctionType):
         return value.__module__.startswith("vmflow.")
     return isinstance(value, _FIXED)

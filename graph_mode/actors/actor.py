@@ -1,11 +1,11 @@
-"""`Actor` acts when each of its inputs holds a slot and each of its outputs has a free slot: the rules in full.
+"""`Actor` acts when each of its inputs holds a slot and each of its outputs has a free slot.
 
 All slots of an output begin as free.  An act takes one free slot of each output, sends it to every consumer, and counts
 the consumers that hold it; when all have given it back, the slot is free again.  An input's slot goes back to its
 producer after the act.  If an output shares the input's memory, the input's slot goes back after the output's slot.
 When an input or the buffer has ended and is drained, the actor tells its consumers once that no more slots will come.
-Then it stays as a zombie, which gives back all slots that still arrive, until its outputs' slots are back and all its
-inputs have ended.
+Then it stays as a zombie, which gives back all unread slots, until its outputs' slots are back and all its inputs have
+ended.  For groups of acts and for repeats, see `Kind`.
 """
 
 from __future__ import annotations

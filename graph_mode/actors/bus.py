@@ -3,7 +3,7 @@
 
 A message to an actor of the same thread goes immediately, into the thread's own queue: the receiver's actions run on
 the same stream, after the sender's.  A message to another thread goes through the driver's `post` function, when the
-stream has completed all earlier actions.
+action that sent it has completed; for messages that belong to no action, see `ActorThread.send`.
 """
 
 from __future__ import annotations

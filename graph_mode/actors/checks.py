@@ -112,7 +112,7 @@ class Plan:
             )
 
     def check_kind(self, task: TaskDescriptor) -> None:
-        """Check that a task has the inputs, outputs and counts that its kind requires."""
+        """Check that a task has the inputs, outputs, count and buffer that its kind requires."""
         kind = KINDS[task.kind]
         if kind.source and task.all_consumed():
             raise ValueError(f"{task} is a source and cannot consume anything, but consumes {task.all_consumed()}")

@@ -100,7 +100,7 @@ class Construction:
         thread.add(actor)
 
     def _is_light(self, task: TaskDescriptor, kind: Kind) -> bool:
-        """Whether a `LightActor` can run the task: no buffer, no groups of acts, and one slot in each register."""
+        """Whether a `LightActor` can run the task: one slot per register, at most one in place, no buffer."""
         if kind.buffered or kind.counts or not task.all_consumed():
             return False
         for register in task.all_consumed():
@@ -140,7 +140,7 @@ class Construction:
         return actor
 
     def _kept_for(self, register: int, task: TaskDescriptor, kind: Kind) -> int | None:
-        """The input whose slots go back only after those of this output, which shares or repeats it; None if none."""
+        """The input register whose slots wait for those of this output, which shares or repeats them; None for none."""
         descriptor = self.registers[register]
         if kind.repeats and not descriptor.control:
             return next(read for read in task.all_consumed() if not self.registers[read].control)
