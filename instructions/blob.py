@@ -367,7 +367,7 @@ class Blob:
         self.offset = offset
 
     def array(self) -> Array:
-        """Return the blob's array, a view of the storage's memory.  Only a running instruction may call this."""
+        """Return the blob's array, a view of the storage's memory, whose writers must have ended."""
         base = self.storage.array
         if self.strides is None:
             return base

@@ -53,7 +53,7 @@ class Failure:
         raise self.error.with_traceback(self.origin)
 
     def report(self) -> None:
-        """Log the failure's exception, unless it was raised or reported before."""
+        """Log the failure's exception, unless it was raised, reported or dropped."""
         if self.observed:
             return
         self.observed = True

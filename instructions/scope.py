@@ -23,7 +23,7 @@ class Scope:
         shield: whether cancelling the outer scopes has no effect here; their priority is inherited nevertheless.
         name: the scope's name in messages and traces.
         priority: higher goes first among the ready instructions of a stream; 0 is ordinary.
-        deadline: on the clock of `time.monotonic`, the earliest of this and the outer scopes; None for none.
+        deadline: on `time.monotonic`'s clock, the earliest of its own and, unless `shield`, `outer`'s; None for none.
         begun: when the scope was made, on the clock of `time.monotonic`.
         here: whether a graph called in this scope may run on the calling thread even if it takes long, if no earlier
             instructions are running; inner scopes do not inherit this.
