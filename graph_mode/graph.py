@@ -146,8 +146,8 @@ class Graph:
         changes.  A form whose state comes back is used again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats its first value: random
-        numbers of `random` and numpy, the time, counters, files, and changes inside of arrays and large containers.
-        Random numbers of this package are drawn anew in each call.
+        numbers of `random` and numpy, the time, counters, files, attributes of classes and other objects, and changes
+        inside of arrays and large containers.  Random numbers of this package are drawn anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
