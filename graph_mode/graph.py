@@ -142,8 +142,8 @@ class Graph:
         changed: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
         submodules that were replaced; whether parameters require gradients; hooks; `config`; variables of closures and
         globals that `build`, `forward`, hooks and functions in their modules use; items of lists, dicts and sets among
-        all these, up to 64 in each; and autocast and the default dtype around the call.  Eight forms are kept for such
-        changes.  A form whose state comes back is used again.
+        all these, up to 64 in each; and autocast, default dtype and device around the call.  Eight forms are kept for
+        such changes.  A form whose state comes back is used again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats its first value: random
         numbers of `random` and numpy, the time, counters, files, attributes of classes and other objects, and changes
