@@ -88,7 +88,8 @@ class Graph:
     Modules are shared, not copied: eager code and other graphs see the parameters that a graph has trained.
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step.
-    Without optimizers, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does.
+    Without optimizers, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does,
+    but not to that of arguments.
 
     Attributes:
         name: the graph's name, unique in the process.
