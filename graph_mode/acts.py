@@ -32,7 +32,7 @@ class ActorAct(InstructionPolicy):
 
     __slots__ = ("_ends_later", "_launch", "_state", "action", "name", "runtime")
 
-    droppable = False  # a dropped act would leave other actors waiting for its messages
+    droppable = False  # no scope drops it: other actors wait for the act's messages
 
     def __init__(self, runtime: GraphRuntime, action: Action, name: str, ends_later: bool) -> None:
         self.runtime = runtime
@@ -54,7 +54,7 @@ class ActorAct(InstructionPolicy):
         if failure is not None and self._launch is not None:
             self.runtime.tear(self._launch, failure)
         self._end()
-        return None  # the launch reports the failure to the caller
+        return None  # this instruction has not failed: the launch reports the failure to the caller
 
     def fail(self, failure: Failure) -> None:
         if self._state == _ISSUED:
@@ -142,7 +142,7 @@ class LaunchOnStream(InstructionPolicy):
 
     def fail(self, failure: Failure) -> None:
         if self._begun:
-            # The device may have changed some of the variables.
+            # Poison the variables, since the device may have changed some of them.
             for blob in self._writes:
                 blob.storage.poison(failure)
         self._end(failure)

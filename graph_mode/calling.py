@@ -128,7 +128,7 @@ class GraphCaller:
                     self._issue(runtime, launch, variables, mode)
         finally:
             if is_open:
-                # Counted even if Ctrl-C was raised: issued instructions still run and write the variables.
+                # Writes are counted even if Ctrl-C was raised: issued instructions still run and write the variables.
                 count_writes(variables.written)
         return results if is_open else None
 
@@ -151,7 +151,7 @@ class GraphCaller:
         for blob in launch.sources:
             owner = blob.storage.machine
             if owner is None:
-                machine.take_over(blob.storage)  # a storage made from a caller's array, which nothing has used
+                machine.take_over(blob.storage)  # nothing has used this storage, made from a caller's array
             elif owner is not machine:
                 return False
             if variables.written and blob.storage in variables.changed:

@@ -187,7 +187,7 @@ def _greedy(work: _Work) -> list[int]:
     while ready:
         added, position = heappop(ready)
         if done[position] or added != adds[position]:
-            # The op has run, or has become cheaper since this entry was made, and has another entry.
+            # Skip the entry: the op has run, or has become cheaper since then and has another entry.
             continue
         done[position] = True
         order.append(position)

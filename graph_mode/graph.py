@@ -331,7 +331,7 @@ class Graph:
         if last is not None and sources is not None:
             return last.call(sources, (), mode)
         compiled, tensors, rates = self._prepared(args, kwargs)
-        # The fast path above passes no learning rates and does not compare `_training`.
+        # Not with optimizers: the fast path above passes no learning rates and does not compare `_training`.
         self._last = None if self._optimizers or self._scaler is not None else compiled
         return compiled.call(blobs_of(tensors), rates, mode)
 
@@ -639,7 +639,7 @@ class Graph:
             if name in state_dict:
                 owner.load_state_dict(state_dict[name])
         if self._optimizers:
-            # Loading has replaced the optimizers' state tensors, which the forms refer to.
+            # The forms refer to the former state tensors of optimizers, which loading has replaced.
             self.close()
 
     def save_to_folder(self, folder: str | os.PathLike[str]) -> None:

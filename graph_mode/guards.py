@@ -285,5 +285,5 @@ def forwards(modules: list[Module]) -> list[Callable[..., Any]]:
         functions += [*own["_forward_pre_hooks"].values(), *own["_forward_hooks"].values()]
         if "forward" in own:
             functions.append(own["forward"])
-    # A method of an object made in C, such as a dict, has None as its module.
+    # `str`, since a method of an object made in C, such as a dict, has None as its module.
     return [function for function in functions if not str(getattr(function, "__module__", "")).startswith("vmflow.")]

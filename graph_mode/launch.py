@@ -181,7 +181,7 @@ class Launch:
                     if blob.storage.failure is None:
                         blob.storage.poison(failure)
             self.over = True
-            # Both refer to this launch: without the cycle, arguments and results are freed without garbage collection.
+            # Both refer to this launch: with no cycle, arguments and results are freed without garbage collection.
             ended, self._ended = self._ended, None
             section, self.section = self.section, None
         self.inputs = []

@@ -262,7 +262,7 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
     ranking, smallest_gap = _ORDERED[name]
     ranks = ranking(blocks)
     offsets = _insert(blocks, sorted(parts.large, key=lambda index: (ranks[index], index)), smallest_gap)
-    # The other blocks are so small that a region of their own costs little.
+    # The small blocks lie above the large ones, in a region of their own that costs little.
     floor = max(offsets[index] + blocks[index].size for index in parts.large)
     for index in parts.small:
         offsets[index] = floor + parts.offsets[index]

@@ -60,7 +60,7 @@ class PlanMemory:
 
     def _reserve(self, kind: str, number: int, slots: int, nbytes: int, device: Device) -> None:
         if device.type == "cuda":
-            nbytes = max(nbytes, 1)  # on CUDA devices, arrays without elements are views of some memory, too
+            nbytes = max(nbytes, 1)  # there, arrays without elements are views of some memory, too
         for slot in range(slots if nbytes else 0):
             self.tensors[kind, number, slot] = empty(nbytes, dtype=dtypes.uint8, device=device)
 

@@ -172,7 +172,7 @@ class Program:
         self.variables = sorted([buffer for buffer in used if job.buffers[buffer].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
-        # The kernels' generation: new kernels may allow faster steps.
+        # The generation of the kernels in the steps: newer kernels may allow faster steps.
         self._generation = 0
         self._bound: list[tuple[int, Storage, Array]] = []
         # The steps by index of the op; None for ops whose steps are made for each launch.

@@ -196,7 +196,8 @@ class GraphRuntime:
         """Register a launch that is about to be issued; False if the runtime is closed, and another has to run it."""
         launch.report_to(self.over)
         self._open.add(launch)
-        # `close` sets `_closing` before it looks for launches; the launch is added before `_closing` is read.
+        # `close` sets `_closing`, then looks for launches; here the launch is added, then `_closing` is read.  So one
+        # of them sees the other.
         if not self._closing:
             return True
         self.over(launch)
@@ -272,7 +273,7 @@ class GraphRuntime:
                 raise
             finally:
                 self._turn.release()
-                # Before `_fail_all`: these launches have ended.
+                # Before `_fail_all`, which must not fail these launches: they have ended.
                 for launch in ended:
                     launch.finish()
                 if self._dead is not None:

@@ -77,7 +77,8 @@ class SingleTask:
         """Run the launch within the call of the graph; if the task is closed, leave the launch as it is."""
         try:
             self._running.add(launch)
-            # The runtime sets `closed` before it looks for launches; the launch is added before `closed` is read.
+            # The runtime sets `closed`, then looks for launches; here the launch is added, then `closed` is read.  So
+            # one of them sees the other.
             if not self.closed:
                 self.act(runtime, launch)
         except BaseException:

@@ -92,7 +92,8 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
     """
     places: dict[tuple[int, str], Place] = {}
     waiting: list[Any] = list(functions)
-    # Closures of one function share its code, and methods of two objects share their function.
+    # By function, since closures of one function share its code; and by owner, since methods of two objects share their
+    # function.
     seen: set[tuple[FunctionType, int]] = set()
     while waiting:
         called = inspect.unwrap(waiting.pop())

@@ -283,7 +283,7 @@ class Storage:
         self.failure = failure
 
     def mend(self) -> None:
-        """Forget the storage's failure, since the whole storage has been written and holds data again."""
+        """Forget the storage's failure: the whole storage is being written, or has been released."""
         self.failure = None
 
     def settle(self, fault: Failure | None, whole: bool) -> None:

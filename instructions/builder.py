@@ -160,7 +160,7 @@ class InstructionsBuilder:
         return instruction
 
     def touch(self, stream: Stream, blobs: tuple[Blob, ...]) -> Instruction:
-        """Add a `TouchTensors`: an instruction on `stream` that is ordered as a use of the blobs and does nothing."""
+        """Add a `TouchTensors`: an instruction on `stream` that is ordered as a write of the blobs and does nothing."""
         dependences = tuple([self.machine.access(blob.storage, stream) for blob in blobs])
         return self._add_dependences(stream, TouchTensors(blobs), dependences)
 

@@ -75,7 +75,7 @@ MOST_WORK: Final = 50_000_000
 
 
 class Links:
-    """Collects the instructions of a future `Chain`, while the engine looks for further ones.
+    """Decides which instructions join a future `Chain`, while the engine looks for further ones.
 
     Args:
         first: the first instruction; its policy is a `Chainable` with a `Step`.
@@ -92,7 +92,7 @@ class Links:
         self._made: set[Storage] = {output.storage}
 
     def take(self, instruction: Instruction) -> bool:
-        """Add `instruction` to the chain if they can be computed together; returns whether they can.
+        """Return whether `instruction` can be computed with the chain; if so, it counts as a member.
 
         Its stream, scope and result's shape must be those of the chain; it must read a result of the chain, as a whole
         storage and not as a view; and the chain must stay within `LONGEST` and `MOST_WORK`.
@@ -122,7 +122,7 @@ class Links:
         return True
 
     def end(self) -> None:
-        """Note that no more instructions will be added: tells the first call's `Step` whether any followed."""
+        """Tell the first call's `Step` whether any instruction has joined; no more will."""
         if self._step is not None:
             self._step.waited(len(self._made) == 1)
 

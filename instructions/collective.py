@@ -56,7 +56,7 @@ class Collective(InstructionPolicy):
             given = None if self.given is None else np.ascontiguousarray(self.given.array()).reshape(-1)
             self.gotten.storage.mend()
             whole = self.gotten.destination()
-        except Exception as error:  # such as MemoryError; the other ranks would wait for this one
+        except Exception as error:  # such as MemoryError: tell the other ranks, which wait for this one
             self.lane.start(self.operation, None, None, error, self._place)
             raise
         gotten = whole.reshape(-1) if self.gotten.meta.numel else None
