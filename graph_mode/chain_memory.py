@@ -99,7 +99,7 @@ def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]
 
 
 def _same_layout(one: Operand, other: Operand) -> bool:
-    """Whether the elements of two operands have the same addresses if their buffers share memory."""
+    """Whether `one` is a whole buffer like `other`, so that elements have the same addresses in shared memory."""
     if one.meta.numel != other.meta.numel or one.meta.dtype is not other.meta.dtype:
         return False
     whole = one.strides is None or one.strides == one.meta.strides

@@ -68,7 +68,7 @@ class GraphConfig:
         self.gradient_accumulation_steps = value
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
-        """Let a task of the graph be at least `value` launches ahead of the tasks that read its results.
+        """Let a task of the graph be `value` launches, in pipelines more, ahead of the tasks that read its results.
 
         Raises:
             ValueError: if `value` is less than 1.

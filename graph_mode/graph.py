@@ -345,7 +345,7 @@ class Graph:
         return compiled.run_by_vm(tensors, rates)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
-        """Take loaders' batches and step schedulers; return the form, the input tensors and the rates before."""
+        """Take batches and step schedulers; return the form, the input tensors and the learning rates before that."""
         tree, tensors = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:
@@ -412,7 +412,7 @@ class Graph:
         return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
 
     def _keep(self, key: Any, form: CompiledGraph) -> None:
-        """Keep a new form, and close the least recently used ones if there are too many; warn once if states are."""
+        """Keep a new form, and close the least recently used beyond the limits; warn once about too many states."""
         others = self._compiled.get(key, [])
         self._compiled[key] = [form, *others[: _STATES - 1]]
         self._forms = (*self._forms, form)
@@ -433,7 +433,7 @@ class Graph:
     # Building
 
     def _training(self) -> list[Any]:
-        """Return optimizers' settings and state and the scale, to be compared; of learning rates only tensors."""
+        """Return optimizers' settings, state and the scale, for comparison; learning rates only if they are tensors."""
         settings: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
             settings.append(_Itself(optimizer.state))
@@ -755,7 +755,7 @@ def _places(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
 
 @contextmanager
 def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
-    """A block at whose end tensors outside get back the gradients to which a backward pass has added."""
+    """A block at whose end tensors get back the gradients that `JobBuilder.accumulates` has set aside."""
     try:
         yield
     finally:

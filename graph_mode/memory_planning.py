@@ -172,7 +172,7 @@ def _check_bounds(block: Block, layout: Layout, alignment: int) -> None:
 
 
 def _check_overlaps(blocks: Iterable[Block], layout: Layout) -> None:
-    """Raise if live blocks overlap: walk through the steps; blocks that overlap include neighbours by offset."""
+    """Raise if live blocks overlap: walk through the steps; if any overlap, two neighbours by offset do."""
     live: list[tuple[int, int, Block]] = []
     ends: list[tuple[int, int, int, Block]] = []
     for number, block in enumerate(sorted((block for block in blocks if block.size), key=lambda block: block.first)):

@@ -261,7 +261,7 @@ class Program:
             self._places = None
 
     def _steps_with(self, launch: Launch) -> list[Step]:
-        """Return the steps of a launch that uses the caller's memory; one after their last reader returns arguments."""
+        """Return the steps of a launch that uses the caller's memory; one step gives arguments back after their use."""
         job = self.environment.job
         for index, number in self._kept:
             argument = launch.inputs[index]
@@ -319,7 +319,7 @@ class Program:
         return True
 
     def _last_use_of(self, buffers: frozenset[int]) -> int:
-        """The index of the last op that reads `buffers`; -1 if no op does, or one is an output."""
+        """The index of the last op that reads `buffers`; -1 if no op does, or one of them is an output."""
         job = self.environment.job
         if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1

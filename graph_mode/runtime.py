@@ -280,13 +280,13 @@ class GraphRuntime:
                     self._fail_all(self._dead)
 
     def renew(self) -> None:
-        """Free the runtime's lock in a forked child; see `TurnLock.renew`."""
+        """Free the runtime's lock in a forked child, and handle events that are left; see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self._pump()
 
     def abandon(self, failure: Failure) -> None:
-        """Fail all launches in a forked child, where threads that ran them may not exist; if any, refuse more."""
+        """Fail the launches, if any, in a forked child, where their threads may not exist, and refuse more."""
         if not self._open:
             return
         self._dead = failure

@@ -129,7 +129,7 @@ class Session:
             self.require_open(name)
 
     def require_open(self, name: str) -> None:
-        """Check that graphs can still be built and called.
+        """Check that graphs can still be built and called; a daemon thread at Python's exit waits for ever instead.
 
         Args:
             name: the graph's name, for the message.

@@ -134,7 +134,7 @@ class _Forming:
             self._write(task, buffer)
 
     def hand_out(self, number: int, operand: Operand) -> None:
-        """Let the chain that made a result give it to the launch, if no task wrote it later; else another."""
+        """Let the chain that made a result and wrote it last give it to the launch, else a chain that reads it."""
         maker = self.makers.get(operand.buffer)
         if maker is None or maker.op is not None or self._writers.get(operand.buffer, maker) is not maker:
             fetcher = self._chain(operand.meta.device, "compute", "step", 0)
