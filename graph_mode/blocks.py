@@ -53,8 +53,8 @@ class BlockConfig:
 class Block:
     """A module as an attribute of a graph, with the graph's settings for the module.
 
-    A block is called like its module, and has the module's attributes, which are set in the module; submodules are
-    wrapped in blocks.
+    A block is called like its module, and has the module's attributes, which are set in the module; submodules that
+    are read by name, by index or in a loop are wrapped in blocks.
 
     Args:
         module: the module, whose state the block shares.
