@@ -89,7 +89,7 @@ class Graph:
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step.
     Without optimizers, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does,
-    but not to that of arguments.
+    but not to that of arguments; `zero_grad` belongs outside of `build`.
 
     Attributes:
         name: the graph's name, unique in the process.
