@@ -41,7 +41,7 @@ def execution_order(
 
     Raises:
         ValueError: if the ops could not run in the given order; for edges with unknown ops, a buffer of unknown size,
-            a wrong alignment, or any other `prefer`.
+            an alignment below 1, or any other `prefer`.
     """
     if prefer not in ("memory", "speed"):
         raise ValueError(f'prefer must be "memory" or "speed", not {prefer!r}')

@@ -4,7 +4,7 @@ A form depends on the attributes that `build` has read of modules and of the gra
 functions use from their surroundings (`surroundings.py`), on the settings of the graph, and on autocast and the
 defaults of new tensors.  A call compares autocast and the defaults, the surrounding values by identity, and one count
 of changes (`vmflow.changes`); if one of these differs, it compares everything.  Every call also compares the attributes
-of objects other than modules and graphs, and the contents of lists, dicts and sets.
+of objects whose methods the functions are, and the contents of lists, dicts and sets.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """

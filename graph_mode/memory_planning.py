@@ -12,7 +12,7 @@ Guarantees:
 - Buffers needed at the same step never overlap, except that a buffer which `shares` another's memory has its offset.
   `check` verifies that for any layout.
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
-  all rounded sizes.  More search steps never make the total larger; nor do more strategies before the search.
+  all rounded sizes.  More search steps never make the total larger.
 - The same buffers give the same layout, in any sequence: no clock, no hash order, and the search is seeded.
 - The work is bounded by the number of buffers; see `plan`.
 

@@ -62,8 +62,8 @@ _ENTERED: Final[ContextVar[tuple[Session, ...]]] = ContextVar("vmflow.sessions",
 class Session:
     """Owns compiled graphs, by weak references: unreachable graphs are collected.
 
-    A block makes it the default session of the task or thread that enters the block, and of those that it starts; the
-    end of the block closes it.  Calls of its graphs then raise `SessionClosed`.
+    A block makes it the default session of the task or thread that enters the block, and of the tasks that it starts;
+    new threads have the process's.  The end of the block closes it.  Calls of its graphs then raise `SessionClosed`.
 
     Attributes:
         id: a number that no other session of the process has.
