@@ -7,7 +7,7 @@ lets another stream use a piece must make the first stream wait for that use bef
 
 Destructors are the second way to give pieces back.  The garbage collector may run them on any thread between any two
 steps, also in the middle of a change of an allocator.  They take no lock and change nothing: they leave a note in a
-deque, and the next call of the allocator takes the pieces back.
+deque, and the next `allocate`, `shrink`, `statistics` or `largest` takes the pieces back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BITS: Final = 64
 
 
 class Allocation:
-    """A piece of memory handed out.  If it is dropped and not freed, the piece comes back at the allocator's next call.
+    """A piece of memory handed out.  If it is dropped and not freed, the allocator takes the piece back a little later.
 
     Made by `BinAllocator` only.
 
@@ -59,7 +59,7 @@ class Allocation:
         offset: where in the block the piece begins, in bytes.
         nbytes: the size of the piece; at least as much as was requested.
         requested: the requested bytes.
-        owner: the requester: any object whose str() describes it, for reports.
+        owner: the requester: any object whose str() describes it, or None; for reports.
     """
 
     __slots__ = ("__weakref__", "_piece", "allocator", "block", "nbytes", "offset", "owner", "requested")
@@ -83,7 +83,7 @@ class Allocation:
         self.owner = owner
 
     def array(self, shape: tuple[int, ...], numpy_dtype: np.dtype[Any]) -> Array:
-        """The beginning of the piece as a C-contiguous array like `block`: a view, which does not prevent reuse.
+        """The piece's beginning as a C-contiguous array of the type of `block`: a view, which does not prevent reuse.
 
         Raises:
             ValueError: if the array would be larger than the piece.
@@ -135,11 +135,11 @@ class BinAllocator:
     """Hands out pieces of a device's memory, for one in-order stream; the docstring of the module explains how.
 
     Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
-    the smallest piece of its bin that is large enough, else the smallest of the next bin that has any.  The bins are
-    sorted lists: a best fit must be found by size, and a neighbour to merge with must be taken out of the middle, of
-    which a heap can do neither; and the lists are short.
+    the smallest piece of its bin that is large enough, else the smallest of the next bin that has any, else a block.
+    The bins are sorted lists, which are short: a best fit must be found by size, and a neighbour to merge with must be
+    removed from the middle.  A heap can do neither.
 
-    May be called from any thread; one lock serves all.  A destructor that asks for memory in the middle of a change on
+    May be called from any thread, under one lock.  A destructor that asks for memory in the middle of a change on
     its own thread gets an `InternalError` instead of waiting for itself; freeing is always possible.
 
     Args:
@@ -149,11 +149,11 @@ class BinAllocator:
         on_handout: called with each `Allocation` before it is handed out, without a lock.
         on_free: called with each freed `Allocation` before its piece can be handed out again, without a lock, and
             may still write the memory.  If a destructor gave the piece back, the argument is another object with the
-            same fields, and the thread that calls the allocator next makes the call.  Neither is called for no bytes.
+            same fields, and the thread that takes the piece back makes the call.  Neither is called for 0 bytes.
 
     Attributes:
-        retries: how often memory was short, and a request was tried again after some had come back.  Callers know other
-            ways to get memory, and count this by `tried_again`.
+        retries: how often memory was short, and a request was tried again after some had come back.  Only callers try
+            again, and count this by `tried_again`.
         ooms: how often a request failed for lack of memory; callers count this by `ran_out`.
 
     Raises:
@@ -190,7 +190,7 @@ class BinAllocator:
         # Called by destructors: a method in C, because Ctrl-C may interrupt a Python function before it has begun.
         self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
-        # True while the lists are inconsistent: only a destructor or a function `make` on the same thread can see that.
+        # True while the lists are inconsistent: only a destructor or `make` of `memory`, on the same thread, sees that.
         self._changing = False
         # Bytes and pieces handed out: now, at most, and since the beginning.
         self._allocated = 0
@@ -228,9 +228,10 @@ class BinAllocator:
         alignment = self.alignment
         size = (nbytes + alignment - 1) & -alignment
         if self._staggers and size >= STAGGERED_FROM and not size % PAGE and size < MIDDLING_BELOW:
-            size += alignment  # the next piece begins at another offset within its page
+            size += alignment  # so that the next piece begins at another offset within its page
         last = self._last_dropped(size) if self._notes else None
-        # The owner is held until the lock is released: its destructor, if this is the last reference, may do anything.
+        # The piece's last owner is held until the lock is released: this may be the last reference to it, and its
+        # destructor may do anything.
         owner_before = None if last is None else last.owner
         # `allocate` and `take_back` do not take the lock by `with`: every op calls them, and `with` costs twice as
         # much.
@@ -277,7 +278,7 @@ class BinAllocator:
         return allocation
 
     def shrink(self) -> int:
-        """Give the idle blocks back to the device, and return the number of their bytes.
+        """Give blocks without pieces in use back to the device, and return the number of their bytes.
 
         Only legal while no work uses freed pieces: the caller must have waited for the stream.  Within the stream its
         order protects them, but the device may give a block to any user.  A block counts as given back
@@ -381,7 +382,7 @@ class BinAllocator:
             raise InternalError("the allocator contradicts itself: " + "; ".join(problems))
 
     def _begin(self) -> None:
-        """Enter a change, with the lock held; the caller sets `_changing` to False in the end."""
+        """Enter a change, with the lock held, or raise within one; the caller sets `_changing` to False in the end."""
         if self._changing:
             raise _entered_twice()
         self._changing = True
@@ -391,7 +392,7 @@ class BinAllocator:
     def _settle(self) -> None:
         """Take back the pieces that destructors have noted."""
         notes = self._notes
-        # Only the present notes are handled: `take_back` in the middle of a change notes the piece once more.
+        # A loop over later notes might not end: `take_back` in the middle of a change notes the piece once more.
         for _ in range(len(notes)):
             try:
                 piece, announced = notes.popleft()
@@ -435,7 +436,7 @@ class BinAllocator:
         _let_go(owner)
 
     def _last_dropped(self, size: int) -> Piece | None:
-        """Return the piece that a destructor noted last, if it has this size: it need not go through the bins.
+        """Return the piece that a destructor noted last, without a way through the bins; None if it has another size.
 
         Takes back the other noted pieces.  With `on_free`, takes back all of them and returns None.
         """
@@ -478,15 +479,15 @@ class BinAllocator:
         return None
 
     def _new_block(self, size: int, requested: int) -> Piece:
-        """Take a new block from the device, and return its only piece, which is in no bin."""
+        """Take a new block of `size` bytes or more from the device; return its only piece, which is in no bin."""
         array = self._take_from_device(size, requested)
         nbytes: int = array.nbytes
         address = self._next_address
         self._next_address += nbytes
-        # Arrays given to others may outlive the allocator, and the memory is there as long as they are.
+        # The bytes count as used while any array of the block lives, also one that outlives the allocator.
         try:
             finalizer = weakref.finalize(_root(array), self.memory.give_back, nbytes)
-        except BaseException:  # Ctrl-C: this is Python, and may be interrupted where it is not shielded
+        except BaseException:  # Ctrl-C: `finalize` is Python code, which a signal may interrupt
             self.memory.give_back(nbytes)
             raise
         finalizer.atexit = False
@@ -505,7 +506,7 @@ class BinAllocator:
             try:
                 return self.memory.take(whole)
             except OutOfMemory:
-                pass  # the last bytes below a limit are worth a block of their own
+                pass  # the last bytes below a limit may suffice for a block of the request's size
         try:
             return self.memory.take(size)
         except OutOfMemory as error:

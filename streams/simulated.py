@@ -50,14 +50,14 @@ class SimulatedDevice:
 
     Args:
         name: for people.
-        mode: when work runs.  "lazy": when the host has to wait, and not before.  "random": besides, a random number of
-            steps after anything enqueued and before an event is polled.  "eager": immediately, as far as it can.
+        mode: when work runs.  "lazy": when the host waits or asks for a step.  "random": besides, a random number of
+            steps after anything enqueued and before a poll is answered.  "eager": immediately, as far as it can.
         seed: decides which queue goes on, and how far; one thread with one seed always sees the same order.
 
     Attributes:
         ran: the number of pieces of work that have begun, including those that were made to fail.
         enqueued: the number of pieces that were enqueued.
-        host_waits: how often the host had to wait.
+        host_waits: how often `run_until` or `drain` had to wait.
 
     Raises:
         ValueError: there is no such mode.
@@ -91,7 +91,7 @@ class SimulatedDevice:
             return self._queues[name]
 
     def event(self) -> SimulatedEvent:
-        """An event that `SimulatedQueue.record` records later; until then it holds back all that waits for it."""
+        """An event that `SimulatedQueue.record` records later; all that waits for it is held back before that, too."""
         return SimulatedEvent(self)
 
     # Going on
@@ -179,7 +179,7 @@ class SimulatedDevice:
             self._stride()
 
     def polled(self) -> None:
-        """Make some steps if the mode is "random"; called when the host has polled an event."""
+        """Make some steps if the mode is "random"; called before the answer when an unreached event is polled."""
         if self.mode == "random":
             self._stride()
 
@@ -260,7 +260,7 @@ class SimulatedDevice:
         return True
 
     def _begin(self) -> BaseException | None:
-        """Make this thread run a piece of work; returns the error that the piece is to fail with, or None."""
+        """Note that this thread runs a piece of work; return the error that the piece is to fail with, or None."""
         self._stepper = threading.get_ident()
         self.ran += 1
         planted = self._planted.pop(self.ran, None)
@@ -274,7 +274,7 @@ class SimulatedDevice:
     def _settle(self, queue: SimulatedQueue) -> None:
         """Pass the marks that `queue` has come to, and those that this unblocks: a mark takes no time.
 
-        Afterwards the head of each queue is a piece of work, or waits for an event that has the queue in its `holds`.
+        Then each queue is empty, or its head is a piece of work, or waits for an event with the queue in its `holds`.
         """
         free = [queue]
         while free:
@@ -293,7 +293,7 @@ class SimulatedDevice:
         self._turn.notify_all()
 
     def _stride(self) -> None:
-        """Run some pieces of work, unless another thread runs one: enqueueing and polling never wait for a device."""
+        """Run some pieces of work, unless one is running: enqueueing and polling never wait for a device."""
         with self._turn:
             count = 0 if self._stepping() else self._random.choice(STRIDES)
         for _ in range(count):
@@ -315,7 +315,7 @@ class SimulatedDevice:
 class SimulatedQueue:
     """One in-order queue of a simulated device; made by `SimulatedDevice.queue`.
 
-    Its length counts unfinished work, waits that are not satisfied, and events that are not reached.
+    Its length counts unfinished work, and the waits and events that the queue has not passed.
 
     Attributes:
         device: the device that it belongs to.
@@ -502,7 +502,7 @@ class SimulatedStreamPolicy(StreamPolicy):
         self.queue.record().synchronize()
 
     def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
-        """Let the device make a step, then call `wake`, on this thread.
+        """Let the device make a step, then call `wake`, on this thread; return True.
 
         Raises:
             DeviceDeadlock: something is left on the device, and nothing can go on.

@@ -2,7 +2,7 @@
 
 A simulated device decides when work runs: as late as the rules allow, immediately, or at random by a seed.  An
 interpreter runs the PTX of kernels, and numpy stands in for CuPy.  Accesses to memory that nothing orders are errors,
-at the moment of the launch, even if the device happened to be quick.
+at the moment when the work is handed over, even if the device happened to be quick.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAUNCHES: Final[Counter[str]] = Counter()
 DEFAULT_BYTES: Final = 1 << 30
 _MILLISECONDS_PER_PIECE: Final = 1e-3
 _MULTIPROCESSORS: Final = 4
-# The addresses of CUDA's two default streams, and of the first other stream.
+# The addresses of CUDA's two default streams; other streams add their number to the base.
 _DEFAULT_STREAMS: Final = (1, 2)
 _FIRST_STREAM: Final = 0x1000
 
@@ -58,7 +58,7 @@ class EmulatedStream:
         self.captured: list[_Node] | None = None
 
     def begin_capture(self) -> None:
-        """Put work into a graph from now on."""
+        """Put work into a graph from now on, and run none."""
         if self.captured is not None:
             raise RuntimeError("the stream is captured already")
         self.captured = []
@@ -71,7 +71,7 @@ class EmulatedStream:
         return captured
 
 
-# work(regions): takes the blocks of the arrays, as they are when the work is handed over
+# work(regions): takes the blocks of the arrays, found when the work is handed over; None for an empty array
 _Work: TypeAlias = "Callable[[Sequence[Region | None]], None]"
 
 
@@ -92,7 +92,7 @@ class EmulatedEvent:
         timing: whether the event notes the time.
         recorded: the point in the simulated device's queue; None before it is recorded.
         clock: see `Hazards.recorded`.
-        time: when the event was reached, as the number of pieces of work that had begun.
+        time: with `timing`, the number of pieces of work that had begun when the event was reached.
     """
 
     __slots__ = ("clock", "recorded", "time", "timing")
@@ -106,12 +106,12 @@ class EmulatedEvent:
 
 @final
 class EmulatedMachine:
-    """Devices that are emulated together, with one memory, and one simulated device that decides which goes on next.
+    """Devices that are emulated together, with one memory, and one simulated device that decides which work runs next.
 
     Args:
         count: the number of devices.
         mode, seed: see `SimulatedDevice`.
-        nbytes: of memory of each device.
+        nbytes: of memory of each device; None for ``VMFLOW_CUDA_MEMORY``, or 1 GiB.
         check: whether accesses that nothing orders are errors.
 
     Attributes:
@@ -119,7 +119,7 @@ class EmulatedMachine:
         simulated: decides when work runs.
         memory: of all devices.
         hazards: checks the order of accesses.
-        streams: by device and address.
+        streams: by the device's index and the stream's address.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class EmulatedDriver(Driver):
     """An emulated device; made by `EmulatedMachine`.
 
     Attributes:
-        launches: the number of kernels that were launched one by one.
+        launches: the number of kernels that were launched outside of graphs.
         graphs: the number of graphs that were launched.
         captures_products: whether products can be captured, like cuBLASLt's; CuPy's cannot be.
         lost: the error that has ended the device; None while it works.
@@ -431,7 +431,7 @@ class EmulatedDriver(Driver):
         return array if isinstance(array, DeviceArray) else self.mapped(array)
 
     def _hand_over(self, stream: EmulatedStream, node: _Node) -> None:
-        """Run a piece of work in its turn, or put it into the graph that is being captured."""
+        """Run a piece of work in the stream's order, or put it into the graph that the stream captures."""
         if stream.captured is not None:
             stream.captured.append(node)
             return
@@ -439,7 +439,7 @@ class EmulatedDriver(Driver):
         self._enqueue(stream, lambda: node.work(regions))
 
     def _accessed(self, node: _Node, stream: EmulatedStream) -> list[Region | None]:
-        """Check that the node's work may use its arrays now; return their blocks, None for arrays without elements."""
+        """Check and record that work of the stream uses the node's arrays; return their blocks, None for empty ones."""
         self._raise_if_lost()
         regions = [self._memory.region_of(array, node.name) for array in node.arrays]
         with self._machine.guard:
@@ -475,7 +475,7 @@ class EmulatedDriver(Driver):
 
 
 def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
-    """Raise if a parameter that is a double gets an integer: a GPU would reinterpret its eight bytes."""
+    """Raise TypeError if a floating-point parameter gets an integer: a GPU would reinterpret its bytes."""
     for parameter, argument in zip(function.parameters, arguments, strict=False):
         if parameter.type.startswith("f") and not isinstance(argument, float):
             raise TypeError(f"{function.name}: {parameter.name} is a double, and gets the integer {argument!r}")
@@ -484,7 +484,7 @@ def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
 def _windows(
     kernel: str, arrays: Sequence[DeviceArray], regions: Sequence[Region | None], writes: set[int]
 ) -> list[PtxRegion]:
-    """Return the regions that a kernel may use: the bytes of its arrays, and nothing between them."""
+    """Return the regions that a kernel may use: each array from its first byte to its last, overlapping ones merged."""
     spans: list[tuple[int, int, bool, Region]] = []
     for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):
         if region is None:
