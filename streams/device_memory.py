@@ -128,7 +128,7 @@ class DeviceMemory:
         self._notes.append(nbytes)
 
     def refusal(self, requested: int, by_device: bool = False, hint: str = "") -> OutOfMemory:
-        """The error for a request of `requested` bytes.
+        """Make the error for a request of `requested` bytes; the caller raises it.
 
         Args:
             by_device: whether the device itself has no more; else the limit is the cause.

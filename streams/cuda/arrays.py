@@ -23,7 +23,7 @@ class DeviceArray:
         dtype: of its elements.
         strides: in bytes; None for the C-contiguous layout.
         base: the array of the whole block of memory that this is a view of, which it keeps alive; None for the block
-            itself.
+            itself, and for the results of `loose`.
         owner: holds the memory: the driver's object of a whole block, or a piece of it that was handed out.
 
     Attributes:

@@ -29,11 +29,11 @@ _HOPPER: Final = 9
 _WORKSPACE: Final = 32 << 20
 _SMALL_WORKSPACE: Final = 8 << 20
 
-# With a bias, an algorithm may need a few bytes more than it reports.
+# Bytes of the workspace that algorithms are not told of: with a bias, some need a few more than they report.
 _MARGIN: Final = 256
 
-# Kernels of cuBLASLt make use of no larger alignment than this.  Larger ones are not reported, so that the same
-# algorithm is chosen for any address.
+# Kernels of cuBLASLt make use of no larger alignment, in bytes, than this.  Larger ones are not reported, so that the
+# same algorithm is chosen for all addresses that are multiples of it.
 _ALIGNMENT: Final = 16
 
 _MOST_MATRICES: Final = 2**31 - 1
@@ -81,7 +81,7 @@ class _Capture:
 
     Attributes:
         workspace: of the graph, which may be launched on another stream; None without the library or memory for it.
-        used: whether there is a product in the graph.
+        used: whether a product of the graph has asked for the workspace.
     """
 
     def __init__(self, workspace: DeviceArray | None) -> None:
@@ -111,17 +111,17 @@ class Products:
         self._plans: OrderedDict[_Kind, _Plan | str] = OrderedDict()
         self._workspaces: dict[int, DeviceArray] = {}
         self._captures: dict[int, _Capture] = {}
-        # A plan's pointer to the bias is set and used under one lock.
+        # Held by all public methods, since the address of a bias is set in its plan and then used.
         self._lock = threading.Lock()
 
     def begin_capture(self, stream: int) -> None:
-        """Prepare for the stream's capture: allocate a workspace, which is impossible later."""
+        """Prepare for the stream's capture: allocate a workspace if the library is found; later it is impossible."""
         with self._lock:
             workspace = self._new_workspace() if isinstance(self._found(), _Planner) else None
             self._captures[stream] = _Capture(workspace)
 
     def end_capture(self, stream: int) -> DeviceArray | None:
-        """End the stream's capture; returns the workspace that the graph has to keep, or None."""
+        """End the stream's capture; returns the workspace that the graph has to keep, None if no product used it."""
         with self._lock:
             capture = self._captures.pop(stream)
             return capture.workspace if capture.used else None
@@ -219,7 +219,7 @@ class _Kind(NamedTuple):
     Attributes:
         layouts: dtypes, shapes and strides; those that follow from the others are left out.
         alignment: the largest power of two that divides the addresses of matrices, up to the largest that matters.
-        biased: 0 without a bias, 1 if its address does not suit cuBLASLt, else its alignment.
+        biased: 0 without a bias, 1 if its address does not suit cuBLASLt, else 16.
         tf32: whether factors may be rounded to TensorFloat32.
     """
 
@@ -264,7 +264,7 @@ class Stored(NamedTuple):
 
 
 def stored(array: DeviceArray) -> Stored:
-    """The storage of an array's matrices; elements along one of their dimensions are contiguous."""
+    """Describe an array's matrices as cuBLASLt stores them; along rows or columns, elements must lie side by side."""
     (rows, columns), (down, across), size = array.shape[-2:], array.strides[-2:], array.itemsize
     count, step = (array.shape[0], array.strides[0] // size) if array.ndim == 3 else (1, 0)
     if (columns == 1 or across == size) and (rows == 1 or down >= columns * size):
@@ -282,7 +282,7 @@ class _Plan(NamedTuple):
         found: cuBLASLt's record of the algorithm.
         algorithm: the address of the algorithm in it.
         one, zero: the addresses of alpha and beta, the factors of the product and of the result's previous content.
-        bias: holds the address of the bias, which each run sets.
+        bias: holds the address of the bias, which each run with one sets.
         bias_at: where cuBLASLt reads that address.
     """
 
@@ -355,7 +355,7 @@ class _Planner:
         if bias is not None and not result.transposed:
             return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
         if bias is not None and bias.pointer % _ALIGNMENT:
-            # cuBLASLt may choose an algorithm that assumes this alignment, for all alignments of the matrices.
+            # However the matrices lie, cuBLASLt may choose an algorithm that assumes a bias at such an address.
             return f"cuBLASLt takes a bias at a multiple of {_ALIGNMENT} bytes, unlike that of {described}"
         if result.matrices > _MOST_MATRICES:
             return f"cuBLASLt does not count the matrices of {described}"
@@ -493,7 +493,7 @@ class _Planner:
         put = partial(_set, lt.matmul_preference_set_attribute, preference)
         put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._workspace_bytes - _MARGIN))
         if out.itemsize == _HALF_SIZE:
-            # Sums of parts are added up in float32, too, and rounded once.
+            # Only algorithms that also add up the sums of parts in float32, and round once.
             put(lt.MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, np.uint32(lt.ReductionScheme.COMPUTE_TYPE))
         put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_A_BYTES, np.uint32(kind.alignment))
         put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_B_BYTES, np.uint32(kind.alignment))

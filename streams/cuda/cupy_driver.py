@@ -243,7 +243,7 @@ class CupyDriver(Driver):
     # Inside
 
     def _refuse_capture(self, stream: Any, work: str) -> None:
-        """Raise if the stream is captured, for work that a graph cannot hold."""
+        """Raise `CannotCapture` if the stream is captured, for work that a graph cannot hold."""
         if int(stream.ptr) in self._captured:
             raise CannotCapture(work)
 
@@ -260,7 +260,7 @@ class CupyDriver(Driver):
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
-        """Let this thread use the device; errors after which the device is unusable become `DeviceLost`."""
+        """Make this the thread's current device; errors after which the device is unusable become `DeviceLost`."""
         runtime.setDevice(self.index)
         try:
             yield
@@ -270,7 +270,7 @@ class CupyDriver(Driver):
             raise
 
     def _is_reached(self, status: int) -> bool:
-        """Whether the status of an event or a stream says that all work before has ended."""
+        """Whether a status of an event or a stream says that all work before has ended; raises DeviceLost on errors."""
         if status not in (_REACHED, _NOT_REACHED):
             raise self._lost(runtime.CUDARuntimeError(status))
         return bool(status == _REACHED)

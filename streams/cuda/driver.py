@@ -3,7 +3,7 @@
 Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which computes on the CPU instead.  A
 driver makes no decisions: order, lifetimes and failures are the business of its callers.
 
-All methods but `step` and the ``synchronize`` ones return immediately.  Work that is handed to a stream runs later,
+No method but `step` and the ``synchronize`` ones waits for the device.  Work that is handed to a stream runs later,
 behind all work that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
 """
 
@@ -147,7 +147,7 @@ class Driver:
         raise NotImplementedError
 
     def step(self) -> bool:
-        """Let an emulated device run a piece of work on this thread; return False for a device that runs by itself.
+        """Let an emulated device run a piece of work, if any is left, on this thread; return False for a GPU.
 
         Raises:
             DeviceDeadlock: if an emulated device has work left, and none of it can ever run.
@@ -193,7 +193,7 @@ class Driver:
         raise NotImplementedError
 
     def host_access(self, array: np.ndarray[Any, Any], write: bool) -> None:
-        """Called before the host reads or writes page-locked memory, so that a driver can check the order."""
+        """Called before the host reads or writes page-locked memory, so that an emulated device can check the order."""
 
     # Work
 
@@ -210,7 +210,7 @@ class Driver:
         raise NotImplementedError
 
     def fill(self, out: DeviceArray, byte: int, stream: Handle) -> None:
-        """Set all bytes of a contiguous array."""
+        """Set all bytes of a contiguous array to `byte`."""
         raise NotImplementedError
 
     def load(self, code: bytes) -> Handle:
@@ -294,7 +294,7 @@ class Driver:
     # Graphs
 
     def begin_capture(self, stream: Handle) -> None:
-        """From now on, put kernels, copies within the device, fills and products for `stream` into a graph.
+        """From now on, put kernels, fills, products, and copies that a graph can hold, for `stream` into a graph.
 
         None of them runs.  No other work may be handed to the stream until `end_capture`.
         """

@@ -19,7 +19,7 @@ from vmflow.errors import RaceDetected
 # Bytes of a granule.  Different tensors never share one: pieces of memory begin at multiples of 512 bytes.
 GRANULE: Final = 64
 
-# The most pieces of work whose names are remembered, for messages.
+# The most pieces of work whose names are remembered, for messages; then all are forgotten.
 REMEMBERED: Final = 1 << 14
 
 # The host's own accesses count as a stream of this number.
@@ -86,7 +86,7 @@ class Hazards:
             self._work[stream, int(known[stream])] = work
 
     def recorded(self, stream: int) -> np.ndarray[Any, Any]:
-        """Record an event on a stream; returns the clock for the streams that wait for the event."""
+        """Return the clock of an event behind a stream's work so far, for the streams that wait for the event."""
         return self._known[stream].copy()
 
     def waits(self, stream: int, clock: np.ndarray[Any, Any]) -> None:

@@ -22,7 +22,7 @@ from .driver import Argument, CompileTarget, Handle
 if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
 
-# Called when the work has ended: returns the error that the work has found, or None.
+# Called when the launched work has ended: returns the error that the work has found, or None.
 Check: TypeAlias = "Callable[[], Exception | None]"
 
 # Called with an error that a check has found, to add the error's origin.
@@ -111,14 +111,14 @@ class Launcher:
         return len(self.launched.checks)
 
     def note_checks(self, begin: int, note: Note) -> None:
-        """Call `note` with errors that the checks behind the first `begin` ones find."""
+        """Call `note` with the errors that the present work's checks find, except its first `begin` ones."""
         checks = self.launched.checks
         checks[begin:] = [partial(_noted, check, note) for check in checks[begin:]]
 
     # Memory
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-        """Memory for the kernels that are launched next; the stream may reuse it behind them.
+        """Memory for the kernels that are launched next; once the array is dropped, the stream reuses it behind them.
 
         Raises:
             OutOfMemory: if the device has no memory left.
@@ -147,7 +147,7 @@ class Launcher:
     # Work
 
     def function(self, kernel: Loadable) -> Handle:
-        """The function of a kernel on the device."""
+        """The function of a kernel on the device, which is loaded if it is not there."""
         return self.device.functions.get(kernel) or kernel.load(self.device)
 
     def launch(

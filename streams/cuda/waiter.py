@@ -42,7 +42,7 @@ class EventWaiter:
         return self._worker.wait_until_idle()
 
     def stop(self) -> None:
-        """End the thread after the event that it waits for."""
+        """End the thread after the event that it waits for, without the others; returns immediately."""
         self._worker.stop(0.0)
 
     def _wait(self, waiting: Waiting) -> None:

@@ -78,7 +78,7 @@ class _Function:
         self._calls = calls
         # The operand dtypes of CuPy's loops, if the function is a ufunc.
         self._loops = [each.split("->")[0] for each in getattr(theirs, "types", ())]
-        # The combinations of operand dtypes that have a loop.
+        # The combinations of operand dtypes for which a loop was found.
         self._taken: set[tuple[Any, ...]] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ class _Function:
         return self._function(*args, **kwargs)
 
     def _check_dtypes(self, args: tuple[Any, ...]) -> None:
-        """Raise if CuPy has no loop to whose dtypes the operands can be cast; a Python number fits any."""
+        """Raise `NotInCupy` if CuPy has no loop to whose dtypes the operands can be cast; a Python number fits any."""
         count = len(self._loops[0])
         dtypes = tuple([getattr(argument, "dtype", None) for argument in args[:count]])
         if dtypes in self._taken:
@@ -117,7 +117,7 @@ class _Function:
 
 
 def _of_cupy(module: str, name: str) -> Any:
-    """The object of a module of CuPy; None if CuPy is not installed."""
+    """The object of a module of CuPy; None if CuPy is not installed.  Raises `NotInCupy` if CuPy has none."""
     if find_spec("cupy") is None:
         return None
     found = getattr(import_module(module), name, None)
@@ -127,7 +127,7 @@ def _of_cupy(module: str, name: str) -> Any:
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """The signature of a function; None for C functions that have none."""
+    """The signature of a function; None for None, and for C functions that have none."""
     if function is None:
         return None
     try:

@@ -78,7 +78,7 @@ class EmulatedMemory:
     """The memory of all emulated devices, and page-locked memory.
 
     Args:
-        hazards: checks the order of accesses.
+        hazards: checks the order of accesses; only kept here.
     """
 
     def __init__(self, hazards: Hazards) -> None:
@@ -100,13 +100,13 @@ class EmulatedMemory:
         return region
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """New page-locked memory, at the host's address of it, for as long as an array refers to it."""
+        """New page-locked memory: a block at its address on the host, for as long as an array refers to it."""
         buffer = np.full(max(nbytes, 1), GARBAGE, np.uint8)
         region = Region(int(buffer.ctypes.data), buffer, None)
         with self._lock:
             self._insert(region)
         array = np.asarray(_Lender(buffer[:nbytes]))
-        # This array is the root of all views; the region's own buffer is another array, which views never refer to.
+        # `array` is the root of all views and dies with the last; none refers to the region's own array, `buffer`.
         weakref.finalize(array, self.free, region).atexit = False
         return array
 
@@ -156,7 +156,7 @@ class EmulatedMemory:
 
 
 def view(array: DeviceArray, region: Region | None, user: str) -> np.ndarray[Any, Any]:
-    """The array's memory as a numpy array.
+    """The array's memory as a numpy array; a new one, without elements, if the array has no block.
 
     Raises:
         IllegalAddress: if the block was freed.

@@ -53,7 +53,7 @@ def compute_product(out: Array, left: Array, right: Array, bias: Array | None, t
 
 
 def rounded_to_tf32(array: Array) -> Array:
-    """Numbers in float32 or complex64 with the mantissa of TensorFloat32, rounded to the nearest even one."""
+    """Numbers in float32 or complex64, rounded to the nearest ones of TensorFloat32, in ties to the even one."""
     contiguous = np.ascontiguousarray(array)
     bits = contiguous.view(np.uint32)
     odd = (bits >> np.uint32(_DROPPED)) & np.uint32(1)
