@@ -28,7 +28,7 @@ class Operation(NamedTuple):
         dtype: of the elements, by name; "" if there are none.
         counts: the elements that each rank gives or gets, by its place in the group.  For "all_gather" each gives its
             count and gets all; for "reduce_scatter" each gives all and gets its count; for "all_to_all" a matrix, row
-            by row, of the counts from each rank to each; otherwise one number for all.
+            by row, of the counts from each rank to each; otherwise one number for all, or none.
         reduction: of "all_reduce" and "reduce_scatter".
         root: for "broadcast", the place in the group of the rank that gives.
         note: the purpose, which must be the same on all ranks; for "leave" the reason, or "".

@@ -11,7 +11,7 @@ from .stream import StreamPolicy
 INLINE_BELOW_NANOSECONDS: Final = 100_000
 
 # Work that was handed to the worker cannot be overtaken any more; work that is held back costs a hand-over's time in
-# which the worker is idle.  At this depth that is one part in ten at worst, for work of just this cost.
+# which the worker is idle.  That is a tenth of the time at worst, if each piece of work costs as much as the depth.
 DEPTH_NANOSECONDS: Final = 500_000
 
 

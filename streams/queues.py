@@ -80,7 +80,7 @@ class Fifo:
 class BySerial:
     """A queue from which the instruction of the lowest serial comes first.
 
-    Most instructions are pushed in the order of their serials, and `pop` compares serials only for the others.
+    Most instructions are pushed in the order of their serials; `pop` compares serials only while others wait.
 
     Attributes:
         row: the instructions pushed in order.

@@ -62,7 +62,7 @@ class Timeline:
 
     Attributes:
         time: of its last launch.
-        known: the launches that end before the next launch on the stream begins.
+        known: the launches on other streams that end before the next launch on this stream begins.
         host: the host's clock when it was last joined into `known`.
     """
 
@@ -186,9 +186,9 @@ class RaceDetector:
         self._timelines: dict[Hashable, Timeline] = {}
         self._accesses: dict[Hashable, Accesses] = {}
         self._ranges: dict[Hashable, list[Range]] = {}
-        # The last access to each storage before its memory was taken from it.
+        # The last access to each freed storage before its memory was taken from it; None without one.
         self._released: dict[Hashable, Ticket | None] = {}
-        # The freed pieces of memory: any thread appends, and the other methods handle them first.
+        # The freed pieces of memory: any thread appends, and `_take_freed` removes them.
         self._freed: deque[tuple[Hashable, int, int, Hashable]] = deque()
 
     # Launches

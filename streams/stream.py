@@ -70,7 +70,7 @@ class StreamPolicy:
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Block until all work handed to the device has ended.  By default there is none: the host calls the work."""
+        """Block until all work handed to the device has ended.  Does nothing where the host calls the work."""
 
     def keep_order(self) -> None:
         """Keep program order from now on; see `sequential`."""

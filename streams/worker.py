@@ -47,7 +47,7 @@ class Worker:
         self.thread.start()
 
     def post(self, item: object) -> None:
-        """Queue `item` (anything but None) and return immediately."""
+        """Queue `item` (anything but None) and return immediately; after `stop`, it is never run."""
         self._inbox.put(item)
         if self._stopped:
             self._unrun = True
