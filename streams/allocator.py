@@ -48,7 +48,7 @@ _BITS: Final = 64
 
 
 class Allocation:
-    """A piece of memory handed out.  If it is dropped and not freed, the allocator takes the piece back a little later.
+    """A piece of memory handed out.  If it is dropped and not freed, the allocator takes the piece back later.
 
     Made by `BinAllocator` only.
 
@@ -136,8 +136,7 @@ class BinAllocator:
 
     Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
     the smallest piece of its bin that is large enough, else the smallest of the next bin that has any, else a block.
-    The bins are sorted lists, which are short: a best fit must be found by size, and a neighbour to merge with must be
-    removed from the middle.  A heap can do neither.
+    The bins are short sorted lists: a best fit is found by size, and a neighbour to merge with leaves from the middle.
 
     May be called from any thread, under one lock.  A destructor that asks for memory in the middle of a change on
     its own thread gets an `InternalError` instead of waiting for itself; freeing is always possible.

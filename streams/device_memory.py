@@ -30,7 +30,7 @@ _STAGGER: Final = 512
 class DeviceMemory:
     """Blocks of one device's memory, with a limit.
 
-    Shared by all allocators of the device in the process.  May be called from any thread.
+    Shared by all allocators of the device.  May be called from any thread.
 
     Args:
         name: of the device, for errors.
@@ -128,7 +128,7 @@ class DeviceMemory:
         self._notes.append(nbytes)
 
     def refusal(self, requested: int, by_device: bool = False, hint: str = "") -> OutOfMemory:
-        """Make the error for a request of `requested` bytes; the caller raises it.
+        """Return the error for a request of `requested` bytes.
 
         Args:
             by_device: whether the device itself has no more; else the limit is the cause.

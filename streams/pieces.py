@@ -35,7 +35,7 @@ class Block:
     Attributes:
         address: in the allocator's own count, which lays its blocks end to end in the order in which they were taken.
             Unlike the device's addresses it is the same in every run.
-        finalizer: counts the bytes as given back to the device when nothing refers to the memory any more.
+        finalizer: counts the bytes as given back when nothing refers to the memory any more.
         first: the piece at the front.  It is never merged into another, so it stays the first.
     """
 

@@ -18,8 +18,8 @@ _POLITE_EVERY: Final = 1e-3
 class Worker:
     """One thread with an inbox.
 
-    The thread is a daemon, because a non-daemon one would keep the interpreter from ever reaching its exit handlers;
-    in such a handler the owner stops the worker.
+    The thread is a daemon: a non-daemon one would keep the interpreter from ever reaching its exit handlers, in one of
+    which the owner stops the worker.
 
     Args:
         name: of the thread.
@@ -47,7 +47,7 @@ class Worker:
         self.thread.start()
 
     def post(self, item: object) -> None:
-        """Queue `item` (anything but None) and return immediately; after `stop`, it is never run."""
+        """Queue `item` (anything but None) and return; after `stop`, it is never run."""
         self._inbox.put(item)
         if self._stopped:
             self._unrun = True

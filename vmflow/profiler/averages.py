@@ -1,4 +1,4 @@
-"""Sums of a trace's times, over all instructions of one name on one stream, and a table of the sums."""
+"""Sums of a trace's times, over all instructions of one name on streams of one name, and a table of the sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 from .records import Trace
 
-# The columns that a table can be sorted by, and PyTorch's names for some of them.
+# The columns that a table can be sorted by, and names of PyTorch's that stand for some of them.
 _SORT_KEYS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host")
 _SECOND_NAMES: Final = {
     "count": "calls",
@@ -22,11 +22,12 @@ _COLUMNS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host"
 
 @attrs.frozen
 class Average:
-    """Counts and times, in microseconds, of all instructions of one name on one stream.
+    """Counts and times, in microseconds, of all instructions of one name on streams of one name.
 
     Attributes:
         calls: the number of runs.
-        total, mean, longest: the times that runs took on the stream.
+        total, mean, longest: the times that runs took on the host; for CUDA streams, those of launching.  Of fused ops,
+            the last one takes it all.
         host: the time that threads spent to issue the instructions: the op's Python code, and the program's own lines
             since the thread last issued, ran or waited for an instruction.  On an event loop it includes time in which
             the loop waited for anything else.
@@ -61,11 +62,12 @@ class KeyAverages:
         return self._averages[index]
 
     def table(self, sort_by: str = "total", row_limit: int = 100) -> str:
-        """The averages as a table in text, one line each, then the total times of streams and of the host.
+        """The averages as a table in text, one line each, then the total times of all streams and of the host.
 
         Args:
-            sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host"; numbers in descending order.
-            row_limit: the most lines; -1 for all.
+            sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host", or PyTorch's "count",
+                "cpu_time_total", "cpu_time" or "self_cpu_time_total"; numbers in descending order.
+            row_limit: the most averages; -1 for all.
 
         Raises:
             ValueError: if there is no such column, or `row_limit` is negative and not -1.
@@ -93,7 +95,7 @@ class KeyAverages:
 
 
 def make_averages(trace: Trace) -> KeyAverages:
-    """Sum up the runs of a trace by name and stream."""
+    """Sum up the runs of a trace by the names of instruction and stream."""
     host = host_times(trace)
     groups: dict[tuple[str, str], list[Any]] = {}
     for run in trace.runs:
@@ -119,7 +121,7 @@ def make_averages(trace: Trace) -> KeyAverages:
 
 
 def host_times(trace: Trace) -> dict[int, float]:
-    """By instruction number, the microseconds from its thread's last activity until the instruction was issued."""
+    """By instruction number, the microseconds from the issuing thread's last activity until it was issued."""
     threads: dict[int, list[tuple[int, int, int]]] = {}
     for issue in trace.issues:
         threads.setdefault(issue.thread, []).append((issue.begin, issue.end, issue.number))

@@ -14,7 +14,7 @@ from .events import HOST, Event, Timeline
 from .records import Trace
 
 # The kinds of events written as complete events ("X"), which on one track may be nested but must not overlap; events of
-# other kinds may overlap, and are written as pairs of async begin and end events.
+# other kinds may overlap, and are written as pairs of async begin and end events, but "dropped" as an instant.
 _SLICES = ("issue", "run", "compute", "await", "request", "waiting", "computing", "batch")
 
 
@@ -131,7 +131,7 @@ def _arrows(events: Iterable[Event], numbers: Iterator[int], places: _Places) ->
 
 
 def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iterator[dict[str, Any]]:
-    # A cancelled await or request may have ended before the instruction ran: then the arrow leaves out the run.
+    # A cancelled await or request may have ended before the instruction ran: the arrow leaves out later slices.
     end = _point(events[-1])
     points = [(event, _point(event)) for event in events if _point(event) <= end]
     if len(points) < 2:
@@ -143,7 +143,7 @@ def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iter
 
 
 def _point(event: Event) -> float:
-    """The time at which an arrow touches an event's slice: a wait's end, an issue's middle, another's beginning."""
+    """The time at which an arrow touches a slice: the end of waits and requests, an issue's middle, else its begin."""
     begin, end = _time(event.begin), _time(event.end)
     if event.kind in ("await", "waiting", "request"):
         return _time(max(begin, end - 0.001))

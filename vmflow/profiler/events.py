@@ -19,9 +19,9 @@ class Event:
             "record_function" or "step"; for serving sessions "request", inside it "waiting" and "computing", and
             "batch".
         name: of the instruction, scope or function.
-        process: the group of tracks: the name of a virtual machine, of a serving session, or "host".
-        track: the stream, task or thread; "scopes", "record_functions" or "steps"; for sessions "requests", "batches"
-            or "streams".
+        process: the group of tracks: "machine " or "session " and its name, or "host".
+        track: the stream (for "compute", with " on the device"), task or thread; "scopes", "record_functions" or
+            "steps"; for sessions "requests", "batches" or "streams".
         begin, end: microseconds since the recording began.
         number: the instruction's number, the same in all its events, or the number of a request or batch in its
             session; -1 if there is none, or it is not known.
@@ -45,7 +45,7 @@ class Event:
 
 @attrs.frozen
 class Counter:
-    """A change of a counter, such as the bytes in tensors: its new value, and when it changed.
+    """A change of a counter, such as the bytes that an allocator has handed out: its new value, and when it changed.
 
     Attributes:
         time: microseconds since the recording began.

@@ -33,7 +33,7 @@ class profile:
     """Record the instructions of some virtual machines, from entering the block to leaving it.
 
     Leaving the block without an exception waits for the instructions issued in it: in plain code use ``with``, on an
-    event loop ``async with``.  Instructions that have not ended by then are marked as unfinished.
+    event loop ``async with`` (``with`` does not wait there).  Instructions that run on are marked as unfinished.
 
     With a schedule, only some steps of a loop are recorded:
 
@@ -52,14 +52,14 @@ class profile:
 
     Sessions of `vmflow.serving` are recorded as well, on any machine.  Each session is a process of its own in the
     trace: a slice for every request, from its arrival to its end, with its waiting and computing inside; a slice for
-    every batch and stream; and the numbers of waiting and of computed requests.  Arrows lead from a request's waiting
-    to its batch, to the first instruction that a recorded machine ran for that batch, and to the request's end.
+    every batch and stream; and counters of the requests that wait and that are computed.  Arrows lead from a request's
+    waiting to its batch, to the first instruction that a recorded machine ran for that batch, and to the request's end.
 
     Args:
         machines: the recorded machines; by default the one that is current when the recording begins.
         schedule: chooses the steps to record, see `schedule`; everything by default.
         on_trace_ready: called with this object at the end of each recording.
-        max_events: the most events that one recording keeps, about 300 bytes each; further ones are only counted.
+        max_events: the most ended events that one recording keeps, about 300 bytes each; further ones are only counted.
 
     Attributes:
         step_num: the number of steps that have ended.
@@ -197,7 +197,7 @@ class profile:
         return action
 
     def _begin(self) -> None:
-        """Begin to record the current step, unless the schedule says not to."""
+        """Begin or go on to record the current step, unless the schedule says not to."""
         if self._action is ProfilerAction.NONE:
             return
         if self._recording is None:
@@ -253,7 +253,7 @@ class profile:
         return list(self._laid_out().events)
 
     def key_averages(self) -> KeyAverages:
-        """The counts and times of the last trace, summed over all instructions of one name on one stream.
+        """The counts and times of the last trace, summed over all instructions of one name on streams of one name.
 
         Raises:
             RuntimeError: if no recording has ended yet.
@@ -271,7 +271,7 @@ class profile:
 
     @property
     def dropped_events(self) -> int:
-        """The number of events beyond `max_events` that the last recording did not keep."""
+        """The number of events beyond `max_events` that the last recording did not keep; RuntimeError without one."""
         return self._last_trace().lost
 
     def _last_trace(self) -> Trace:

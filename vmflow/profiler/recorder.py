@@ -1,9 +1,9 @@
 """`Recording`, with a `MachineRecorder` per machine: records events as cheaply as possible.
 
-Every hook appends one tuple of numbers, names and small objects that hold no array; `records` has the types of these
-tuples.  Texts are formatted only when a trace is shown.  Hooks are called on any thread, and by destructors at any
-point of a program, so the hooks of instructions take no lock: appending to a list, and changing a dict, are each atomic
-in Python.
+A record is one tuple of numbers, names and small objects that hold no array; `records` has the types of these tuples.
+Texts are formatted only when a trace is shown.  Hooks are called on any thread, and by destructors at any point of a
+program, so the hooks of instructions take no lock, except to number a new task or thread: appending to a list, and
+changing a dict, are each atomic in Python.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class HostTracks:
     _lock: Any = attrs.field(factory=lock_held_while_forking)
 
     def current(self) -> int:
-        """The number of the running asyncio task if there is one, else of the current thread."""
+        """The number of the running asyncio task, or without one of the current thread; assigned at the first call."""
         loop = running_loop()
         if loop is not None:
             task: Any = sys.modules["asyncio"].current_task(loop)
@@ -86,11 +86,11 @@ class HostTracks:
 
 
 class Recording:
-    """The events of some machines from `attach` to `finish`.
+    """The events of some machines, and of all serving sessions, from `attach` to `finish`.
 
     Args:
         machines: the recorded machines.
-        max_events: the most events that are kept; further ones are only counted.
+        max_events: the most ended events that are kept; further ones are only counted.
 
     Attributes:
         sessions: the recorders of the known sessions, by their keys.
@@ -122,7 +122,7 @@ class Recording:
             LISTENING.append(self)
 
     def finish(self) -> Trace:
-        """Stop recording, and return the events that were kept, at most `max_events`, as a `Trace`."""
+        """Stop recording, and return a `Trace` of at most `max_events` events, and of those that have not ended."""
         with _recordings_lock:
             LISTENING.remove(self)
         for machine in self.machines:
@@ -176,7 +176,7 @@ class Recording:
         return number
 
     def close_note(self, number: int) -> None:
-        """End the named slice that `open_note` has begun under `number`, and record it."""
+        """End and record the named slice that `open_note` has begun under `number`; does nothing if there is none."""
         note = self._open_notes.pop(number, None)
         if note is not None:
             kind, name, begin, track = note
@@ -264,8 +264,8 @@ class MachineRecorder:
         recording = self._recording
         number = self._issued.get(instruction)
         if number is None and instruction.serial < 0:
-            # The instruction was issued before the recording began, and gets a number now.  An instruction that runs
-            # needs none: it is found by its serial.
+            # The instruction was issued before the recording began, and gets a number now.  One that has a serial
+            # needs none: its run is found by the serial.
             number = self._issued[instruction] = next(recording.numbers)
         wait = next(recording.numbers)
         track, scope = recording.tracks.current(), scope_of(instruction)
@@ -322,12 +322,12 @@ class MachineRecorder:
 
 
 def message_of(error: BaseException) -> str:
-    """An exception's type and message as text, which is recorded instead of the exception, as that may hold arrays."""
+    """An exception's type and message as text, recorded instead of the exception, which may hold arrays."""
     return f"{type(error).__name__}: {error}"
 
 
 def _bytes_of(instruction: Instruction) -> int:
-    """The number of bytes of an instruction's results."""
+    """The number of bytes of an instruction's outputs; without outputs, its own estimate."""
     outputs = getattr(instruction.policy, "outputs", None)
     if not outputs:
         return instruction.nbytes

@@ -25,7 +25,7 @@ Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
 class Issue(NamedTuple):
-    """The record of issuing an instruction, from `begin` to `end` on a thread."""
+    """The record of issuing an instruction; the recorder's own call lasted from `begin` to `end`."""
 
     machine: int
     number: int
@@ -42,7 +42,7 @@ class Run(NamedTuple):
     """The record of a stream's run of an instruction.
 
     Attributes:
-        allocated: the bytes in tensors on the stream's device when the run ended; -1 if the stream has no allocator.
+        allocated: the bytes that the stream's allocator had handed out when the run ended; -1 without allocator.
         lively: the number of the machine's instructions that had not ended then.
     """
 
@@ -79,7 +79,7 @@ class Computed(NamedTuple):
     """The record of a device's work for an instruction, such as a kernel on a GPU.
 
     Attributes:
-        begin, end: times by the device's own clock.
+        begin, end: measured by the device, and converted to the clock of all times here.
     """
 
     machine: int
@@ -107,7 +107,7 @@ class Wait(NamedTuple):
     """The record of a task's or thread's wait for an instruction.
 
     Attributes:
-        number: the instruction's number; None if it had begun, so that `serial` identifies it.
+        number: the instruction's number; None if only `serial` identifies it, as when it had begun.
         complete: False if the recording ended before the wait.
     """
 
@@ -143,8 +143,9 @@ class RequestRecord(NamedTuple):
     Attributes:
         number: of the request in its session.
         client: the sender, as text or number; None if unknown.
-        scopes: the names of the scopes in which the request was made, the outermost first.
-        trace: the value of `vmflow.serving.trace_id` where the request was made.
+        scopes: the names of the scopes in which the request was made, the outermost first; empty if it came when
+            nothing was recorded.
+        trace: the value of `vmflow.serving.trace_id` where the request was made; else None.
         begun: the time at which the session began to compute the request; None if it never did.
         state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended before the request.
         batch: the number of the last batch with the request; None if there was none.
@@ -194,7 +195,7 @@ class BatchRecord(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The record of how many requests of a serving session wait, and are being computed, when its recording begins."""
+    """The record of how many requests of a session wait, and are being computed, at its first event of a recording."""
 
     session: int
     time: int
@@ -256,7 +257,7 @@ class Trace:
         return (time - self.begin) / 1000
 
     def number_of(self, wait: Wait | Computed) -> int | None:
-        """The number of the instruction that was awaited or computed; None if its run was not recorded."""
+        """The number of the awaited or computed instruction; None if only its run would tell, and was not recorded."""
         if isinstance(wait, Computed):
             return self._by_serial.get((wait.machine, wait.serial))
         return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))

@@ -32,7 +32,8 @@ class SessionRecorder:
     Args:
         recording: the recording.
         index: the index of the session in the recording.
-        load: the numbers of requests that wait, and that are being computed, at `time`, when the recording begins.
+        load: the numbers of requests that wait, and that are being computed, at `time`.
+        time: now, at the session's first event of the recording.
     """
 
     def __init__(self, recording: Recording, index: int, load: tuple[int, int], time: int) -> None:

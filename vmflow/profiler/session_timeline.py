@@ -66,8 +66,7 @@ def count_requests(trace: Trace, counters: Counters) -> None:
     """Add counters, over time, of each session's requests that wait, and of those that are being computed."""
     for load in trace.loads:
         process = trace.sessions[load.session]
-        # The changes of both numbers, in order of time; the first ones come from the load, the numbers at the
-        # beginning.
+        # The changes of both numbers by time; the first come from the load, which has all that happened before.
         changes: dict[int, tuple[int, int]] = {load.time: (load.waiting, load.computing)}
         for request in trace.requests:
             for time, waiting, computing in _changes(request) if request.session == load.session else ():
@@ -83,7 +82,7 @@ def count_requests(trace: Trace, counters: Counters) -> None:
 
 
 def _changes(request: RequestRecord) -> list[tuple[int, int, int]]:
-    """The times at which a request begins to wait, to be computed, or ends, and its change of both counters."""
+    """The times at which a request arrives, begins to be computed, or ends, and its changes of both counters."""
     changes = [(request.arrived, 1, 0)]
     if request.begun is not None:
         changes.append((request.begun, -1, 1))
@@ -94,7 +93,7 @@ def _changes(request: RequestRecord) -> list[tuple[int, int, int]]:
 
 
 def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
-    """For each computed request, an arrow's slices: its waiting, its batch, the batch's first run, and the request."""
+    """For each request in a batch, an arrow's slices: its waiting, its batch, the batch's first run, and itself."""
     slices = {
         (event.process, event.kind, event.number): event
         for event in events
