@@ -74,7 +74,7 @@ class Worker:
     def stop(self, timeout: float | None = None) -> list[Any]:
         """Let the thread end after the item it is running, waiting up to `timeout` seconds for it (None: forever).
 
-        Returns the items that were handed over and will not be run.
+        Returns the posted items that will not be run.
         """
         self._stopping = True
         self._inbox.put(None)
@@ -112,7 +112,7 @@ class Worker:
                     last_polite = now
 
     def _run_one(self, item: Any) -> bool:
-        """Run an item, without keeping it alive; return False if it is not run because the worker stops."""
+        """Run an item, without keeping it alive; return False if the worker stops instead."""
         if isinstance(item, _Mark):
             item.all_have_run = True
             item.event.set()

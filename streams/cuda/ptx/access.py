@@ -153,7 +153,10 @@ def _note_read(group: Group, piece: Piece, size: int, place: Place) -> None:
 
 
 def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) -> None:
-    """Write values to an area; then raise a DataRace if nothing orders another thread's access to these bytes."""
+    """Write values to an area; then raise a DataRace if nothing orders another thread's access to these bytes.
+
+    Unless the launch is strict, threads that write equal values to global memory do not race.
+    """
     area = piece.area
     size = values.dtype.itemsize * count
     threads = group.count if piece.positions is None else len(piece.positions)
@@ -174,7 +177,7 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
 
 
 def _changed(piece: Piece, values: Array, count: int) -> Piece:
-    """Reduce a piece to the accesses of threads whose values differ from the memory's content."""
+    """Reduce a piece to the accesses by threads whose values differ from the memory's content."""
     different = piece.area.load(piece.offsets, values.dtype, count) != values
     if count > 1:
         different = different.any(axis=1)

@@ -1,8 +1,8 @@
 """Atomic operations: ``atom`` and ``red``.
 
 Threads of one instruction come one after the other, in the order of their lanes.  If numpy's ufunc combines the values,
-and many threads use the same address, its ``accumulate`` gives all their old values; otherwise the first thread of each
-address is served, then the second of each, and so on.
+and an address has more threads than there are addresses, its ``accumulate`` gives all their old values; otherwise the
+first thread of each address is served, then the second of each, and so on.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     if conflict is not None:
         raise_race(group, piece, size, place, "accesses atomically", conflict)
     if area is not group.batch.shared:
-        # Later accesses of these threads' blocks are ordered behind accesses before other blocks' fences.
+        # Later accesses of these threads' blocks are ordered behind those before other blocks' earlier fences.
         clock = group.batch.launch.clock
         numbers = group.identities if piece.positions is None else group.identities[piece.positions]
         clock.looks[numbers >> 11] = clock.tick()

@@ -1,8 +1,8 @@
 """Chooses the threads that run next: those in the deepest call, and among them the earliest in the text.
 
-So threads that took different branches meet again.  Threads at a gate (see `warps`) wait; when no other thread can run
-any more, the gates are checked for threads that can pass.  A thread may also wait for another by polling memory.  So
-now and then the last threads in this order have a turn.
+So threads that took different branches meet again.  Threads at a gate (see `warps`) wait until the last that must meet
+arrives.  When no thread can run any more, the gates are checked again, since missing threads may have ended.  A thread
+may also wait for another by polling memory.  So now and then the last threads in this order have a turn.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Execution:
         return False
 
     def _pass_some(self, end: Meet, group: Group, key: Key) -> bool:
-        """Let threads that need not wait pass a gate; return whether there are any."""
+        """Let those of a group's threads pass a gate that need not wait; return whether there are any."""
         absent = end.gate.missing(group)
         if absent is not None:
             held = np.flatnonzero(absent)

@@ -26,7 +26,7 @@ class PtxSyntaxError(PtxError, ValueError):
 
 
 class UnsupportedInstruction(PtxError, NotImplementedError):
-    """An instruction that the interpreter does not know; the message has its text and its line."""
+    """An instruction, or use of one, that the interpreter does not know; the message has its text and its line."""
 
 
 class Place(NamedTuple):
@@ -63,7 +63,7 @@ class KernelFault(PtxError):
     Attributes:
         kernel: the kernel's name.
         place: the instruction.
-        threads: the failed thread; `reason` names the other thread of a race.
+        threads: the failed thread alone; `reason` names the other thread of a race.
         reason: the message, without kernel, place and threads.
     """
 

@@ -30,7 +30,7 @@ def saturate(values: Array) -> Array:
 
 def _multiply(a: Array, b: Array, mode: Mode) -> Array:
     if a.dtype == BFLOAT16:
-        # A product of two bfloat16 numbers may be too small for float32.
+        # A product of two bfloat16 numbers may be too small for float32, in which numpy would compute it.
         return rounding.narrow(a.astype(np.float64) * b.astype(np.float64), BFLOAT16, mode)
     return rounding.multiply(a, b, mode)
 
@@ -65,12 +65,12 @@ def in_double(function: Function) -> Function:
 
 
 def _coarse_reciprocal(values: Array) -> Array:
-    """``rcp.approx.ftz.f64``, whose lower half is zero."""
+    """``rcp.approx.ftz.f64``: a reciprocal with zeros in its lower half."""
     return (np.divide(1.0, values).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
 def _coarse_inverse_root(values: Array) -> Array:
-    """``rsqrt.approx.ftz.f64``, whose lower half is zero."""
+    """``rsqrt.approx.ftz.f64``: an inverse root with zeros in its lower half."""
     root = np.divide(1.0, np.sqrt(values))
     return (root.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
@@ -107,7 +107,7 @@ def lower_float(lowering: Lowering, instruction: Instruction) -> Operation | Non
 
 
 def finished(function: Function, words: Sequence[str], scalar: Scalar) -> Function:
-    """Add ``ftz`` and ``sat`` to a function: float32 subnormals flushed, results limited to [0, 1]."""
+    """Add ``ftz`` and ``sat`` to a function if `words` has them: subnormals flushed, results limited to [0, 1]."""
     if "ftz" in words and scalar.size == 4:
         function = _flushing(function)
     if "sat" in words:

@@ -17,7 +17,7 @@ from .types import SCALARS, UNSIGNED, Array, DType
 if TYPE_CHECKING:
     from .program import Builder
 
-# Special registers, filled before a batch runs.
+# The special registers that are filled before a batch runs.
 _AXES: Final = ("tid", "ntid", "ctaid", "nctaid")
 SPECIAL: Final = frozenset(
     [f"%{kind}.{axis}" for kind in _AXES for axis in "xyz"]
@@ -278,7 +278,7 @@ class FunctionBuilder:
     # Parameters
 
     def _parameter_access(self, instruction: Instruction) -> Operation | None:
-        """Lower a load or store of a function's parameter to copies of registers; None for another instruction."""
+        """Lower a load or store of a parameter to copies of registers; None for others and a kernel's parameters."""
         if instruction.opcode not in ("ld", "st") or "param" not in instruction.modifiers:
             return None
         memory = instruction.operands[1 if instruction.opcode == "ld" else 0]

@@ -51,7 +51,7 @@ def lower_add(lowering: Lowering, instruction: Instruction) -> Operation | None:
 
 
 def _saturates(lowering: Lowering, instruction: Instruction, scalar: Scalar, carries: bool) -> bool:
-    """Whether a result has limits; PTX knows them only for results of the type s32 that do not use the carry flag."""
+    """Whether a result is saturated; raises if it is not of the type s32 or uses the carry flag, as PTX has no such."""
     if "sat" not in instruction.modifiers:
         return False
     if scalar.name != "s32" or carries:

@@ -115,7 +115,7 @@ def count_ones(a: Array) -> Array:
 
 
 def find_highest(a: Array) -> Array:
-    """The position of the highest bit that differs from the sign (0 if unsigned); all bits ones if none does."""
+    """The position of the highest bit that differs from the sign (if unsigned, from 0); all bits ones if none does."""
     unsigned = a.view(UNSIGNED[a.dtype.itemsize])
     if a.dtype.kind == "i":
         unsigned = np.where(a < 0, ~unsigned, unsigned)
@@ -154,7 +154,10 @@ def _limited(amount: Array, dtype: DType) -> Array:
 
 
 def funnel_shift(to_left: bool, wraps: bool) -> Function:
-    """``shf``: the upper half of two words shifted left as one, or the lower half shifted right."""
+    """``shf``: the upper half of two words shifted left as one, or the lower half shifted right, by up to 32 bits.
+
+    Greater amounts count as 32, or modulo 32 if `wraps`.
+    """
 
     def shift(low: Array, high: Array, amount: Array) -> Array:
         count = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)

@@ -226,7 +226,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """The conversion of a register's content into a type, with zeros in front if wider; None if not needed."""
+    """The conversion of a register's content into a type, cut, or with zeros in front; None if not needed."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:
@@ -252,7 +252,7 @@ def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
 
 
 def to_register(scalar: Scalar, held: DType) -> Convert | None:
-    """The conversion of values of a type for a register as wide or wider, with their sign; None if not needed."""
+    """The conversion of values of a type for a register as wide or wider, with any sign kept; None if not needed."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

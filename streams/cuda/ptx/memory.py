@@ -94,7 +94,7 @@ class Area:
     def watch(self, granule: int, clock: Clock) -> None:
         """Look for races from now on."""
         self.granule = granule
-        # A region that begins within a piece of the shadow has one piece more.
+        # The first and the last piece of the shadow may be larger than the part of the region in them.
         self.shadow = Shadow(self.size // granule + 2, clock)
 
     def pieces(self, offsets: Array, size: int) -> Array:
@@ -105,7 +105,7 @@ class Area:
         return (first[:, None] + np.arange(size // self.granule)).reshape(-1)
 
     def _view(self, dtype: DType, count: int) -> tuple[Array, int, int]:
-        """The memory as an array; the offset of the array's first element and log2 of an element's size."""
+        """The memory as an array of elements or of rows of `count`; its first one's offset, and log2 of one's size."""
         found = self._views.get((dtype, count))
         if found is None:
             size = dtype.itemsize * count
@@ -217,7 +217,7 @@ class Memory:
         return pieces
 
     def _first_wrong(self, addresses: Array, positions: Array, number: int, size: int) -> int:
-        """The first thread whose access is not within an area, else the first of all."""
+        """The first of the threads at `positions` whose access is not within area `number`, else the first of these."""
         for position in positions.tolist():
             if number < 0 or self._within(self.areas[number], addresses[position : position + 1], size) is None:
                 return int(position)
@@ -281,7 +281,7 @@ def locate_private(
     if int(np.maximum.reduce(addresses)) > extent - size:
         position = int(np.argmax(addresses > max(extent - size, 0))) if extent >= size else 0
         address = int(addresses[position])
-        # A negative address may have been computed in 32 bits, and then lacks its upper half.
+        # From 2**31 on, an address counts as negative: if computed in 32 bits, it lacks the upper half.
         end = address + size - extent if address < WINDOW // 2 else 0
         beyond = f"{end} bytes beyond its end" if end else "before its beginning"
         reason = f"accesses {size} bytes at {address:#x} of {kind} memory, which has {extent} bytes: {beyond}"

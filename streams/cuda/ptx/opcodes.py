@@ -42,7 +42,7 @@ def _trap(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``membar``, ``fence``: order a block's earlier accesses before those of others behind a later atomic access."""
+    """``membar``, ``fence``: order a block's accesses before those of other blocks behind a later atomic access."""
     if {"cta", "proxy"} & set(instruction.modifiers):
         return None
 

@@ -22,11 +22,11 @@ MODES: Final[tuple[Mode, ...]] = ("rn", "rz", "rm", "rp")
 _SINGLE: Final = np.dtype(np.float32)
 _DOUBLE: Final = np.dtype(np.float64)
 
-# The bits of a double that do not fit into a single, and their pattern half way between two singles.
+# The bits of a double that do not fit into a normal single, and their pattern half way between two singles.
 _BEYOND_SINGLE: Final = np.uint64((1 << 29) - 1)
 _HALF_WAY: Final = np.uint64(1 << 28)
 
-# Doubles below this may lie half way between two subnormal float32 numbers, with another bit pattern.
+# Smaller doubles may lie half way between two subnormal singles with bits other than `_HALF_WAY`.
 _SMALLEST_NORMAL_SINGLE: Final = 2.0**-126
 
 # Veltkamp's constant, by which a double is split into two halves.
@@ -196,7 +196,7 @@ def multiply(a: Array, b: Array, mode: Mode) -> Array:
 
 
 def _finish(total: Array, error: Array, dtype: DType, mode: Mode) -> Array:
-    """Round an exact value, of which `total` is the nearest double and `error` the rest; a NaN counts as zero."""
+    """Round an exact value, of which `total` is the nearest double and `error` the rest, where NaN stands for 0."""
     if dtype == _DOUBLE:
         return _directed(total, error, mode)
     return narrow(to_odd(total, error), dtype, mode)
@@ -263,7 +263,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
         result = np.where(usual, high + rest, simple)
     elif mode != "rn":
         usual = np.zeros(simple.shape, bool)
-    # With a factor of zero or a non-finite operand, numpy's result needs no rounding.
+    # With a factor of zero or a non-finite operand, numpy's result is exact already.
     unusual = ~usual & np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
     if unusual.any():
         result = np.array(result)
@@ -274,7 +274,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
 
 
 def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nearest: Array) -> Array:
-    """Compute a formula exactly by fractions, element by element; zeros and non-finite results are as in `nearest`."""
+    """Compute a formula exactly by fractions, element by element; where it is 0 or not finite, give `nearest`."""
     result = np.array(nearest)
     flat = result.reshape(-1)
     columns = [np.broadcast_to(operand, result.shape).reshape(-1).tolist() for operand in operands]
@@ -311,7 +311,7 @@ def _sign(number: Fraction) -> int:
 
 
 def flush(values: Array) -> Array:
-    """Subnormal numbers made zeros of their sign."""
+    """The values, with zeros of their sign in place of subnormal numbers."""
     small = np.abs(values) < np.finfo(values.dtype).smallest_normal
     if not small.any():
         return values

@@ -73,7 +73,7 @@ class _Parser:
         self._files = dict(_files(text))
         self._source: str | None = None
         self._unit = Unit()
-        # Registers and variables of a scope in braces get a suffix, since another scope may declare them again.
+        # Registers and variables of inner scopes get a suffix, since another scope may declare them again.
         self._scopes: list[dict[str, str]] = []
         self._count = 0
 
@@ -227,7 +227,7 @@ class _Parser:
         return found
 
     def _variable(self, space: str, type_: str, width: int, alignment: int) -> Variable:
-        """A variable from its name on, whose elements have `width` numbers of a type; an `alignment` of 0 is theirs."""
+        """A variable from its name on; its elements are `width` numbers of a type; 0 stands for their alignment."""
         while self._peek() in (".ptr", ".align") or self._peek() in _SPACES:
             if self._take() == ".align":
                 self._alignment()

@@ -35,7 +35,7 @@ class WarpGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """Run the operation for threads that are all there."""
+        """Run the operation for threads that are all there, and note that they have synchronised."""
         self.operation(group)
         clock = group.batch.launch.clock
         clock.synced[group.lanes] = clock.tick()
@@ -74,7 +74,7 @@ class BlockGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """Run the reduction for threads that are all there."""
+        """Run the reduction, if any, for threads that are all there, and note their blocks' barrier."""
         if self.reduction is not None:
             self._reduce(group, *self.reduction)
         batch = group.batch
