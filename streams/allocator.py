@@ -135,7 +135,7 @@ class BinAllocator:
     """Hands out pieces of a device's memory, for one in-order stream; the docstring of the module explains how.
 
     Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
-    the smallest piece of its bin that is large enough, else the smallest of the next bin that has any, else a block.
+    the smallest large enough piece of its bin, else the smallest of the next bin that has any, else a new block.
     The bins are short sorted lists: a best fit is found by size, and a neighbour to merge with leaves from the middle.
 
     May be called from any thread, under one lock.  A destructor that asks for memory in the middle of a change on

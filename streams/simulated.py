@@ -197,7 +197,7 @@ class SimulatedDevice:
             self._planted[self.ran + count] = error
 
     def lose(self, error: BaseException | None = None) -> None:
-        """From now on let all work fail with `DeviceLost`, caused by `error`; events are still reached."""
+        """Until `restore`, let all work fail with `DeviceLost`, caused by `error`; events are still reached."""
         with self._turn:
             self._lost = True
             self._lost_by = error
@@ -293,7 +293,7 @@ class SimulatedDevice:
         self._turn.notify_all()
 
     def _stride(self) -> None:
-        """Run some pieces of work, unless one is running: enqueueing and polling never wait for a device."""
+        """Run some pieces of work, unless one is running: in mode "random", enqueueing and polling never wait."""
         with self._turn:
             count = 0 if self._stepping() else self._random.choice(STRIDES)
         for _ in range(count):
