@@ -226,7 +226,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """The conversion of a register's content into a type, cut, or with zeros in front; None if not needed."""
+    """Convert a register's content into a type: cut if narrower, zeros in front if wider; None if not needed."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:
