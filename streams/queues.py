@@ -80,7 +80,7 @@ class Fifo:
 class BySerial:
     """A queue from which the instruction of the lowest serial comes first.
 
-    Most instructions are pushed in the order of their serials; `pop` compares serials only while others wait.
+    Most instructions are pushed in the order of their serials; `pop` compares serials only while `late` has any.
 
     Attributes:
         row: the instructions pushed in order.

@@ -72,7 +72,7 @@ class Worker:
         return mark.event.wait(timeout) and mark.all_have_run
 
     def stop(self, timeout: float | None = None) -> list[Any]:
-        """Let the thread end after the item it is running.  Other threads wait for it, `timeout` seconds at most.
+        """Let the thread end after its present item; on another, wait up to `timeout` seconds for it (None: forever).
 
         Returns the posted items that will not be run.
         """

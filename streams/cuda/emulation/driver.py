@@ -439,7 +439,7 @@ class EmulatedDriver(Driver):
         self._enqueue(stream, lambda: node.work(regions))
 
     def _accessed(self, node: _Node, stream: EmulatedStream) -> list[Region | None]:
-        """Check that the stream may use the node's arrays now, and note it; return their blocks, None for empty."""
+        """Check that the stream may use the node's arrays, and note it; return their blocks, None for empty arrays."""
         self._raise_if_lost()
         regions = [self._memory.region_of(array, node.name) for array in node.arrays]
         with self._machine.guard:

@@ -51,7 +51,7 @@ def lower_add(lowering: Lowering, instruction: Instruction) -> Operation | None:
 
 
 def _saturates(lowering: Lowering, instruction: Instruction, scalar: Scalar, carries: bool) -> bool:
-    """Whether a result is saturated; raises if it is not of the type s32 or uses the carry flag, as PTX has no such."""
+    """Whether a result is saturated; raises for ``sat`` of other types than s32, or with the carry flag."""
     if "sat" not in instruction.modifiers:
         return False
     if scalar.name != "s32" or carries:

@@ -227,7 +227,7 @@ class _Parser:
         return found
 
     def _variable(self, space: str, type_: str, width: int, alignment: int) -> Variable:
-        """A variable from its name on; its elements are `width` numbers of a type; 0 stands for their alignment."""
+        """A variable from its name on, whose elements are `width` numbers of a type; `alignment` 0 means theirs."""
         while self._peek() in (".ptr", ".align") or self._peek() in _SPACES:
             if self._take() == ".align":
                 self._alignment()
