@@ -97,7 +97,7 @@ class Kernel:
             arguments: one for each parameter; a structure is given by its bytes.
             regions: the global memory, beside the module's regions.
             shared_bytes: bytes that the launch adds to each block's shared memory.
-            check_global_races: whether to look for races in global memory; those in shared memory are always found.
+            check_global_races: whether to look for races in global memory; in shared memory they are always looked for.
             strict: whether it is a race, too, if two threads write the same value to the same bytes of global memory.
             limit: the basic blocks that some thousand threads may execute together before `NoProgress`.
 
