@@ -22,7 +22,8 @@ from .constraints import Constraint
 from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
-# The largest number of uniform numbers that `Binomial.sample` draws at a time, to limit its memory.
+# The number of uniform numbers that `Binomial.sample` draws at a time, to limit its memory; a result of more elements
+# needs as many at a time.
 _CHUNK: Final = 1 << 20
 
 

@@ -71,7 +71,7 @@ class ByProbability(Distribution):
 
     @property
     def logits(self) -> Tensor:
-        """The logarithm of the odds of a success."""
+        """The logarithm of the odds of a success; given `probs` are first clamped by `inside`."""
         if self._name == "logits":
             return self._parameter
         within = inside(self._parameter)
@@ -214,7 +214,7 @@ class Categorical(Distribution):
 
     @property
     def logits(self) -> Tensor:
-        """The logarithm of the probability of each class."""
+        """The logarithm of the probability of each class; given `probs` are first clamped by `inside`."""
         return inside(self._parameter).log() if self._name == "probs" else self._parameter
 
     @property

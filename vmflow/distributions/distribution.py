@@ -165,7 +165,7 @@ class Distribution:
         return type(self)(**parameters, validate_args=self._validates)
 
     def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
-        """Reshape (and with `expand` expand) values of (count, *event_shape) for `enumerate_support` to return."""
+        """Reshape `values`, (count, *event_shape), and with `expand` expand them, for `enumerate_support` to return."""
         batch, (count, *event) = tuple(self._batch_shape), values.shape
         listed = values.reshape(count, *[1] * len(batch), *event)
         return listed.expand((count, *batch, *event)) if expand else listed

@@ -54,8 +54,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     The method resolution orders of both classes are searched for a registered formula, the nearest class of `p` first.
 
     Raises:
-        NotImplementedError: if there is no formula for the two classes, or if both are `Binomial` and `p` has a smaller
-            `total_count` than `q`.
+        NotImplementedError: if there is no formula for the two classes, if both are `Binomial` and `p` has a smaller
+            `total_count` than `q`, or if both are `Independent` over different numbers of dimensions.
         ValueError: if the shapes of `p` and `q` do not fit.
     Example:
         >>> p, q = flow.distributions.Normal(flow.tensor([0.0, 2.0]), 1.0), flow.distributions.Normal(0.0, 1.0)
@@ -125,7 +125,7 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
 
 
 def _of_attempts(count: Tensor | float, p: ByProbability, q: ByProbability) -> Tensor:
-    """The divergence of `count` attempts together, with 0 * log 0 = 0."""
+    """The divergence of `count` attempts with the chances of `p` from those of `q`, with 0 * log 0 = 0."""
 
     def part(success: bool) -> Tensor:
         mean = p.chance(success) * count
@@ -202,7 +202,8 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
         raise NotImplementedError(
             "kl_divergence: there is no formula for a Binomial p with a smaller total_count than that of q"
         )
-    # Without successes in `p`, only the attempts of `q` count; otherwise `p` may have more successes than `q` can have.
+    # Where `p` has more attempts than `q`, it may have more successes than `q` can have: the divergence is infinite,
+    # unless `p` has no successes, when only the number of attempts of `q` matters.
     more = (p.total_count > q.total_count) & (p.probs > 0)
     return where(more, math.inf, _of_attempts(q.total_count, p, q))
 

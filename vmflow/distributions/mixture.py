@@ -21,7 +21,7 @@ class MixtureSameFamily(Distribution):
 
     Args:
         mixture_distribution: the distribution of the component's index, with a class for each component.
-        component_distribution: the components, along the last dimension of this distribution's batch.
+        component_distribution: the components, along the last dimension of its batch.
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
@@ -70,7 +70,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def component_distribution(self) -> Distribution:
-        """The components, along the last dimension of this distribution's batch."""
+        """The distribution of the components, which lie along the last dimension of its batch."""
         return self._components
 
     @property
@@ -108,7 +108,8 @@ class MixtureSameFamily(Distribution):
         return logsumexp(self._components.log_prob(value) + self._mixture.logits, -1)
 
     def cdf(self, value: Tensor) -> Tensor:
-        # Other values than samples have a cdf, too; the components check values if they were made so.
+        # Only the shape is checked, because other values than samples have a cdf, too.  The components check values if
+        # they were made so.
         return (self._components.cdf(self._check_shape(value).unsqueeze(-1)) * self._mixture.probs).sum(-1)
 
     def expand(self, batch_shape: Sequence[int]) -> Self:

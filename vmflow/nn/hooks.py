@@ -18,7 +18,7 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class HookOfAll(NamedTuple):
-    """A global hook, which is called for all modules; a call of a module puts its own hooks into this form, too.
+    """A global hook, called for all modules; a call of a module puts its own forward hooks into this form, too.
 
     Attributes:
         place: when the hook is called: "before" or "after" `forward`, on the gradients of the module's "results" or
@@ -45,7 +45,7 @@ def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
     """Add a hook at the end of `hooks`, or with `prepend` at the front, and return the handle that removes the hook."""
     handle = Handle(hooks, hook)
     if prepend:
-        # A dict keeps the order of insertion: removing the older hooks and inserting them again moves them to the end.
+        # A dict keeps the order of insertion: the older hooks are removed and inserted again, behind the new one.
         hooks.update({number: hooks.pop(number) for number in list(hooks) if number != handle.number})
     return handle
 
@@ -102,7 +102,7 @@ def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, submodule)`` when a module registers one or None; register the result if not None."""
+    """Call ``hook(module, name, child)`` when a module registers a submodule or None; register a result but None."""
     return Handle(OF_ALL, HookOfAll("module", hook))
 
 
@@ -195,9 +195,9 @@ def _despite(
 class BackwardWatch:
     """Calls the backward hooks for one call of a module.
 
-    It applies an identity function to the module's arguments and another to its results; in the backward pass the
-    gradients reach these functions, which call the hooks.  As in PyTorch, no gradients reach the hooks through tensors
-    within lists, dicts or nested tuples.
+    It applies an identity function to the module's positional arguments and another to its results; in the backward
+    pass the gradients reach these functions, which call the hooks.  As in PyTorch, no gradients reach the hooks through
+    tensors within lists, dicts or nested tuples.
 
     Args:
         module: the module, an argument of the hooks.
@@ -250,7 +250,7 @@ class BackwardWatch:
         return tuple([grad_output[position] for position in self._result_positions])
 
     def _reached_inputs(self, gradients: Gradients) -> Gradients:
-        if self._grad_output is None:  # the gradients have come here past the results that are watched
+        if self._grad_output is None:  # the gradients came past the watched results: call no hooks
             return gradients
         changed = self._call(_spread(gradients, self._positions, self._arguments), self._grad_output)
         return tuple([changed[position] for position in self._positions])

@@ -129,12 +129,12 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of the parameters, if all have shapes already."""
+        """Draw new initial values of the parameters, if all have shapes and `in_features` is known, else do nothing."""
         if not self.has_uninitialized_params() and self.in_features:
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `in_features` by the input's last dimension, and make the parameters; if loaded, set it by the weight."""
+        """Set `in_features` by the input's last dimension, and draw the parameters; if loaded, set it by the weight."""
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
             _materialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
@@ -164,12 +164,12 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of the parameters, if all have shapes already."""
+        """Draw new initial values of the parameters, if all have shapes and `in_channels` is known, else do nothing."""
         if not self.has_uninitialized_params() and self.in_channels:
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Set `in_channels` by the input's channels, and make the parameters; if loaded, set it by the weight."""
+        """Set `in_channels` by the input's channels, and draw the parameters; if loaded, set it by the weight."""
         if not self.has_uninitialized_params():
             if self.in_channels == 0:  # the parameters have been loaded
                 self.in_channels = self._loaded_channels()
@@ -308,7 +308,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
         self._forget_sizes(out_channels, bias, device, dtype)
 
     def initialize_parameters(self, input: Tensor, output_size: Sequence[int] | None = None) -> None:
-        """Set `in_channels` by the input's channels, and make the parameters; if loaded, set it by the weight."""
+        """Set `in_channels` by the input's channels, and draw the parameters; if loaded, set it by the weight."""
         super().initialize_parameters(input)
 
     def _channels(self) -> tuple[int, int]:
@@ -384,12 +384,12 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
             self.num_batches_tracked = creation.zeros((), device=device, dtype=dtypes.int64)
 
     def reset_parameters(self) -> None:
-        """Reset parameters and running statistics to their initial values, if all have shapes already."""
+        """Reset parameters and running statistics to initial values, if all have shapes and `num_features` is set."""
         if not self.has_uninitialized_params() and self.num_features:
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `num_features` by the input's channels, and make the tensors; if loaded, set it by these."""
+        """Set `num_features` by the input's channels, and initialize the tensors; if loaded, set it by their size."""
         if self.has_uninitialized_params():
             self.num_features = self._features(input)
             names = ("weight", "bias", "running_mean", "running_var")

@@ -27,8 +27,8 @@ from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 
 Member = TypeVar("Member")
 
-# The name of an attribute that is set on modules of which a graph was built: assigning any attribute of such a module
-# makes graphs check whether they must be built again.
+# The name of an attribute that is True for modules of which a graph was built: assigning or deleting an attribute of
+# such a module makes graphs check whether they must be built again.
 WATCHED: Final = "_watched"
 
 # The attributes of a module with the dicts of its members, and the noun for one member in errors.
@@ -94,7 +94,7 @@ class Module:
     # Calling
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's results; every subclass defines it."""
+        """Compute the module's results; subclasses override this method, which raises NotImplementedError."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -165,9 +165,9 @@ class Module:
     def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
 
-        Both are tuples with None where there is no gradient; tensors inside nested arguments or results are not
-        included.  A result of the hook that is not None replaces ``grad_input``.  The hook is not called if no
-        gradient reaches the results; if the module returns something else than a tensor or a tuple, a warning says so.
+        Both are tuples with None where there is no gradient, without keyword arguments and tensors within nested
+        arguments or results.  A result of the hook that is not None replaces ``grad_input``.  The hook is not called
+        if no gradient reaches the results, nor, with a warning, if they are neither a tensor nor a tuple.
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 
@@ -275,12 +275,12 @@ class Module:
     # Registering
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter as attribute `name`; None reserves the name for a later parameter.
+        """Add or replace a parameter as attribute `name`; None reserves the name for a later parameter.
 
         Raises:
             AttributeError: if ``super().__init__()`` has not been called.
             TypeError: if `param` is no `Parameter`, or `name` no string.
-            KeyError: for a name that is empty, has a dot, or belongs to another attribute.
+            KeyError: for a name that is empty, has a dot, or is that of an attribute of another kind.
             ValueError: if `param` is the result of a recorded op.
         """
         self._check_name("_parameters", name)
@@ -299,7 +299,7 @@ class Module:
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is part of the module's state but not trained.
+        """Add or replace a tensor that is part of the module's state but not trained.
 
         Args:
             name: the name of the attribute.
@@ -309,7 +309,7 @@ class Module:
         Raises:
             AttributeError: if ``super().__init__()`` has not been called.
             TypeError: if `tensor` is no tensor, or `name` no string.
-            KeyError: for a name that is empty, has a dot, or belongs to another attribute.
+            KeyError: for a name that is empty, has a dot, or is that of an attribute of another kind.
         """
         self._check_name("_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -323,12 +323,12 @@ class Module:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a submodule as attribute `name`; None reserves the name for a later submodule.
+        """Add or replace a submodule as attribute `name`; None reserves the name for a later submodule.
 
         Raises:
             AttributeError: if ``super().__init__()`` has not been called.
             TypeError: if `module` is no `Module`, or `name` no string.
-            KeyError: for a name that is empty, has a dot, or belongs to another attribute.
+            KeyError: for a name that is empty, has a dot, or is that of an attribute of another kind.
         """
         self._check_name("_modules", name)
         if module is not None and not isinstance(module, Module):
@@ -359,10 +359,10 @@ class Module:
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """Iterate over this module and all modules below it, with dotted names.
+        """Iterate over this module, named `prefix`, and all modules below it, with dotted names that begin with it.
 
-        A module that appears several times comes once, unless `remove_duplicate` is False; modules in `memo` are left
-        out.
+        A module that appears several times comes once, and is added to `memo`, unless `remove_duplicate` is False.
+        Modules in `memo` are left out, with those below them.
         """
         memo = set() if memo is None else memo
         if self in memo:
@@ -410,7 +410,7 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """Iterate over the parameters with dotted names: of this module and, with `recurse`, of all modules below it.
+        """Iterate over parameters and their names below `prefix`: of this module and, if `recurse`, of all below it.
 
         A parameter that appears several times comes once, unless `remove_duplicate` is False.
         """
@@ -423,7 +423,7 @@ class Module:
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Iterate over the buffers with dotted names: of this module and, with `recurse`, of all modules below it.
+        """Iterate over buffers and their names below `prefix`: of this module and, if `recurse`, of all below it.
 
         A buffer that appears several times comes once, unless `remove_duplicate` is False.
         """
@@ -504,7 +504,8 @@ class Module:
         Args:
             destination: a dict to fill and return instead of a new one.
             prefix: a string to put before every name.
-            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory.
+            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory, but
+                uninitialized ones themselves.
         """
         entries: dict[str, Any] = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):
@@ -531,7 +532,7 @@ class Module:
         return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
-        """State besides tensors, for ``_extra_state`` in the state dict; override this method and `set_extra_state`."""
+        """Return state for ``_extra_state`` in the state dict; raises unless overridden, as does `set_extra_state`."""
         raise NotImplementedError(f"{type(self).__name__} has no extra state; define get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
@@ -550,7 +551,7 @@ class Module:
         return Handle(self._state_dict_hooks, state.Returnless(hook))
 
     def _register_state_dict_hook(self, hook: Callable[[Any, Any, str, Any], Any]) -> Handle:
-        """As `register_state_dict_post_hook`, but a result that is not None replaces the result of `state_dict`.
+        """As `register_state_dict_post_hook`, but a result other than None replaces that of this module's `state_dict`.
 
         It exists for libraries that call PyTorch's method of this name.
         """
@@ -573,10 +574,10 @@ class Module:
         return Handle(self._load_state_dict_pre_hooks, hook if with_module else state.Moduleless(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
-        """Call ``hook(module, incompatible_keys)`` after loading; the hook may remove names from the two lists.
+        """Call ``hook(module, incompatible_keys)`` after loading; the hook may remove names from its two lists.
 
-        With such a hook, missing and unexpected names raise an error only after all other entries have been loaded,
-        unless the hook has removed them from the lists.
+        With such a hook, `strict` raises an error for missing and unexpected names only after all other entries have
+        been loaded, and only if the names are still in the lists.
         """
         return Handle(self._load_state_dict_post_hooks, hook)
 
@@ -596,7 +597,7 @@ class Module:
             ``unexpected_keys``.
 
         Raises:
-            RuntimeError: for names that are missing or unexpected (if `strict`), and for other shapes; lists them all.
+            RuntimeError: for missing or unexpected names (if `strict`), and values that do not fit; lists them all.
             TypeError: if `state_dict` is no mapping.
         """
         return state.load(self, state_dict, strict, assign)
@@ -625,7 +626,7 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set the gradients of all parameters to None, or with ``set_to_none=False`` to zero."""
+        """Set the gradients of all parameters to None, or with ``set_to_none=False`` existing ones to zero."""
         zero_gradients(self.parameters(), set_to_none)
 
     def apply(self, fn: Callable[[Module], object]) -> Self:

@@ -1,4 +1,4 @@
-"""Loading a state dict into a module: compare all names, shapes and dtypes first, then change the tensors."""
+"""Loading a state dict into a module: check all names, shapes and dtypes first, then change the tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .module import Module
 
 
-# The name in a state dict of a module's extra state, the result of `Module.get_extra_state`.
+# The last part of the name of a module's extra state in a state dict: the result of `Module.get_extra_state`.
 EXTRA: Final = "_extra_state"
 
 
