@@ -258,7 +258,7 @@ class Mish(_InPlace, function=F.mish):
 
 
 class SELU(_InPlace, function=F.selu):
-    """`ELU`, scaled so that results keep a mean of 0 and a variance of 1 from layer to layer (Klambauer et al., 2017).
+    """``scale * ELU(alpha)(x)`` with constants that keep mean 0 and variance 1 over layers (Klambauer et al., 2017).
 
     Example:
         >>> flow.nn.SELU()(flow.tensor([-1.0, 0.0, 1.0]))

@@ -102,7 +102,10 @@ def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(module, name, child)`` when a module registers a submodule or None; register a result but None."""
+    """Call ``hook(module, name, submodule)`` when a module registers a submodule or None.
+
+    A result other than None is registered instead.
+    """
     return Handle(OF_ALL, HookOfAll("module", hook))
 
 

@@ -124,8 +124,8 @@ class _BatchNorm(_ChannelNorm):
 
     Raises:
         TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
-        ValueError: for a negative size; when called with another number of dimensions or channels, or in training with
-            one value for each channel.
+        ValueError: for a negative size; when called with another number of dimensions, of channels if there are
+            parameters or running statistics, or with one value for each channel where the batch's mean is used.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -204,8 +204,8 @@ class SyncBatchNorm(_BatchNorm):
 
     Raises:
         TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
-        ValueError: for a process group; when called with another number of channels, or in training with a local tensor
-            where there are several ranks.
+        ValueError: for a process group; when called with inputs that `BatchNorm2d` rejects, but for the number of
+            dimensions, or in training with a local tensor where there are several ranks.
 
     Example:
         >>> model = flow.nn.Sequential(flow.nn.Linear(2, 3), flow.nn.BatchNorm1d(3))
@@ -282,8 +282,8 @@ class SyncBatchNorm(_BatchNorm):
 class _InstanceNorm(_ChannelNorm):
     """The base of instance norms, which normalise each channel of each sample (Ulyanov, Vedaldi and Lempitsky, 2016).
 
-    Instance norms use the mean and variance over the channel's image; in evaluation mode with `track_running_stats`,
-    the running mean and variance.
+    Instance norms use the mean and variance over the channel's image, and with `track_running_stats` update the running
+    mean and variance by them; in evaluation mode with `track_running_stats` they use the running ones.
 
     Args:
         num_features: the number of channels.
@@ -397,7 +397,8 @@ class GroupNorm(_AffineNorm):
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.
-        ValueError: if the groups do not divide the channels; when called with another number of channels.
+        ValueError: if the groups do not divide the channels, also when called; if affine, when called with another
+            number of channels.
 
     Example:
         >>> flow.nn.GroupNorm(1, 2, eps=0.0)(flow.tensor([[1.0, 3.0]])).detach()

@@ -41,7 +41,7 @@ class _MaxPool(_Windowed):
         dilation: the distance between the elements of a window.
         return_indices: whether to return also the flat indices of the largest elements within the image, for
             `MaxUnpool2d` and its like.
-        ceil_mode: whether the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
 
     Raises:
@@ -109,7 +109,7 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
         kernel_size: the size of a window.
         stride: the distance between windows, by default the size of the window.
         padding: the number of zeros that are added on both sides.
-        ceil_mode: whether the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
         count_include_pad: whether the divisor counts the zeros of the padding.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, L, C).
 
@@ -151,7 +151,7 @@ class _AvgPool(_Windowed):
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
         padding: the number of zeros that are added on both sides.
-        ceil_mode: whether the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
         count_include_pad: whether the divisor counts the zeros of the padding.
         divisor_override: a divisor to use instead of the number of elements.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
@@ -387,7 +387,7 @@ class _LPPool(FunctionLayer):
         norm_type: the exponent of the formula.
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        ceil_mode: whether the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a tensor.

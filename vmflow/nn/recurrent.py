@@ -232,7 +232,7 @@ class RNN(RNNBase):
 
     Args:
         nonlinearity: "tanh" or "relu".
-        The other arguments are as for `LSTM`.
+        The other arguments are as for `LSTM`, without `proj_size`.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.
@@ -320,7 +320,7 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent units (K. Cho et al., 2014), with PyTorch's parameters; arguments are as for `LSTM`.
+    """Gated recurrent units (K. Cho et al., 2014), with PyTorch's parameters; arguments as for `LSTM`, no `proj_size`.
 
     Shape: input (L, N, input_size), state (D * num_layers, N, hidden_size), where D is 2 if bidirectional, else 1;
     outputs (L, N, D * hidden_size), and the last state, in the initial one's shape.  With `batch_first` input and

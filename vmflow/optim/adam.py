@@ -15,7 +15,7 @@ AVERAGES: Final = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
 
 class _Averaging(Optimizer):
-    """The base of optimizers with two running averages, whose decay factors are the setting `betas`.
+    """The base of optimizers with two running averages (`Adamax`: one and a maximum), decaying by the setting `betas`.
 
     Attributes:
         not_negative: the names of the settings that `check_group` requires to be numbers >= 0.
@@ -110,8 +110,8 @@ class Adam(_Averaging):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
 
-    The decay does not pass through the running averages.  The arguments are those of `Adam`, for parameters of any
-    shape; `weight_decay` is 0.01 by default.
+    The decay does not pass through the running averages.  The arguments are those of `Adam`; `weight_decay` is 0.01 by
+    default.
 
     Raises:
         ValueError: for settings out of range.

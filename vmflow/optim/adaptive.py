@@ -215,7 +215,8 @@ class Rprop(Optimizer):
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the first step size, a number or a scalar tensor.
-        etas: the factors by which a step size shrinks when the sign changes, and grows else.
+        etas: the factors by which a step size shrinks when the sign changes, and grows when it stays; after a change of
+            the sign, the size stays for a step.
         step_sizes: the smallest and the largest step size, neither negative.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
@@ -280,7 +281,7 @@ class ASGD(Optimizer):
             ``lr / (1 + lambd * lr * t) ** alpha``.
         lambd: how fast the rate falls; each step also multiplies the parameter by ``1 - lambd * rate``.
         alpha: the exponent in the formula of the rate.
-        t0: the step at which averaging begins.
+        t0: the step at which averaging begins; until then the average is the parameter itself.
         weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.

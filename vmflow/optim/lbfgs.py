@@ -29,8 +29,9 @@ class LBFGS(Optimizer):
 
     Args:
         params: parameters, all in one group and on one device.
-        lr: the factor of the search direction in a move without line search; the first try of a line search.
-        max_iter: the most moves per step.
+        lr: the factor of the search direction in a move without line search; the first try of a line search.  In the
+            first step's first move it is divided by the sum of the gradient's magnitudes, if that exceeds 1.
+        max_iter: the most moves per step, each along a new search direction.
         max_eval: the number of evaluations of the closure after which a step ends, ``max_iter * 5 // 4`` by default.
         tolerance_grad: the step ends when no element of the gradient has a larger magnitude.
         tolerance_change: the step ends when no element of a parameter changes by more, or the loss by less.
@@ -208,7 +209,10 @@ class _Search:
         return result
 
     def search_line(self, direction: Tensor, slope: float, place: float) -> float:
-        """Move the parameters along `direction` to a strong Wolfe point, trying `place` first; return the distance."""
+        """Move the parameters along `direction` to a strong Wolfe point, or the best found; return the distance.
+
+        The distance `place` is tried first.
+        """
         with scope(shield=True):
             origin = cat([parameter.detach().reshape(-1) for parameter in self.parameters]).clone()
             length = _number(direction.abs().max())

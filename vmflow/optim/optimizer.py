@@ -34,7 +34,7 @@ StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]]
 class Execution(TypedDict, total=False):
     """PyTorch's settings of how a step is carried out, and OneFlow's `contiguous_params`.
 
-    In vmflow a step is always one instruction for all parameters, so these settings have no effect, but
+    In vmflow a step is always one instruction for all parameters of a device, so these settings have no effect, but
     ``differentiable=True`` is an error.
     """
 
@@ -211,13 +211,13 @@ class Optimizer:
         return found
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one optimization step.
+        """Take one optimization step, and return the result of `closure`, or None without it.
 
-        One instruction changes all parameters, or none: if a cancelled scope drops this instruction, or one that
-        computes a gradient, parameters and state stay as they were.
+        One instruction changes all parameters of a device, or none: if a cancelled scope drops this instruction, or one
+        that computes a gradient, parameters and state stay as they were.
 
         Args:
-            closure: a function that computes the gradients anew and returns the loss, which is the result of `step`.
+            closure: a function, called before the step, that computes the gradients anew and returns the loss.
         """
         return self._hooked_step(None, *(() if closure is None else (closure,)))
 
@@ -307,7 +307,7 @@ class Optimizer:
             clip_grad_norm_(group["params"], limit, order, error_if_nonfinite)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set the gradients of all parameters to None, or with ``set_to_none=False`` to zero."""
+        """Set the gradients of all parameters to None, or with ``set_to_none=False`` existing ones to zero."""
         zero_gradients([parameter for group in self.param_groups for parameter in group["params"]], set_to_none)
 
     # Saving
@@ -334,8 +334,8 @@ class Optimizer:
         """Copy settings and state from the state dict of an optimizer of like parameters, after checking the dict.
 
         Raises:
-            ValueError: if the numbers of groups or parameters differ, a state tensor's shape is not its parameter's, or
-                a setting is out of range.
+            ValueError: if the numbers of groups or parameters differ, the shape of a state tensor of `shaped` is not
+                its parameter's, or a setting is out of range.
             KeyError: if `state_dict` has no "state" or no "param_groups".
         """
         name = type(self).__name__
@@ -372,7 +372,7 @@ class Optimizer:
         self._rules = {}
 
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
-        """Return a copy of `value`, entry `key` of a parameter's state, in the parameter's dtype (but not "step")."""
+        """Return a copy of `value`, entry `key` of a parameter's state; tensors but "step" in the parameter's dtype."""
         if key == "step":
             counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))
             return counted.to(parameter.device, copy=True)

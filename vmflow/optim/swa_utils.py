@@ -88,14 +88,15 @@ get_ema_multi_avg_fn = get_ema_avg_fn
 class AveragedModel(Module):
     """A copy of a model whose parameters are averages of the model's parameters at several moments of its training.
 
-    Izmailov and others, 2018.  One instruction updates all averages, so a cancelled scope never drops a part of them.
+    Izmailov and others, 2018.  With the functions of this module, one instruction updates all averages, so a cancelled
+    scope never drops a part of them.
 
     Args:
         model: the model to copy; all its parameters are on one device.
         device: the device of the copy, by default that of the model.
         avg_fn: computes the new average of one parameter; by default the plain mean.
-        multi_avg_fn: instead of `avg_fn`; computes the new averages of all parameters in place.  With functions other
-            than those of this module, `update_parameters` waits for `n_averaged`.
+        multi_avg_fn: instead of `avg_fn`; computes the new averages of all parameters in place.  Other functions than
+            those of this module are not called at the first update, and `update_parameters` waits for `n_averaged`.
         use_buffers: average floating-point buffers as well; `update_parameters` copies all other buffers of the model.
 
     Attributes:
@@ -180,7 +181,8 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
 
     Args:
         loader: an iterable of batches; if a batch is a tuple or list, its first item is the model's input.
-        model: the model, which is run in training mode, and then put back into its former mode.
+        model: the model, which is run in training mode, unless it has no batch norms, and then put into its former
+            mode, with all modules below it.
         device: the device to move the batches to.
 
     Raises:

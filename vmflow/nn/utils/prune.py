@@ -37,7 +37,7 @@ Changed = TypeVar("Changed", bound=Module)
 
 
 def identity(module: Changed, name: str) -> Changed:
-    """Give a parameter a mask of ones, which prunes none of its elements.
+    """Give a parameter a mask of ones, which prunes none of its elements; the mask of an earlier pruning stays.
 
     Raises:
         ValueError: if there is no such parameter.
@@ -166,17 +166,17 @@ def global_unstructured(
     importance_scores: Mapping[tuple[Module, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prune several parameters, of any shapes, as if they were one vector: ``amount`` is of the elements of all.
+    """Prune several parameters, of any shapes, as if they were one vector: ``amount`` is of all elements that are left.
 
     Args:
         parameters: pairs of a module and the name of its parameter.
         pruning_method: an unstructured subclass of `BasePruningMethod`, such as `L1Unstructured`.
-        importance_scores: tensors by (module, name), to use instead of the parameters' values.
+        importance_scores: tensors by (module, name), to use instead of the values of these parameters.
         kwargs: the arguments of the constructor of `pruning_method`.
 
     Raises:
         TypeError: for arguments of other types, or a method that is not unstructured.
-        ValueError: if there is no such parameter.
+        ValueError: if there is no such parameter, or for scores of another shape.
 
     Example:
         >>> prune, a, b = flow.nn.utils.prune, flow.nn.Linear(2, 2), flow.nn.Linear(2, 3)

@@ -18,7 +18,7 @@ from vmflow.transfers import beside
 class BasePruningMethod(ABC):
     """The base of pruning methods; derived classes define `compute_mask`.
 
-    A method is a hook of the pruned module, called before the module's `forward`.
+    A method is a hook of the pruned module: before `forward` it sets the pruned attribute to `apply_mask`'s result.
 
     Attributes:
         PRUNING_TYPE: the part of a tensor that `compute_mask` gets when the tensor is pruned again: "unstructured" for
@@ -161,7 +161,8 @@ def method_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None
 def combined_mask(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
     """Return `mask`, that of earlier prunings, with further zeros where `method` prunes elements that are left.
 
-    `t` has each element's importance.  The call waits for the values of `mask`, to count the elements that are left.
+    `t` has each element's importance.  Unless the method's `PRUNING_TYPE` is "global", the call waits for the values of
+    `mask`, to count the elements that are left.
     """
     kind = method.PRUNING_TYPE
     place: Any

@@ -152,7 +152,7 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Multiply the learning rates by `gamma` in every epoch.
+    """Multiply the learning rates by `gamma` in every epoch but the first.
 
     Raises:
         TypeError: if `optimizer` is no optimizer.
@@ -259,7 +259,10 @@ class PolynomialLR(LRScheduler):
 
 
 def _bound(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return a dict of the arguments behind the optimizer by `names`, the arguments of one form of `PolynomialLR`."""
+    """Return a dict of the arguments behind the optimizer by `names`, the arguments of one form of `PolynomialLR`.
+
+    Raises ValueError or TypeError for arguments that do not belong to this form.
+    """
     if "total_iters" in kwargs and "total_iters" not in names:
         raise ValueError(
             "PolynomialLR: end_learning_rate and cycle belong to OneFlow's form, and total_iters to PyTorch's; name "

@@ -52,8 +52,8 @@ class LRScheduler:
 
     Args:
         optimizer: the optimizer whose learning rates to set.
-        last_epoch: the number of the last epoch when resuming, -1 when starting.  All schedulers take it by OneFlow's
-            name `last_step` as well, and OneFlow's `verbose`: whether to print the rates at each step.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.  Schedulers with this argument take it
+            by OneFlow's name `last_step` as well; all take OneFlow's `verbose`: whether to print the rates they set.
 
     Attributes:
         base_lrs: the initial learning rates, one per group.
@@ -73,7 +73,7 @@ class LRScheduler:
         [0.5]
     """
 
-    # The names of the attributes that `state_dict` leaves out.
+    # The names of the attributes that `state_dict` leaves out, besides `verbose` and functions.
     unsaved: tuple[str, ...] = ("optimizer",)
     verbose: bool = False
 
