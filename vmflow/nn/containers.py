@@ -60,7 +60,7 @@ class _Container(Module):
 
 
 class _Numbered(_Container):
-    """The base of list containers, whose members are registered under their positions, "0", "1", ..."""
+    """The base of list containers: their members' names are the positions, "0", "1", ..., or keys in `Sequential`."""
 
     def _part(self, members: list[tuple[str, Any]]) -> Self:
         """Return a new container of this class with the given `members` of this one, pairs of name and value."""
@@ -156,7 +156,7 @@ class Sequential(_Numbered):
         return type(self)(dict(members))
 
     def forward(self, input: Any) -> Any:
-        """Call all modules in their order, and return the result of the last."""
+        """Call all modules in their order, and return the result of the last, or `input` if there are none."""
         for module in self._modules.values():
             assert module is not None
             input = module(input)

@@ -87,7 +87,7 @@ _skipping: ContextVar[bool] = ContextVar("skipping", default=False)
 
 @contextmanager
 def skipped() -> Iterator[None]:
-    """Make a block in which the functions of `nn.init` leave tensors as they are, in this task or thread only.
+    """Make a block in which the functions of `nn.init` leave tensors as they are, in this task or thread.
 
     Example:
         >>> with flow.nn.init.skipped():

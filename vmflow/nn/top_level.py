@@ -3,7 +3,8 @@
 `vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias before the running statistics.
 Functions that are the same in `torch` and `nn.functional` are not in this module.
 
-The losses take the reduction as a number, 0 for none, the default, 1 for the mean, 2 for the sum, or by its name.
+The losses take the reduction as a number, 0 for none, the default of all but `poisson_nll_loss`, 1 for the mean, 2 for
+the sum, or by its name.
 """
 
 from __future__ import annotations

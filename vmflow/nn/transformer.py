@@ -187,7 +187,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
-    """Whether to treat `mask` as causal: if `is_causal` is True, because a check would wait for the mask's values."""
+    """Whether `is_causal` is True and there is a mask; its values are not checked, because that would wait for them."""
     return bool(is_causal) and mask is not None
 
 

@@ -56,7 +56,7 @@ Made = TypeVar("Made", bound=Module)
 def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
     """Construct a module without initialising its parameters, for parameters that are loaded afterwards.
 
-    During the construction the functions of `nn.init` do nothing, in this task or thread only.
+    During the construction the functions of `nn.init` leave tensors as they are, in this task or thread only.
 
     Args:
         module_cls: a subclass of `Module`.

@@ -36,10 +36,10 @@ _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Make a block in which parametrized tensors are computed once, not at each reading, in this task or thread only.
+    """Make a block in which parametrized tensors are computed once, not at each reading, in this task or thread.
 
-    The original tensors, other parameters and buffers of the parametrizations, and the training mode must not change
-    within the block.
+    Tasks that begin within the block have its computed tensors, too, even after its end.  The original tensors, other
+    parameters and buffers of the parametrizations, and the training mode must not change within the block.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 2))
@@ -280,8 +280,8 @@ def register_parametrization(
     """Let a parametrization compute a module's parameter or buffer from an original tensor at each reading.
 
     The module gets a submodule ``parametrizations``, which has a `ParametrizationList` under the name of the tensor.  A
-    second parametrization takes the result of the first.  If a parametrization has a method `right_inverse`, its
-    original is `right_inverse` of the present value; if all have, values can be assigned to the tensor.
+    second parametrization takes the result of the first.  If the first has a method `right_inverse`, the original is
+    `right_inverse` of the present value; if all have it, values can be assigned to the tensor.
 
     Args:
         module: the module, which is changed and returned.
