@@ -123,7 +123,7 @@ class Sigmoid(_Plain, function=F.sigmoid):
     """``1 / (1 + exp(-x))``.
 
     Raises:
-        TypeError: when called with anything else than a tensor.
+        TypeError: when called with anything else than a tensor of real numbers.
 
     Example:
         >>> flow.nn.Sigmoid()(flow.tensor([-1.0, 0.0, 1.0]))

@@ -390,7 +390,7 @@ class _LPPool(FunctionLayer):
         ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
 
     Raises:
-        TypeError: when called, for sizes that are no integers, or with anything else than a tensor.
+        TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
         ValueError: when called, for a `norm_type` of 0, sizes out of range, or another number of dimensions.
     """
 

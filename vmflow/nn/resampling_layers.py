@@ -62,7 +62,7 @@ class Upsample(FunctionLayer, function=F.interpolate):
 class UpsamplingNearest2d(Upsample):
     """Enlarges images by repeating elements: `Upsample` with the mode "nearest".
 
-    Shape: input (N, C, H, W), output (N, C, H_out, W_out).
+    Shape: input (N, C, H, W), output (N, C, H_out, W_out); sequences and volumes as for `Upsample` are accepted, too.
 
     Args:
         size: the size of the result, one number or a pair.

@@ -231,7 +231,10 @@ class WarmUpLR(LRScheduler):
         return first + (self._behind(self.warmup_iters, base, group) - first) * epoch / self.warmup_iters
 
     def _behind(self, epoch: int, base: float, group: int) -> float:
-        """The rate after the warm-up: the wrapped scheduler's at this epoch; without a scheduler, the initial rate."""
+        """The rate after the warm-up: that of the wrapped scheduler or, without one, the initial rate.
+
+        With `warmup_prefix`, the scheduler's epochs are counted from the end of the warm-up.
+        """
         if self._schedule is None:
             return base
         return self._schedule.rate_at(epoch - self.warmup_iters * self.warmup_prefix, base, group)
