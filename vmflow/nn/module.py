@@ -504,8 +504,8 @@ class Module:
         Args:
             destination: a dict to fill and return instead of a new one.
             prefix: a string to put before every name.
-            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory, but
-                uninitialized ones themselves.
+            keep_vars: include the parameters and buffers themselves; else detached tensors that share their memory, in
+                place of all that have a shape.
         """
         entries: dict[str, Any] = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):

@@ -121,7 +121,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
     hook = WeightNorm(name, dim)
     module.register_parameter(f"{name}_g", Parameter(length_of_slices(weight.detach(), dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
-    with no_grad():  # only leaves can be deep-copied, so the weight must not have a `grad_fn`
+    with no_grad():  # the hook computes the weight with gradients before each call
         setattr(module, name, hook.compute_weight(module))
     module.register_forward_pre_hook(hook)
     return module
