@@ -22,8 +22,8 @@ from .constraints import Constraint
 from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
-# The number of uniform numbers that `Binomial.sample` draws at a time, to limit its memory; a result of more elements
-# needs as many at a time.
+# The number of uniform numbers that `Binomial.sample` draws at a time, to limit its memory; for a larger result, it is
+# one number for each element.
 _CHUNK: Final = 1 << 20
 
 

@@ -125,7 +125,7 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
 
 
 def _of_attempts(count: Tensor | float, p: ByProbability, q: ByProbability) -> Tensor:
-    """The divergence of `count` attempts with the chances of `p` from those of `q`, with 0 * log 0 = 0."""
+    """The divergence between `count` attempts with the chances of `p` and as many with those of `q`; 0 * log 0 is 0."""
 
     def part(success: bool) -> Tensor:
         mean = p.chance(success) * count

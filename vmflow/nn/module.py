@@ -576,8 +576,8 @@ class Module:
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
         """Call ``hook(module, incompatible_keys)`` after loading; the hook may remove names from its two lists.
 
-        With such a hook, `strict` raises an error for missing and unexpected names only after all other entries have
-        been loaded, and only if the names are still in the lists.
+        With such a hook, `load_state_dict` raises a strict error for missing and unexpected names only after all other
+        entries have been loaded, and only if the names are still in the lists.
         """
         return Handle(self._load_state_dict_post_hooks, hook)
 
