@@ -426,7 +426,7 @@ class TransformedDistribution(Distribution):
         return of_base if stretched is None else of_base - stretched
 
     def _sign(self, name: str) -> Tensor | int:
-        """1 if all transforms together increase, -1 if they decrease, for the method `name`.
+        """1 if all transforms together increase, -1 if they decrease; `name` is the calling method, for errors.
 
         Raises:
             NotImplementedError: if samples are no single numbers, or a transform neither increases nor decreases.

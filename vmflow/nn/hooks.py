@@ -290,7 +290,7 @@ def _spread(gradients: Gradients, positions: list[int], count: int) -> Gradients
 def _watched(
     values: tuple[Any, ...], positions: list[int], reached: Callable[[Gradients], Gradients]
 ) -> tuple[Any, ...]:
-    """Apply an identity function to the values at `positions`; its backward pass calls `reached` with the gradients."""
+    """Return `values`, those at `positions` passed through an identity; its backward returns ``reached(gradients)``."""
     if not positions:
         return values
     changed = list(values)

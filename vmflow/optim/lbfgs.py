@@ -41,7 +41,7 @@ class LBFGS(Optimizer):
     Raises:
         ValueError: for several parameter groups, negative numbers, a `history_size` of 0, and unknown line searches.
         TypeError: for complex parameters, a `max_iter` or `history_size` that is no integer, and from `step` without a
-            closure.
+            closure and from `step_unless`.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)

@@ -173,7 +173,7 @@ class Optimizer:
         shaped: Mapping[str, complex],
         counts: Mapping[str, float] = COUNTS,
     ) -> Update | None:
-        """Return the step of a parameter group by an elementwise update rule; None if no parameter has a gradient.
+        """Return the step of a parameter group by the update rule `rule`; None if no parameter has a gradient.
 
         Args:
             group: a parameter group of the optimizer.
