@@ -80,7 +80,8 @@ class Optimizer:
         state: for each parameter, a dict of the tensors that the optimizer keeps for that parameter.
 
     Raises:
-        TypeError: if `params` is a single tensor or a module, or holds something else than tensors or groups.
+        TypeError: if `params` is a single tensor, a module other than a `ParameterList`, a dict or a set, or holds
+            something else than tensors or groups.
         ValueError: if `params` is a generator that has been used up, or holds a parameter twice or one that is no leaf;
             for ``differentiable=True``.
 
@@ -110,7 +111,7 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group: a dict with "params", and settings that replace the defaults.
+        """Add a parameter group: a dict with "params", tensors or one tensor, and settings that replace the defaults.
 
         Raises:
             TypeError, ValueError: as for the class.
