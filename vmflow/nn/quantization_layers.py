@@ -168,7 +168,8 @@ class FakeQuantization(_Quantization):
     """Rounds numbers to multiples of a scale, as quantisation does; gradients pass as if nothing was rounded.
 
     Symmetric: ``clamp(round(x / scale), -2**(b - 1), 2**(b - 1) - 1) * scale``; affine:
-    ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.
+    ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.  With the formula "cambricon", the
+    argument `scale` is an exponent, and ``2**scale`` the scale.
 
     Shape: input (*), scale and zero point (1,), or (S,) for a first dimension of size S; output the input's shape.
 

@@ -180,7 +180,10 @@ class _Search:
         return loss
 
     def direction(self) -> Tensor:
-        """Return minus the estimated inverse Hessian times the gradient, after adding the last move to the estimate."""
+        """Return minus the estimated inverse Hessian times the gradient.
+
+        The last move is first added to the estimate, if the loss curves upwards along it.
+        """
         state = self.state
         state["n_iter"] += 1
         if state["n_iter"] == 1:

@@ -130,7 +130,8 @@ class ParametrizationList(ModuleList):
 
         Raises:
             RuntimeError: if a module defines no `right_inverse`.
-            ValueError: if a `right_inverse` returns tensors that do not fit; the originals are then unchanged.
+            ValueError: if the last result is another number of tensors than there are originals, or of another dtype;
+                the originals are then unchanged.
         """
         for module in self:
             if not hasattr(module, "right_inverse"):

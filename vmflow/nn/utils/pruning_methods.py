@@ -151,7 +151,7 @@ def importance_of(importance_scores: Tensor | None, tensor: Tensor) -> Tensor:
 
 
 def method_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
-    """Return the number and the method of the hook that prunes a parameter; None if the parameter is not pruned."""
+    """Return the number of the hook that prunes a parameter, and the hook, a pruning method; None if there is none."""
     for number, hook in module._forward_pre_hooks.items():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             return number, hook
