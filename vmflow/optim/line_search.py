@@ -80,7 +80,8 @@ def _zoom(
 ) -> tuple[Point, int]:
     """Narrow an interval with a strong Wolfe point between `first` and `second`; arguments as `strong_wolfe`'s.
 
-    `done` is the number of iterations before this call.  Returns the point, and the number of all evaluations.
+    `done` is the number of iterations before this call.  Returns the point found, or the lowest if none satisfies the
+    conditions, and the number of all evaluations.
     """
     iterations = done
     low, high = (first, second) if first.loss <= second.loss else (second, first)

@@ -18,7 +18,7 @@ class ReduceLROnPlateau(LRScheduler):
         mode: "min" if a smaller metric is better, "max" if a larger one is.
         factor: the factor of the rates, below 1.
         patience: the number of epochs in a row that may pass without improvement.
-        threshold: the least change of the metric that counts as an improvement.
+        threshold: the change of the metric that an improvement must exceed.
         threshold_mode: "rel" for a threshold relative to the best metric so far, or "abs".
         cooldown: the number of epochs after a reduction that do not count as epochs without improvement.
         min_lr: the lowest rate, or a list with one for each group.

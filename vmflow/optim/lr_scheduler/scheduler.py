@@ -52,8 +52,9 @@ class LRScheduler:
 
     Args:
         optimizer: the optimizer whose learning rates to set.
-        last_epoch: the number of the last epoch when resuming, -1 when starting.  Schedulers with this argument take it
-            by OneFlow's name `last_step` as well; all take OneFlow's `verbose`: whether to print the rates they set.
+        last_epoch: the number of the last epoch when resuming, whose rates the optimizer must have; -1 when starting.
+            The constructor begins the next epoch.  Schedulers with this argument take it by OneFlow's name `last_step`
+            as well; all take OneFlow's `verbose`: whether to print the rates they set.
 
     Attributes:
         base_lrs: the initial learning rates, one per group.
