@@ -50,7 +50,7 @@ class Transform:
         return self._call(x)
 
     def undo(self, y: Tensor) -> Tensor:
-        """Apply the inverse: return the x for which the transform of x is `y`."""
+        """Apply the inverse: return the x, or one of several, for which the transform of x is `y`."""
         return self._inverse(y)
 
     def _call(self, x: Tensor) -> Tensor:

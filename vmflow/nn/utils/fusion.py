@@ -71,7 +71,8 @@ def fuse_linear_bn_eval(linear: Fused, bn: Module) -> Fused:
     Both layers must be in evaluation mode; see `fuse_conv_bn_eval`.
 
     Raises:
-        ValueError: for layers in training mode, numbers of features that differ, or no running statistics.
+        ValueError: for layers in training mode, no running statistics, or numbers of features that differ, unless `bn`
+            has one.
     """
     mean, variance, eps = _statistics("fuse_linear_bn_eval", linear, bn)
     if isinstance(linear, Linear) and mean.shape[0] not in (1, linear.out_features):
