@@ -283,7 +283,7 @@ class _OfClasses(Distribution):
 
     @property
     def logits(self) -> Tensor:
-        """The logarithm of the probability of each class."""
+        """The logarithm of the probability of each class; see `Categorical.logits`."""
         return self.categorical.logits
 
     @property

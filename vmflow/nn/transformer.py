@@ -232,7 +232,10 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """Return `src` encoded by all layers, in the same shape; the masks are as for `MultiheadAttention`."""
+        """Return `src` encoded by all layers, in the same shape; the masks are as for `MultiheadAttention`.
+
+        Without a mask `is_causal` has no effect.
+        """
         causal = _is_causal(mask, is_causal)
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, causal)
@@ -277,7 +280,10 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Return `tgt` decoded by all layers, in the same shape; the arguments are as for `TransformerDecoderLayer`."""
+        """Return `tgt` decoded by all layers, in the same shape; the arguments are as for `TransformerDecoderLayer`.
+
+        But `tgt_is_causal` and `memory_is_causal` have no effect without the mask.
+        """
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         causal = _is_causal(tgt_mask, tgt_is_causal), _is_causal(memory_mask, memory_is_causal)
         for layer in self.layers:

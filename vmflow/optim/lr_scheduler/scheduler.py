@@ -189,7 +189,7 @@ class LRScheduler:
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from the state of another scheduler.  The optimizer's state dict has the present learning rates."""
+        """Continue from the state of another scheduler; the learning rates are in the optimizer's state dict."""
         self.__dict__.update(state_dict)
 
 
