@@ -138,8 +138,8 @@ class OneCycleLR(_WithMomentum):
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        ValueError: for settings out of range, with `cycle_momentum` for an optimizer without momentum, and for steps
-            beyond the last.
+        ValueError: for settings out of range, with `cycle_momentum` for an optimizer without momentum, and for step
+            numbers above `total_steps`.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
