@@ -650,7 +650,7 @@ class _Picked(nn.Module):
         self.numbers, self.key = numbers, key
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        return x * self.numbers[self.key]
+        return x * float(self.numbers[self.key])
 
 
 @pytest.mark.parametrize(

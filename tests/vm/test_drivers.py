@@ -188,6 +188,34 @@ async def test_cancelling_a_waiter_does_not_cancel_the_work() -> None:
         assert (await x).tolist() == [2.0] * 3
 
 
+async def test_a_waiter_that_comes_as_the_work_ends_leaves_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with VirtualMachine(cpu_worker="always") as machine:
+        settle = machine.waiters.settle
+        release = threading.Event()
+        instruction = issue_call(machine, lambda: assert_true(release.wait(PATIENCE)))
+        first = asyncio.create_task(waited(machine, instruction))
+        await asyncio.sleep(0)
+        assert machine.waiters.count() == 1
+        monkeypatch.setattr(
+            machine.waiters, "settle", lambda erased: settle([one for one in erased if one is not instruction])
+        )
+        release.set()
+        machine.drain()
+        assert instruction.state == ERASED
+        loop = asyncio.get_running_loop()
+        assert list(machine.waiters._suspend(loop, instruction, None)) == []
+        settle([instruction])
+        await asyncio.wait_for(first, PATIENCE)
+
+
+async def waited(machine: VirtualMachine, instruction: Instruction) -> None:
+    class Wait:
+        def __await__(self) -> Any:
+            return machine.waiters.wait_async(instruction)
+
+    await Wait()
+
+
 def assert_true(value: bool) -> None:
     assert value
 
@@ -271,6 +299,35 @@ def test_a_tensor_moves_between_machines() -> None:
 
     result = asyncio.run(main())
     np.testing.assert_allclose((result + x).numpy(), 4.0, rtol=1e-5)
+
+
+@pytest.mark.host
+def test_a_tensor_of_a_machine_that_drains_is_used_once_its_work_has_ended() -> None:
+    results: list[list[float]] = []
+
+    async def main() -> None:
+        async with VirtualMachine(cpu_worker="always") as machine:
+            x = await flow.zeros(3)
+            with gate() as held:
+                x.add_(held.tensor)
+
+                def use() -> None:
+                    y = x * 10
+                    held.open()
+                    results.append(y.tolist())
+
+                thread = threading.Thread(target=use)
+
+                def begin() -> None:
+                    assert machine.state == "draining"
+                    thread.start()
+
+                asyncio.get_running_loop().call_soon(begin)  # which the loop does while the machine drains
+                await machine.shutdown()
+        await asyncio.to_thread(thread.join, PATIENCE)
+
+    asyncio.run(main())
+    assert results == [[10.0] * 3]
 
 
 def test_a_tensor_bounces_between_loops_in_threads() -> None:

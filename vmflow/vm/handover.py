@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from vmflow.errors import VirtualMachineClosed
 from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Storage
@@ -60,7 +58,7 @@ class HandoverOut(InstructionPolicy):
         self.incoming.end()
 
     def fail(self, failure: Failure) -> None:
-        # The old machine was closed, so that all its accesses have ended, and the new machine's may begin.
+        # The old machine has ended, and with it all its accesses, so that the new machine's may begin.
         self.incoming.end()
 
 
@@ -147,9 +145,7 @@ class Handover:
             storage.take_over(home, new, incoming, machine.engine.pending)
             self.last_incoming = incoming
             self._outgoing.append((previous, outgoing))
-        # A closed old machine raises here, having dropped the `HandoverOut`, which has ended the `HandoverIn`.
-        with suppress(VirtualMachineClosed):
-            previous.accepted(outgoing)
+        previous.accept_handover()
         # Nobody is woken to run the `HandoverIn`: issuing the instruction that is to use the storage will do that.
         return new
 

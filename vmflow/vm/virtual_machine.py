@@ -340,6 +340,23 @@ class VirtualMachine(MachineFields):
         ):
             self.back_pressure.throttle(loop)
 
+    def accept_handover(self) -> None:
+        """Let threads or a loop run turns for a pending `HandoverOut`; if the machine has ended, drop it.
+
+        A machine that drains, and refuses other instructions, runs it behind the work that it finishes: dropping it
+        would tell the storage's new machine that this work has ended.
+        """
+        # The state is checked after the instruction was appended, as in `issue_from_within`.
+        if self.closed:
+            self.lifecycle.drop_late()
+            return
+        self.driver.pass_on()
+        loop = running_loop()
+        if loop is not None:
+            self.loops.arm(loop)
+        elif self.loops.home is not None:
+            self.loops.arm_home()
+
     def flush(self) -> None:
         """Run the op that a script has issued last, if it waits for later ops to be fused with in a `Chain`."""
         if self.driver.chain is not None:

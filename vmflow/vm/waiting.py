@@ -40,7 +40,7 @@ class Waiters:
 
     def count(self) -> int:
         """Return the number of instructions that a thread or coroutine waits for."""
-        return len(self._by_instruction)
+        return len([waiters for waiters in list(self._by_instruction.values()) if waiters])
 
     def settle(self, erased: Iterable[Instruction]) -> None:
         """Wake the threads and coroutines that wait for one of these instructions, which have ended."""
@@ -187,7 +187,9 @@ class Waiters:
         waiting = self._by_instruction.get(instruction)
         if waiting is not None and waker in waiting:
             waiting.remove(waker)
-            if not waiting:
+            # Before the end of the instruction an empty list stays, since another thread may be about to add its waker
+            # to it, and would then sleep for ever.  After the end, such a thread looks at the state and does not sleep.
+            if instruction.state == ERASED and not waiting:
                 self._by_instruction.pop(instruction, None)
 
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
@@ -217,8 +219,8 @@ class Waiters:
         waker = FutureWaker(loop, loop.create_future())
         self._by_instruction.setdefault(instruction, []).append(waker)
         if instruction.state == ERASED:
-            # The instruction ended while the waker was being added, and nobody would wake it any more.
-            self._by_instruction.pop(instruction, None)
+            # The instruction ended while the waker was being added, so that perhaps nobody would wake it.
+            self._forget_waiter(instruction, waker)
             return
         timer = None
         if scope is not None:
@@ -236,8 +238,7 @@ class Waiters:
                 scope.remove_waker(waker)
             if timer is not None:
                 timer.cancel()
-            if instruction.state != ERASED:
-                self._forget_waiter(instruction, waker)
+            self._forget_waiter(instruction, waker)
 
 
 def _cannot_wait(instruction: Instruction) -> RuntimeError:
