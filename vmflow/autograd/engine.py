@@ -30,7 +30,7 @@ _AT_END: Final[ContextVar[dict[Any, Callable[[], None]] | None]] = ContextVar("v
 
 
 def at_end() -> dict[Any, Callable[[], None]] | None:
-    """The callbacks for the end of the running backward pass, by owner; callers may add to them.
+    """The callbacks, by owner, that the running backward pass calls when it ends without error; add to it to have more.
 
     Returns:
         None outside a backward pass.
@@ -58,14 +58,14 @@ def run_backward(
         roots: where to begin, each with its gradient.
         retain_graph: whether nodes keep their saved tensors.
         create_graph: whether the pass itself is recorded.
-        wanted: if given, return the gradients of these places and accumulate none; else accumulate into the leaves.
+        wanted: if given, return the gradients of these places, and leave leaves alone; else accumulate into the leaves.
         accumulate: accumulate into the wanted leaves, instead of returning their gradients.
         since: with `wanted`, run no node of a lower sequence number than this.  The pass is then a step of an outer
             pass, which calls the hooks of the wanted places; this pass does not.
         keep_before: nodes of a lower sequence number always keep their saved tensors: other passes may need them.
 
     Returns:
-        The gradient of each of `wanted`, None where none arrived; an empty list without `wanted`.
+        The gradient of each of `wanted`, None where none arrived or it was accumulated; empty without `wanted`.
 
     Raises:
         RuntimeError: if a node's saved tensors were freed, or changed in place; if a hook returns a wrong shape.
@@ -91,7 +91,7 @@ def run_backward(
         return found
     finally:
         _AT_END.set(around)
-        # Only these settings are restored: a hook may have changed others on purpose.
+        # Only grad mode and autocast are restored: a hook may have changed other settings on purpose.
         MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
 
 
@@ -110,9 +110,9 @@ class _Pass:
         useful: the nodes that lead to `wanted`; None for all.
         parts: gradients of slices, for places where no other gradient has arrived.
         own: the outputs of nodes whose gradients only this pass holds: sums, and slices that were put together.
-        captured: the gradients to return.
+        captured: the gradients to return, by place.
         accumulate, since, keep_before: see `run_backward`.
-        recorder: of the graph that is being built, which is told whose gradient is computed; else None.
+        recorder: that of the graph being built, which is told the node that runs; else None.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class _Pass:
                 if (node, index) in self.parts:
                     arrived[index] = self.parts.pop((node, index)).whole()
             if node.outputs is not None or node.hooks is not None or not isinstance(node, OpNode):
-                self._put_together()  # before hooks, which may change in place gradients that are also parts of others
+                self._put_together()  # first: hooks may change in place a gradient that is also one of the slices
         if node.outputs is not None and node.sequence >= self.since:
             self._show(node.outputs, arrived)
         if self.wanted is not None:
@@ -203,7 +203,7 @@ class _Pass:
         given = node.backward(arrived, self.create_graph)
         if isinstance(node, OpNode):
             given = _conforming(node, given)
-        edges = node.edges  # read late: `backward` of a checkpoint may have changed them
+        edges = node.edges  # read after `backward`: that of a checkpoint may change them
         results = given if isinstance(given, tuple) else tuple(given)
         if hooks is not None:
             results = hooks.finished(results, arrived)
@@ -228,9 +228,9 @@ class _Pass:
             self.spare = arrived
 
     def _takes_part(self, node: OpNode, gradient: Tensor | None) -> bool:
-        """Try to put the gradient of a slice in its place without padding it with zeros; return whether `node` is done.
+        """Try to add the gradient of a slice to its input's without padding it; return whether `node` is done.
 
-        Gradients of slices that do not overlap are collected, and put together by one op.
+        Gradients of slices that do not overlap are collected, and put together by one op later.
         """
         edge = node.edges[0]
         if edge is None or gradient is None:
@@ -345,7 +345,7 @@ class _Pass:
         elif node.sequence > latest.sequence:
             self.latest, self.arrived, node, waiting = node, waiting, latest, self.arrived
         self.gradients[node] = waiting
-        # Nodes are not compared: two of one number, which views that were renewed have, do not lead to each other.
+        # Of two nodes of one number, which renewed views may have, none leads to the other: their ids decide.
         heapq.heappush(self.heap, (-node.sequence, id(node), node))
 
     def _finish(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
@@ -364,9 +364,9 @@ class _Pass:
             hook()
 
     def _accumulate(self, autograd: AutogradMeta, gradient: Tensor, shared: bool) -> None:
-        """Add a gradient to a leaf's `grad`.
+        """Add a gradient to the `grad` of a leaf, or of an output that retains it.
 
-        The first gradient is copied if anything else may hold its memory: a leaf's `grad` is changed in place later.
+        The first is copied if `shared`, so that other tensors may hold its memory: `grad` is changed in place later.
         """
         if self.recorder is not None:
             self.recorder.accumulates(autograd)
@@ -404,7 +404,7 @@ def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
 
 
 def _leading_to(wanted: Iterable[Place], roots: Iterable[Edge], since: int) -> set[Node]:
-    """The nodes, from `since` on, that lie on a way from the roots to `wanted`."""
+    """The nodes numbered `since` or higher that must run to bring gradients from the roots to `wanted`."""
     targets: set[Node | AutogradMeta] = {place if isinstance(place, AutogradMeta) else place[0] for place in wanted}
     seen: set[Node] = set()
     stack = [edge.node for edge in roots if edge is not None and edge.node is not None]

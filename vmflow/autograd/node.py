@@ -79,7 +79,7 @@ class AutogradMeta:
         self.after: dict[int, Callable[[], None]] | None = None
 
     def follow(self, earlier: AutogradMeta | None) -> AutogradMeta:
-        """Take the place of `earlier`, the meta from before the tensor or its base was changed in place; return self.
+        """Replace `earlier`, the meta, if any, from before the tensor or its base was changed in place; return self.
 
         The gradient stays with the tensor, and a retained one is from now on that of the new value.  Hooks stay with
         the value for which they were registered.
@@ -105,7 +105,7 @@ class AutogradMeta:
         self.watch()
 
     def watch(self) -> None:
-        """Tell the node that this output has hooks or keeps its gradient, so that the backward pass looks at it."""
+        """Tell the node, if any, that this output has hooks or keeps its gradient, so that the pass looks at it."""
         node = self.node
         if node is not None:
             if node.outputs is None:
@@ -113,7 +113,7 @@ class AutogradMeta:
             node.outputs[self.index] = self
 
     def edge(self) -> Edge:
-        """The edge that leads here; None if no gradient is wanted."""
+        """This object as an edge; None for a leaf that requires no gradient."""
         return self if self.node is not None or self.requires_grad else None
 
     def place(self) -> Place:
@@ -155,7 +155,7 @@ class NodeHooks:
 
 
 def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """Check the gradients that a hook has returned in place of `before`, and return them as a tuple."""
+    """Return as a tuple the gradients that a hook gave in place of `before`; raise if number or shapes differ."""
     given: tuple[Any, ...] = (returned,) if isinstance(returned, TensorFields) else tuple(returned)
     if len(given) != len(before):
         raise RuntimeError(f"{name}: the hook of a node returned {len(given)} gradients, where there are {len(before)}")
@@ -170,7 +170,7 @@ def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
-    """One step of the backward pass; `Tensor.grad_fn` is one.  Made by ops, and raises no errors.
+    """One step of the backward pass; `Tensor.grad_fn` is one.  Ops and `Function`s make it; raises no errors.
 
     Attributes:
         title: as shown by `Tensor.grad_fn`.
@@ -211,7 +211,8 @@ class Node:
         """Call ``hook(grad_inputs, grad_outputs)`` after this step of a backward pass; it may return other grad_inputs.
 
         Args:
-            hook: given two tuples: the gradients of the inputs, None where there is none, and of the outputs.
+            hook: given the gradients of the inputs and those of the outputs, as tuples, None where there is none.  It
+                returns None, or a tuple to replace the first.
 
         Returns:
             A handle whose `remove()` takes the hook away.
@@ -228,7 +229,7 @@ class Node:
         raise NotImplementedError
 
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
-        """Whether `gradient`, a result of `backward`, may share its memory with something that lives on."""
+        """Whether `gradient`, a result of `backward`, may share its memory with something that lives on; here True."""
         return True
 
     def release(self) -> None:
@@ -244,7 +245,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """The edges, as PyTorch shows them."""
+        """For each edge, the node or leaf it leads to and the output's number; (None, 0) for None."""
         return tuple([(None, 0) if edge is None else (edge.node or edge, edge.index) for edge in self.edges])
 
     def __repr__(self) -> str:
@@ -383,7 +384,7 @@ class Packed:
 
 
 class SavedTensor:
-    """A tensor of any shape, kept for the backward pass: its memory and history.
+    """A tensor kept for the backward pass: its memory and history, or the result of a pack hook.
 
     Raises:
         RuntimeError: if a pack hook changes the tensor in place.
@@ -509,7 +510,7 @@ class OpNode(Node):
         return tuple([edge is not None for edge in self.edges])
 
     def input(self, index: int) -> Tensor:
-        """The saved input number `index`, with its history.
+        """The op's input number `index`, as saved, with its history.
 
         Raises:
             InternalError: if the op did not declare that a wanted gradient reads it, see `OpExpr.gradient`.
@@ -517,7 +518,7 @@ class OpNode(Node):
         return unpacked(self._kept(index), self)
 
     def input_blob(self, index: int) -> Blob:
-        """The values of saved input number `index`, without history, for a pass that is not recorded."""
+        """The values of the op's input number `index`, without history, for a pass that is not recorded."""
         return saved_blob(self._kept(index), self)
 
     def _kept(self, index: int) -> Saved:
@@ -533,7 +534,7 @@ class OpNode(Node):
         raise InternalError(f"the gradient rule of {self.title} reads input {index}, which it did not declare")
 
     def output(self, index: int) -> Tensor:
-        """The saved output number `index`, with its history."""
+        """The op's output number `index`, as saved, with its history."""
         return self._outputs[self.op.saves_outputs.index(index)].unpack(self, index)
 
     def meta(self, index: int) -> TensorMeta:
@@ -635,7 +636,7 @@ class PackingOpNode(OpNode):
         for place, index in enumerate(op.saves_inputs):
             kept = self._at(place)
             blob = kept[0]
-            # There is nothing to pack of an input that is not saved, or that the op overwrote: the pass then raises.
+            # Not packed: inputs that are not saved, and one that the op overwrote, for which the pass raises.
             if blob is None or (in_place and blob.storage is _blob_of(results[0]).storage):
                 continue
             self.inputs_packed[index] = _packed(kept, inputs[index], packing, True)
