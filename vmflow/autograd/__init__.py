@@ -151,7 +151,7 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> Any:
-    """The gradients of `outputs` by each of `inputs`; nothing is accumulated.
+    """The gradients of `outputs` by each of `inputs`; leaves accumulate nothing.
 
     Args:
         outputs: to differentiate; `graph.GradientEdge`s as well.
@@ -167,7 +167,7 @@ def grad(
         materialize_grads: give zeros for an input that the outputs do not depend on.
 
     Returns:
-        A tuple of the gradients, None for inputs that are not used; a dict of the gradients, if `inputs` is a dict.
+        A tuple of the gradients, None for unused inputs if allowed; a dict of the gradients, if `inputs` is a dict.
 
     Raises:
         ValueError: for ``only_inputs=False``, and for ``allow_unused=False`` with `materialize_grads`.
@@ -213,7 +213,7 @@ def grad(
 def _batched(
     outputs: tuple[Root, ...], gradients: Any, wanted: list[Place], retain_graph: bool, create_graph: bool
 ) -> list[Tensor | None]:
-    """The gradients for each row of `gradients`, by one pass per row."""
+    """The gradients for all rows of `gradients`, stacked, by one pass per row."""
     given: tuple[Any, ...] = () if gradients is None else _listed(gradients)
     if len(given) != len(outputs):
         raise RuntimeError(f"grad: is_grads_batched=True needs a gradient for each of {len(outputs)} outputs")
@@ -322,7 +322,7 @@ def _root(output: Root) -> Edge:
 
 
 def _gradient_of(output: Root, gradient: Tensor | None) -> Tensor:
-    """The gradient with which the pass begins at an output."""
+    """Check and return `gradient`; if it is None, return a 1 for an output of one element."""
     if not isinstance(output, Tensor):
         if gradient is None:
             raise RuntimeError("the gradient cannot be left out for a GradientEdge, whose shape is not known; pass it")

@@ -21,7 +21,7 @@ class FunctionContext:
     """Carries tensors and attributes from `Function.forward` to `Function.backward`; attributes may be set freely.
 
     Attributes:
-        needs_input_grad: for each argument of forward, whether its gradient is wanted.
+        needs_input_grad: for each positional argument of `apply`, whether it requires a gradient.
 
     Example:
         >>> flow.autograd.FunctionContext().needs_input_grad
@@ -51,7 +51,7 @@ class FunctionContext:
         self._dirty = inputs
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether backward gets zeros (the default) or None for outputs that have no gradient."""
+        """Set whether backward gets zeros (True, the default) or None for outputs that have no gradient."""
         self._materialize = value
 
     @property
@@ -121,7 +121,7 @@ class FunctionNode(Node):
         ]
 
     def _check(self, position: int, result: Any) -> None:
-        """Refuse a gradient that is no tensor, or that cannot be the gradient of the argument at this position.
+        """Raise if a wanted gradient is no tensor, or cannot be the gradient of the argument at this position.
 
         A gradient of a shape to which the argument broadcasts is accepted and summed, as in PyTorch.
         """
@@ -182,7 +182,7 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`, and record a node that calls `backward`."""
+        """Run `forward`; if autograd records and an argument requires a gradient, make a node to call `backward`."""
         recording = MODE.get().grad
         operands = tuple([arg for arg in args if isinstance(arg, Tensor)])
         if recording:
@@ -204,7 +204,7 @@ class Function:
                 if any([part is not None and part.is_leaf and part.requires_grad for part in (tensor, tensor._base)]):
                     raise changed_leaf(cls.__name__, tensor.shape)
                 tensor._blob.storage.history += 1
-            # An input that is returned as it is must keep its own history.
+            # An input that is returned as it is keeps its own history: the output is another tensor object.
             outputs = [_as_it_is(output, False) if id(output) in as_is else output for output in outputs]
             tensors = [output for output in outputs if isinstance(output, Tensor)]
             node = FunctionNode(cls, context, edges, tensors)

@@ -36,7 +36,10 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
 
 
 def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
-    """Stand-ins for the inputs, so that the inputs' own gradients are left alone."""
+    """Stand-ins for the inputs, which require gradients: with `create_graph`, views where an input does, else detached.
+
+    The inputs' own `grad`s are left alone.
+    """
     if create_graph:
         return tuple(
             [

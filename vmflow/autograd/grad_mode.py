@@ -53,7 +53,7 @@ class set_grad_enabled:
         mode: True to record.
 
     Raises:
-        TypeError: if `mode` is not True or False.
+        TypeError: if `mode` is not True or False, or it decorates something that cannot be called.
 
     Example:
         >>> with flow.set_grad_enabled(False):
@@ -80,7 +80,7 @@ class set_grad_enabled:
         _set(self._before.pop())
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        # A decorator is not meant to change the mode where the function is defined, as `__init__` did.
+        # `__init__` has set the mode, which a decorator must not change where the function is defined: undo it.
         if self._before_call is not None:
             _set(self._before_call)
             self._before_call = None

@@ -70,7 +70,7 @@ def gradcheck(
 
     Raises:
         GradcheckError: with `raise_exception`, if they do not agree, or two backward passes differ.
-        TypeError: for complex inputs that require a gradient.
+        TypeError: for complex inputs that require a gradient; if `func` returns anything but tensors.
         ValueError: if no input requires a gradient; for forward-mode differentiation.
 
     Example:

@@ -42,7 +42,7 @@ class GradientEdge(NamedTuple):
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The place of a tensor of any shape in the graph now: the gradient there is the tensor's.
 
-    The edge does not keep the tensor's memory.
+    The edge keeps the tensor's memory only if its node has saved it.
 
     Raises:
         TypeError: if it is no tensor.
@@ -161,7 +161,7 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Within the block, `saved_tensors_hooks` and `save_on_cpu` raise RuntimeError with `error_message`.
+    """Within the block, entering `saved_tensors_hooks` or `save_on_cpu` raises RuntimeError with `error_message`.
 
     Raises:
         RuntimeError: with this message, too, if a block of one of them is open already.

@@ -70,7 +70,7 @@ def renewed(tensor: Tensor) -> bool:
 
 
 def unchanged(tensor: Tensor) -> Tensor:
-    """The tensor before it is changed in place, to be recorded as an operand of the change.
+    """Another tensor object with the history before the change in place, to be recorded as an operand of the change.
 
     Hooks of a view get the gradients from other uses of it, not from the change, which counts as a change of the base,
     as in PyTorch.
@@ -128,7 +128,7 @@ def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 def _history(
     op: str, inputs: tuple[Tensor, ...], result: Tensor, attributes: Attributes = (), in_place: bool = False
 ) -> AutogradMeta:
-    """The place in the graph of `result`, made from `inputs` by `op`."""
+    """Make a node for `op` with `inputs`, and return the place of `result`, its output."""
     node = _node.OpNode(OPS[op], inputs, attributes, (), (result,), in_place)
     return _node.AutogradMeta(True, node, 0, result._blob.storage.history)
 
