@@ -188,7 +188,7 @@ def backward(
     query, key, value = operands
     by_query, by_key, by_value, by_mask = found
     for array in found:
-        # Blocks do not write all elements of these gradients, so they begin as zeros.
+        # A gradient begins as zeros where blocks may not write each of its elements.
         if array is not None and (
             array is by_mask or not all_scores.length or all_scores.length < all_scores.others or by_result is None
         ):

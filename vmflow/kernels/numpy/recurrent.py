@@ -3,7 +3,7 @@
 The input has a row for each sequence and step.  The rows of one step are neighbours, and a step may have fewer rows
 than the step before it, as in a packed sequence.  Computations that do not depend on the step before are made for all
 rows together: products with the input, the derivatives of the gates, and the products that compute the gradients of the
-weights.  Each step only computes one product with the state and a few passes over its gates.
+weights.  Each step only computes a product with the state, one with the projection, and a few passes over its gates.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
-    """Return the factor of each gate (1/2 for all but number `unhalved`), and the weights multiplied by the factors.
+    """Return a vector of the factors of `parts` gates, 1/2 for all but number `unhalved`, and the weights times these.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
     """
@@ -108,7 +108,7 @@ _Found: TypeAlias = tuple[Array, Array, list[Array], "Array | None"]
 def _rnn_forward(
     rectified: bool, steps: list[Step], rows: Array, begin: list[Array], weights: Weights
 ) -> tuple[Array, ...]:
-    """Run an RNN forward; return the state after each step."""
+    """Run an RNN forward, with relu if `rectified`, else tanh; return (states after each step,)."""
     (initial,) = begin
     states = _sums_from_input(rows, weights)
     by_state = np.ascontiguousarray(weights.by_state.T)
@@ -208,7 +208,7 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
 def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
     """Return the factors by which the gradient by the cell gives the gradients by the gates' sums.
 
-    For the output gate, the factor is for the gradient by the state instead.
+    For the output gate, the factor is for the gradient by the state before its projection instead.
 
     Args:
         gates, bent, before: the gates, the tanh of the cell after each step, and the cell before each step.
@@ -222,7 +222,7 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
         taken, new = gate[:, :hidden], gate[:, 2 * hidden : 3 * hidden]
         factor = result[rows_of]
         np.subtract(1, gate, factor)
-        np.multiply(factor, gate, factor)  # right for all gates but the cell's
+        np.multiply(factor, gate, factor)  # the derivative of all gates but the cell's, replaced below
         factor[:, :hidden] *= new
         factor[:, hidden : 2 * hidden] *= before[rows_of]
         third = factor[:, 2 * hidden : 3 * hidden]
@@ -361,7 +361,7 @@ def _forward(problem: Problem) -> Function:
         array, *rest = [argument.astype(compute, copy=False) for argument in arguments[:-1]]
         initial, weights = layer.split(rest)
         states, *saved = _FORWARD[layer.kind](steps, array.reshape(rows, features), initial, weights)
-        # The gates, which are kept first, are no state; the cells behind them are.
+        # `saved` begins with the gates, which are no state; the cells of an LSTM follow.
         finals = [last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
         shown = [states.reshape(output.shape), *finals]
         kept = [value.reshape(*source.shape[:-1], value.shape[-1]) for value in saved]
