@@ -179,7 +179,7 @@ _INFINITY: Final = np.float32(np.inf)
 
 
 def _limiting(ufunc: Function, least: bool) -> Function:
-    """Wrap maximum (`least`) or minimum to use `clip` for a large array and a number: ufuncs have no vector loop."""
+    """Wrap maximum (`least`) or minimum to use `clip` for many floats and a number: ufuncs have no vector loop then."""
 
     def limiting(first: Array, second: Array, out: Array | None) -> Array:
         array, limit = (second, first) if first.ndim < second.ndim else (first, second)

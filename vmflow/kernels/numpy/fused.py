@@ -53,7 +53,7 @@ _occurrences: dict[Hashable, int] = {}
 
 
 def _occurs_often(form: Hashable) -> bool:
-    """Count one more call of a fused op of this form; return whether there have been `COMPILED_FROM_TIMES`."""
+    """Count a call of a fused op of this form, if among the first `_FORMS`; return whether it occurs often."""
     times = _occurrences.get(form, 0)
     if times < COMPILED_FROM_TIMES and (times or len(_occurrences) < _FORMS):
         times = _occurrences[form] = times + 1
@@ -134,7 +134,7 @@ class FusedKernel:
         self._numel = numel = math.prod(self._shape)
         self._work = work(self._made[0], sum([step.cost for step in fused.steps]) / max(numel, 1))
         self._in_c = FusedLoops(metas, [operation_of(step) for step in fused.steps], outputs, self._work)
-        # The key by which `_occurs_often` counts the calls of an occasional op: the same for all numbers and sizes.
+        # The key by which `_occurs_often` counts the calls of an occasional op: the same for all scalars and sizes.
         self._form = (
             (
                 tuple([(step.name, step.attributes, step.operands) for step in fused.steps]),
@@ -189,7 +189,7 @@ class FusedKernel:
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
-        """Return the calls for arrays that stay where they are: one call of C if possible, else numpy's."""
+        """Return the calls for arrays that stay where they are: one of C if possible, else numpy's, or one for many."""
         native = self.native(arrays, outs)
         if native is not None:
             return [native]

@@ -25,7 +25,7 @@ _MULTIPLY: Final[Any] = np.multiply.reduce
 
 
 def accumulated(source: dtypes.dtype, output: dtypes.dtype) -> np.dtype[Any]:
-    """Return the dtype to accumulate in: float32 for half precision, whose sums of ones would stop growing at 2048."""
+    """Return the dtype to accumulate in: the output's; float32 for half precision, whose sums soon stop growing."""
     return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
 
 
@@ -50,7 +50,7 @@ def _with_ones(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
 def _prod(source: TensorMeta, output: TensorMeta) -> Reduce:
     wide = accumulated(source.dtype, output.dtype)
     if wide == dtypes.float32.numpy:
-        wide = dtypes.float64.numpy  # as in C: products must not overflow in any order of the factors
+        wide = dtypes.float64.numpy  # as in C: no order of the factors must overflow before the end
     return lambda array, axis, keepdims: _MULTIPLY(array, axis, wide, None, keepdims)
 
 
@@ -134,7 +134,7 @@ def _kernel(function: Reduce, dims: tuple[int, ...], keepdim: bool, output: Tens
 def _by_rows(
     function: Reduce, dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
 ) -> Function:
-    """Like `_kernel`, but by several threads if many elements are reduced to many over the last dimensions."""
+    """Like `_kernel`, but by several threads if many elements are reduced to two or more over the last dimensions."""
     plain = _kernel(function, dims, keepdim, output)
     if (
         not _are_last(dims, source)

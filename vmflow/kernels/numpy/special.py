@@ -1,8 +1,7 @@
 """Special functions that numpy does not have: the error and gamma functions and related ones, sinc and entropy.
 
-They are computed in float64 for all dtypes, and rounded once; `activation` has the error function of
-float32.  Numbers in brackets are formulas of the NIST's Digital Library of Mathematical Functions
-(https://dlmf.nist.gov).
+All but xlogy are computed in float64 for all dtypes, and rounded once; `activation` has float32's error function.
+Numbers in brackets are formulas of the NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .ufuncs import computes
 
 
 def _erf_step(x: Array, out: Array, size: Array) -> None:
-    """Compute erf by W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF."""
+    """Compute erf by W. J. Cody's rational approximations (Math. Comp. 23, 1969), as in CALERF; `size` becomes |x|."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     result = np.empty_like(size)
@@ -38,7 +37,7 @@ def _erf_step(x: Array, out: Array, size: Array) -> None:
 
 
 def _ranges(size: Array) -> tuple[Array, Array, Array]:
-    """Return the indices of elements near 0, in the middle, and far out; nan is far out."""
+    """Return the indices of `size`, which is |x|, where x is near 0, in the middle, and far out; nan is far out."""
     near = size <= 0.46875
     up_to_middle = size <= 4.0
     return near.nonzero()[0], (near ^ up_to_middle).nonzero()[0], (~up_to_middle).nonzero()[0]
@@ -201,7 +200,7 @@ def zeta(s: int, a: Any) -> Any:
 
 @functools.cache
 def near_two() -> tuple[float, ...]:
-    """The coefficients of log(gamma(2 + x)) by powers of x (5.7.3): of all but the last two bits for x up to a half."""
+    """The coefficients of log(gamma(2 + x)), highest power first (5.7.3): right to two bits for |x| up to a half."""
     high = [(-1) ** power * zeta(power, 2.0) / power for power in range(28, 1, -1)]
     return (*high, 1 - _EULER, 0.0)
 
