@@ -20,7 +20,7 @@ from .philox import Words
 _Array = Any
 
 # The bits of sqrt(1/2), where the range begins to which `logarithm` scales numbers by powers of 2, in float32 and
-# float64; and the bits of their fractions.
+# float64; and the sizes of their fractions in bits.
 _ROOT: Final = 0x3F3504F3
 _WIDE_ROOT: Final = 0x3FE6A09E667F3BCD
 _FRACTION: Final = 23

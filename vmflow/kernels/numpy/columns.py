@@ -73,7 +73,7 @@ class Layout:
         return result
 
     def columns(self, array: Array, memory: Array | None = None) -> Array:
-        """Return the input's windows, (groups, taps of a group, output pixels), in `memory` if that fits."""
+        """Copy the input's windows to (groups, taps of a group, output pixels), in `memory` if that fits."""
         sizes = self.geometry
         source = self.padded(array)
         channel, *rest = source.strides
@@ -133,9 +133,9 @@ def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
 
 
 def are_kept(sizes: Geometry, itemsize: int) -> bool:
-    """Return whether the forward pass keeps its columns for the weight's gradient, which otherwise makes them again.
+    """Return whether a forward pass by columns keeps them for the weight's gradient, which otherwise makes them again.
 
-    It makes none for a pointwise convolution.  Columns of more than `COLUMN_BYTES` are cheaper made again than kept.
+    A pointwise convolution has none.  Columns of more than `COLUMN_BYTES` are cheaper made again than kept.
     """
     return 0 < prod(sizes.columns_shape()) * itemsize <= COLUMN_BYTES and not sizes.pointwise()
 

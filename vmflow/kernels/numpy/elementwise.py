@@ -125,5 +125,5 @@ def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...
     return with_casts
 
 
-# Given 0.0 and -0.0, numpy returns either, depending on their position in its loops, so that C could not agree.
+# Left to numpy: given 0.0 and -0.0, it returns either, depending on their position in its loops; C could not agree.
 _EITHER_ZERO: Final = frozenset(["maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max"])
