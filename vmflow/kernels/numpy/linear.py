@@ -31,7 +31,7 @@ def _linear(problem: Problem) -> Kernel:
     half = dtypes.is_half(source.dtype)
     compute = dtypes.float32 if half else source.dtype
     multiply = product_kernel(compute, rows, features, outputs)
-    # C's product adds the bias itself.
+    # Not apart: C's product adds the bias itself.
     apart = len(problem.inputs) > 2 and not isinstance(multiply, MatrixProduct)
     add = AddToRows.of("add_to_rows", compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
 

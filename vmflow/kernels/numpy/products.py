@@ -51,7 +51,7 @@ def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, bat
 def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
     """Return whether C multiplies such matrices, if its function is loaded; see `product_kernel`."""
     products = batch * rows * depth * columns
-    # numpy multiplies a column and a row by loops of its own, which take ten times as long as they should.
+    # A column times a row is worth it at any size: numpy does this by loops of its own, ten times as slow as needed.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
     return dtype is dtypes.float32 and worthwhile and rows >= _FEWEST and columns >= _FEWEST
 
@@ -64,5 +64,5 @@ def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
 def call_with(
     multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
-    """Return a product as one call of C; None if `multiply` is numpy's, or C has none for these arrays."""
+    """Return a product as one call of C, see `MatrixProduct.placed`; None if `multiply` is numpy's, or C cannot."""
     return multiply.placed(left, right, out, added, sums) if isinstance(multiply, MatrixProduct) else None

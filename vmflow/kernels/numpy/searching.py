@@ -57,14 +57,14 @@ def _distinct(problem: Problem, array: Array, out: Array | None) -> tuple[Array,
 
 
 def _sorted(array: Array, dim: int | None) -> _Distinct:
-    """Find the distinct elements, in ascending order."""
+    """Find the distinct elements, or slices along `dim`, in ascending order."""
     if dim is not None and not array.shape[dim]:
         return array, np.zeros(0, np.int64), np.zeros(0, np.int64)
     return np.unique(array, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
 
 
 def _neighbours(array: Array, dim: int | None) -> _Distinct:
-    """Find distinct elements among neighbours: one of each run of equal elements."""
+    """Find one of each run of equal elements, or of equal slices along `dim`."""
     rows = np.moveaxis(array, dim or 0, 0)
     differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
     first = np.concatenate([np.ones(min(len(rows), 1), bool), differs])

@@ -25,7 +25,7 @@ IN_C_FROM: Final = 1 << 16
 
 
 def work(output: TensorMeta, cost: float) -> float:
-    """Return the work of an op that threads may share, counted like `intra_op.LEAST`; 0 on the simulated device.
+    """Return the work of an op that threads may share, counted like `intra_op.LEAST`; 0 on devices but the CPU.
 
     Args:
         output: the meta of the result.
