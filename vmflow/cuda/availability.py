@@ -1,7 +1,7 @@
 """Finds out whether this process can use CUDA devices; if not, one sentence names the missing part and a remedy.
 
 The parts are looked at in this order: the variable ``VMFLOW_CUDA``, the driver, its GPUs, the installed package of
-cupy, and the import of cupy.  If an earlier part is missing, cupy is not imported.
+cupy, and the import of cupy; for emulated devices, NVRTC instead.  If an earlier part is missing, cupy is not imported.
 
 The answer is remembered: it does not change while a process lives, even if ``VMFLOW_CUDA`` does.
 """

@@ -43,7 +43,7 @@ _UNORDERED: Final = -1
 class _Lender:
     """The base object of a numpy array that describes lent device memory: keeps the memory alive.
 
-    When the borrower drops the array, vmflow's stream `home` is ordered after the borrower's stream.
+    When the borrower drops the array, vmflow's stream `home` is ordered after the stream `borrower`, if there is one.
 
     Args:
         alias: a tensor on the lent memory, which keeps it from being reused.
