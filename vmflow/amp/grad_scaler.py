@@ -24,20 +24,20 @@ _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
 class GradScaler:
     """Multiplies losses by a scale, divides gradients by it before a step, and skips steps if gradients are not finite.
 
-    No call waits unless its docstring says so: the scale is a tensor, the instruction of the step checks whether all
-    gradients are finite (neither infinite nor NaN), and `update` is an instruction as well.  Gradients may be summed
-    over several backward passes before the step, as long as `update` is called only after the step.
+    No call waits unless its docstring says so: the scale is a tensor, an instruction checks whether all gradients are
+    finite (neither infinite nor NaN), the step's instruction reads the answer, and `update` is an instruction as well.
+    Gradients may be summed over several backward passes before the step, if `update` is called only after the step.
 
     Args:
         device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
         init_scale: the first scale.
-        growth_factor: the factor of the scale after `growth_interval` steps in a row that were not skipped.
-        backoff_factor: the factor of the scale after a step that was skipped.
-        growth_interval: the number of steps in a row, none skipped, after which the scale grows.
+        growth_factor: multiplies the scale after `growth_interval` updates in a row that found all gradients finite.
+        backoff_factor: multiplies the scale at an update that found a gradient that is not finite.
+        growth_interval: see `growth_factor`.
         enabled: False to scale nothing and skip no step: `step` only calls `optimizer.step`.
 
     Raises:
-        ValueError: if `growth_factor` is not above 1, or `backoff_factor` not between 0 and 1.
+        ValueError: if enabled, and `growth_factor` is not above 1, or `backoff_factor` not between 0 and 1.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -75,7 +75,7 @@ class GradScaler:
         self._found: dict[Optimizer, Tensor] = {}
 
     def _tensors(self, device: Device | None = None) -> tuple[Tensor, Tensor]:
-        """The tensors of the scale and of the number of steps since the scale last changed; made at the first call.
+        """The tensors of the scale and of the count of updates towards its next growth; made at the first call.
 
         They are made on the scaler's own device, else on `device`, else on the CPU.
         """
@@ -89,7 +89,7 @@ class GradScaler:
         return self._scale, self._growth_tracker
 
     def scale(self, outputs: Any) -> Any:
-        """Return a tensor, or nested lists and tuples of tensors, multiplied by the scale.
+        """Return a tensor, or nested lists and tuples of tensors, multiplied by the scale if the scaler is enabled.
 
         Raises:
             TypeError: if `outputs` contains anything else.
@@ -158,7 +158,7 @@ class GradScaler:
 
         Raises:
             RuntimeError: if `step` was called for this optimizer since the last `update` already.
-            ValueError: for a closure: its loss is not scaled.
+            ValueError: for a closure, whose loss is not scaled; as `unscale_`.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -228,7 +228,7 @@ class GradScaler:
         return float(self._init_scale if self._scale is None else self._scale.item())
 
     def get_growth_factor(self) -> float:
-        """The factor that multiplies the scale after `growth_interval` steps that were not skipped."""
+        """The factor that multiplies the scale after `growth_interval` updates in a row with finite gradients."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -236,7 +236,7 @@ class GradScaler:
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """The factor that multiplies the scale after a step that was skipped."""
+        """The factor that multiplies the scale at an update after a gradient that is not finite."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
@@ -244,7 +244,7 @@ class GradScaler:
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """The number of steps in a row, none skipped, after which the scale grows."""
+        """The number of updates in a row with finite gradients after which the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:

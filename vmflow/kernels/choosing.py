@@ -117,8 +117,8 @@ PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy",
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {package: {} for package in PACKAGES.values()}
 
 
-# Held while a module of kernels is imported, so that no thread forks meanwhile: the child would wait forever for the
-# half-imported module.
+# Held while a module of kernels is imported, so that forks wait for the end, up to 0.1 s: the child would wait forever
+# for the half-imported module.
 _importing = lock_held_while_forking()
 
 
