@@ -162,8 +162,8 @@ def grad(
         only_inputs: PyTorch's; must be True.
         allow_unused: give None for an input that the outputs do not depend on, instead of raising; by default as
             `materialize_grads`.
-        is_grads_batched: each of `grad_outputs` has a further first dimension, of a batch, and the gradients get one:
-            row by row, they are the gradients for each row.  Each row takes a backward pass.
+        is_grads_batched: each of `grad_outputs` is a batch along a further first dimension, and so is each gradient.
+            Each row takes a backward pass.
         materialize_grads: give zeros for an input that the outputs do not depend on.
 
     Returns:
@@ -283,7 +283,7 @@ def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
 
 
 def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
-    """Return the outputs to differentiate; an `nn.Graph` that is being built may put other tensors in their place."""
+    """Return the outputs to differentiate; an `nn.Graph` that is being built may replace them."""
     recorder: Recorder | None = MODE.get().interpreter
     if recorder is None:
         return outputs

@@ -30,7 +30,7 @@ _AT_END: Final[ContextVar[dict[Any, Callable[[], None]] | None]] = ContextVar("v
 
 
 def at_end() -> dict[Any, Callable[[], None]] | None:
-    """The callbacks, by owner, that the running backward pass calls when it ends without error; add to it to have more.
+    """The callbacks that the running backward pass calls if it ends without error, by owner; callers may add to them.
 
     Returns:
         None outside a backward pass.
@@ -60,8 +60,8 @@ def run_backward(
         create_graph: whether the pass itself is recorded.
         wanted: if given, return the gradients of these places, and leave leaves alone; else accumulate into the leaves.
         accumulate: accumulate into the wanted leaves, instead of returning their gradients.
-        since: with `wanted`, run no node of a lower sequence number than this.  The pass is then a step of an outer
-            pass, which calls the hooks of the wanted places; this pass does not.
+        since: with `wanted`, run no node of a lower sequence number than this.  An outer pass then calls the hooks of
+            the wanted places; this one does not.
         keep_before: nodes of a lower sequence number always keep their saved tensors: other passes may need them.
 
     Returns:
@@ -99,13 +99,13 @@ class _Pass:
     """One backward pass.
 
     Attributes:
-        latest: the node to run next, if known; later than all in `heap`.  This node and its gradients are kept out of
-            `heap` and `gradients`: in a chain of nodes, the heap is never used.
+        latest: the node to run next, if known; later than all in `heap`.  It and its gradients stay out of `heap` and
+            `gradients`: a chain of nodes never uses these.
         arrived: the gradients of the outputs of `latest` so far, one place per output.
         spare: an unused list of one place, for the next node of one output.
         gradients: for each node in `heap`, the gradients of its outputs so far.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
-            next is a topological order, and no counting is needed.
+            next is a topological order.
         leaves: the gradient of each leaf so far, and whether anything else may hold its memory.
         useful: the nodes that lead to `wanted`; None for all.
         parts: gradients of slices, for places where no other gradient has arrived.
@@ -230,7 +230,7 @@ class _Pass:
     def _takes_part(self, node: OpNode, gradient: Tensor | None) -> bool:
         """Try to add the gradient of a slice to its input's without padding it; return whether `node` is done.
 
-        Gradients of slices that do not overlap are collected, and put together by one op later.
+        Gradients of slices that do not overlap are collected, for one op to put them together.
         """
         edge = node.edges[0]
         if edge is None or gradient is None:
@@ -256,7 +256,7 @@ class _Pass:
         return True
 
     def _whole(self, edge: AutogradMeta) -> Tensor | None:
-        """The gradient that has arrived at an edge so far, as one tensor; None if none has arrived."""
+        """The gradient that has arrived at an edge so far, as one tensor; None if none has."""
         if self.parts:
             place = edge.place()
             parts = self.parts.pop(place, None)
@@ -306,7 +306,7 @@ class _Pass:
         self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far + gradient, False)
 
     def _waiting(self, node: Node) -> list[Tensor | None] | None:
-        """The gradients of a node's outputs so far; None if none has arrived."""
+        """The gradients of a node's outputs so far; None if none arrived."""
         return self.arrived if node is self.latest else self.gradients.get(node)
 
     def _arrive_at(self, node: Node, edge: AutogradMeta, gradient: Tensor) -> None:
@@ -366,7 +366,7 @@ class _Pass:
     def _accumulate(self, autograd: AutogradMeta, gradient: Tensor, shared: bool) -> None:
         """Add a gradient to the `grad` of a leaf, or of an output that retains it.
 
-        The first is copied if `shared`, so that other tensors may hold its memory: `grad` is changed in place later.
+        The first is copied if it is `shared`: something else may hold its memory, and `grad` is changed in place later.
         """
         if self.recorder is not None:
             self.recorder.accumulates(autograd)
@@ -379,7 +379,7 @@ class _Pass:
 
 
 def _conforming(node: OpNode, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """Return the gradients that an op's rule gave, summed and cast to the shapes and dtypes of the op's inputs."""
+    """Sum and cast the gradients that an op's rule gave to the shapes and dtypes of its inputs."""
     for index, gradient in enumerate(gradients):
         if gradient is not None:
             fields: TensorFields = gradient
@@ -404,7 +404,7 @@ def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
 
 
 def _leading_to(wanted: Iterable[Place], roots: Iterable[Edge], since: int) -> set[Node]:
-    """The nodes numbered `since` or higher that must run to bring gradients from the roots to `wanted`."""
+    """The nodes numbered `since` or higher that must run for gradients to get from the roots to `wanted`."""
     targets: set[Node | AutogradMeta] = {place if isinstance(place, AutogradMeta) else place[0] for place in wanted}
     seen: set[Node] = set()
     stack = [edge.node for edge in roots if edge is not None and edge.node is not None]

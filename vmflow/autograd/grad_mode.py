@@ -1,7 +1,7 @@
 """Whether autograd records: `no_grad`, `enable_grad`, `inference_mode`, `set_grad_enabled`.
 
 The mode belongs to the task or thread that sets it.  A decorator's mode follows the function: a coroutine or generator
-has it while it runs, and the caller has the caller's own mode whenever the function is suspended.
+has it while it runs, and the caller has its own mode while the function is suspended.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ class inference_mode:
 class set_multithreading_enabled:
     """PyTorch's switch for backward passes on several threads: a call, a context manager or a decorator.
 
-    The switch changes nothing and raises no errors: a backward pass issues its ops on the calling thread, and the ops
-    run side by side in any case.
+    It changes nothing and raises no errors: a backward pass issues its ops on the calling thread, and they run side by
+    side in any case.
 
     Args:
         mode: ignored.
@@ -237,7 +237,7 @@ def _decorated(
 def _set(grad: bool) -> bool:
     """Set whether ops are recorded; returns the setting before.
 
-    A context variable's token does not serve: a block may be left in another task, where its token is not valid.
+    A context variable's token would not be valid in another task, in which a block may be left.
     """
     mode = MODE.get()
     if mode.grad != grad:

@@ -48,7 +48,7 @@ def backward(
     Args:
         gradient: of the final value by this tensor; may be left out for a single element.
         retain_graph: whether to allow another pass; by default as `create_graph`.
-        create_graph: whether the pass itself is recorded, for higher derivatives.
+        create_graph: whether the pass itself is recorded.
         inputs: accumulate into these alone; see `vmflow.autograd.backward`.
 
     Raises:

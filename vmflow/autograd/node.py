@@ -136,7 +136,7 @@ class NodeHooks:
         self.after: dict[int, Callable[[Any, Any], Any]] = {}
 
     def prepared(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """Call the hooks `before`, and return the gradients of the outputs, which the hooks may have replaced."""
+        """Call the hooks `before`; return the gradients of the outputs, perhaps replaced."""
         for hook in list(self.before.values()):
             replaced = hook(tuple(gradients))
             if replaced is not None:
@@ -146,7 +146,7 @@ class NodeHooks:
     def finished(
         self, results: tuple[Tensor | None, ...], gradients: Sequence[Tensor | None]
     ) -> tuple[Tensor | None, ...]:
-        """Call the hooks `after`, and return the gradients of the inputs, which the hooks may have replaced."""
+        """Call the hooks `after`; return the gradients of the inputs, perhaps replaced."""
         for hook in list(self.after.values()):
             replaced = hook(results, tuple(gradients))
             if replaced is not None:
@@ -200,7 +200,7 @@ class Node:
 
         Args:
             hook: given a tuple of the gradients of the outputs, None where there is none.  It returns None, or a tuple
-                of the same length to replace them.
+                of the same length.
 
         Returns:
             A handle whose `remove()` takes the hook away.
@@ -211,8 +211,8 @@ class Node:
         """Call ``hook(grad_inputs, grad_outputs)`` after this step of a backward pass; it may return other grad_inputs.
 
         Args:
-            hook: given the gradients of the inputs and those of the outputs, as tuples, None where there is none.  It
-                returns None, or a tuple to replace the first.
+            hook: given two tuples of gradients, None where there is none.  It returns None, or a tuple in place of the
+                first.
 
         Returns:
             A handle whose `remove()` takes the hook away.
@@ -245,7 +245,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """For each edge, the node or leaf it leads to and the output's number; (None, 0) for None."""
+        """The edges, each as (node or leaf, number of the output), and None as (None, 0)."""
         return tuple([(None, 0) if edge is None else (edge.node or edge, edge.index) for edge in self.edges])
 
     def __repr__(self) -> str:
@@ -315,7 +315,7 @@ PACKING_BLOCKS: Final[list[None]] = []
 
 
 def packing_here() -> Packing | None:
-    """The hooks of the innermost `saved_tensors_hooks` block that is open here; None without one.
+    """The hooks of the innermost `saved_tensors_hooks` block around the caller; None without one.
 
     Example:
         >>> from vmflow.autograd.node import packing_here
@@ -330,8 +330,7 @@ class Packed:
 
     Attributes:
         value: the hook's result; None if that was the tensor itself.
-        kept: the tensor itself, which must not be changed in place; without its memory if the hook returned something
-            else.
+        kept: the tensor itself, not to be changed in place; without memory if the hook returned something else.
         meta: of the tensor.
         unpack: the hook that makes the tensor again.
     """

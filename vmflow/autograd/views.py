@@ -70,7 +70,7 @@ def renewed(tensor: Tensor) -> bool:
 
 
 def unchanged(tensor: Tensor) -> Tensor:
-    """Another tensor object with the history before the change in place, to be recorded as an operand of the change.
+    """An alias of a tensor before its change in place, to be recorded as the change's operand.
 
     Hooks of a view get the gradients from other uses of it, not from the change, which counts as a change of the base,
     as in PyTorch.
@@ -97,8 +97,8 @@ def _watched(autograd: AutogradMeta, base: AutogradMeta | None) -> bool:
 def rebase(base: Tensor, view: Tensor) -> None:
     """Record that `view`, a part of `base`, was changed in place; the view's history is the change's already.
 
-    From now on the base's history leads to the change, and the view is a part of the base: the view's history is
-    outdated, and is renewed at its next use.
+    From now on the base's history leads to the change, and the view is a part of the base: its own history is outdated,
+    and renewed at its next use.
     """
     changed = view._autograd
     assert changed is not None
