@@ -96,7 +96,7 @@ class AutogradMeta:
         self.grad = gradient
 
     def add(self, gradient: Tensor) -> None:
-        """Add `gradient` to the accumulated one in place; the first gradient is kept as it is, not copied."""
+        """Add `gradient` to the accumulated one in place; the first is kept, not copied."""
         self.grad = gradient if self.grad is None else self.grad.add_(gradient)
 
     def retain(self) -> None:
@@ -236,7 +236,7 @@ class Node:
         """Release the saved tensors; if there were some, another backward pass through this node is an error."""
 
     def where(self) -> str:
-        """The user's line that made the node, for messages."""
+        """The user's line that made the node."""
         raise NotImplementedError
 
     def name(self) -> str:
@@ -245,7 +245,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """The edges, each as (node or leaf, number of the output), and None as (None, 0)."""
+        """The edges, as (node or leaf, number of the output); (None, 0) for None."""
         return tuple([(None, 0) if edge is None else (edge.node or edge, edge.index) for edge in self.edges])
 
     def __repr__(self) -> str:
@@ -418,7 +418,7 @@ def _packed(kept: Saved, tensor: Tensor, packing: Packing, with_history: bool) -
     """Call the user's `pack_hook` with a leaf or constant itself, and with a new tensor of the memory of any other.
 
     An op's result is passed without its history: a hook that keeps it would keep the node, which keeps the hook's
-    result, so that neither would be freed.
+    result: neither would be freed.
     """
     fields: TensorFields = tensor
     autograd = fields._autograd
@@ -509,7 +509,7 @@ class OpNode(Node):
         return tuple([edge is not None for edge in self.edges])
 
     def input(self, index: int) -> Tensor:
-        """The op's input number `index`, as saved, with its history.
+        """Input number `index` of the op, with its history.
 
         Raises:
             InternalError: if the op did not declare that a wanted gradient reads it, see `OpExpr.gradient`.
@@ -517,7 +517,7 @@ class OpNode(Node):
         return unpacked(self._kept(index), self)
 
     def input_blob(self, index: int) -> Blob:
-        """The values of the op's input number `index`, without history, for a pass that is not recorded."""
+        """The values of input number `index` of the op, for a pass that is not recorded."""
         return saved_blob(self._kept(index), self)
 
     def _kept(self, index: int) -> Saved:
@@ -533,11 +533,11 @@ class OpNode(Node):
         raise InternalError(f"the gradient rule of {self.title} reads input {index}, which it did not declare")
 
     def output(self, index: int) -> Tensor:
-        """The op's output number `index`, as saved, with its history."""
+        """Output number `index` of the op, with its history."""
         return self._outputs[self.op.saves_outputs.index(index)].unpack(self, index)
 
     def meta(self, index: int) -> TensorMeta:
-        """The meta of input number `index`."""
+        """The meta of input number `index` of the op."""
         return self.metas[index]
 
     def where(self) -> str:
