@@ -160,9 +160,9 @@ def _gradients(sizes: Geometry, wanted: Wanted, native: Convolution | None, dtyp
 
 
 def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
-    """Return the `_Gradients` function that computes with numpy, for arrays of this dtype.
+    """Return the `_Gradients` function that computes by columns, for arrays of this dtype.
 
-    All gradients are computed together, since each begins by transposing the output's gradient.
+    Gradients made of columns are computed together, since each begins by transposing the output's gradient.
     """
     turned = _turned(sizes) if wanted[0] and not sizes.pointwise() else None
     convolve = None if turned is None else _forward(turned, _in_c(turned, dtype))
