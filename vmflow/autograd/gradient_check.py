@@ -178,7 +178,7 @@ def _direction(random: np.random.Generator, like: Tensor) -> Array:
 def _slopes(
     func: Callable[..., Any], given: tuple[Any, ...], place: int, way: Array, checked: list[int], eps: float
 ) -> list[Array]:
-    """The derivatives of the checked results, as vectors, along `way` of an input, by central differences."""
+    """The derivatives of the checked results, as vectors, along the direction `way` of an input, by differences."""
     array = given[place].detach().numpy()
     above, below = [_values(func, given, place, array + step * way, checked) for step in (eps, -eps)]
     return [(high - low) / (2 * eps) for high, low in zip(above, below, strict=True)]

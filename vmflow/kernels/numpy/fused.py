@@ -34,8 +34,8 @@ from vmflow.kernels.strides import with_merged_dimensions
 # share.
 TILE: Final = 1 << 17
 
-# A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would in the
-# whole array.
+# All tiles but the last have a multiple of so many elements, so that the vector loops of numpy's kernels end where they
+# would in the whole array.
 _WHOLE: Final = 64
 
 # The bytes of a cache line, at which each tile's memory begins.

@@ -17,7 +17,7 @@ from . import sums
 from .half import in_single
 from .products import MatrixProduct, call_of, call_with, is_for_c, product_kernel
 
-# Up to this many elements, numpy adds the bias faster than a C call is prepared.
+# To fewer elements, numpy adds the bias faster than a C call is prepared.
 _FEW: Final = 4096
 
 

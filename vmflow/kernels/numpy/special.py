@@ -122,7 +122,7 @@ computes("erfc")(erfc_of_double)
 
 
 def _erfcx_step(x: Array, out: Array, size: Array) -> None:
-    """Compute erfcx by the approximations of erfc without their factor, the exponential."""
+    """Compute erfcx by the approximations of erfc without their factor, the exponential; near 0 by that of erf."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
@@ -200,7 +200,7 @@ def zeta(s: int, a: Any) -> Any:
 
 @functools.cache
 def near_two() -> tuple[float, ...]:
-    """The coefficients of log(gamma(2 + x)), highest power first (5.7.3): right to two bits for |x| up to a half."""
+    """The coefficients of log(gamma(2 + x)), highest power first (5.7.3): precise but for two bits if |x| <= 0.5."""
     high = [(-1) ** power * zeta(power, 2.0) / power for power in range(28, 1, -1)]
     return (*high, 1 - _EULER, 0.0)
 

@@ -35,7 +35,7 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
         if any([array.shape != arrays[0].shape for array in arrays[1:]]):
             arrays = list(np.broadcast_arrays(*arrays))
         shape, dtype = arrays[0].shape, arrays[0].dtype
-        # `reshape` copies arrays that are not contiguous.
+        # Contiguous, as `step` needs: `reshape` copies other arrays.
         flat = [array.reshape(-1) for array in arrays]
         fits = out is not None and out.dtype == dtype and out.shape == shape and out.flags.c_contiguous
         if fits and any([_is_ahead_of(out, array) for array in flat]):
