@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class GradcheckError(RuntimeError):
-    """Raised by `gradcheck`: a gradient does not agree with the differences of the function's values.
+    """Raised by `gradcheck`: a gradient does not agree with the function's differences, or two backward passes differ.
 
     Example:
         >>> issubclass(flow.autograd.GradcheckError, RuntimeError)

@@ -417,8 +417,8 @@ class SavedTensor:
 def _packed(kept: Saved, tensor: Tensor, packing: Packing, with_history: bool) -> Packed:
     """Call the user's `pack_hook` with a leaf or constant itself, and with a new tensor of the memory of any other.
 
-    An op's result is passed without its history: a hook that keeps it would keep the node, which keeps the hook's
-    result: neither would be freed.
+    The node's own output is passed without its history: a hook that keeps it would keep the node, which keeps the
+    hook's result: neither would be freed.
     """
     fields: TensorFields = tensor
     autograd = fields._autograd

@@ -39,7 +39,7 @@ def loses_imaginary_part(source: dtypes.dtype, target: dtypes.dtype) -> bool:
 
 
 def lies_across(out: Array, array: Array) -> bool:
-    """Return whether `copy_transposed` pays: for a large array whose last two dimensions are transposed in memory."""
+    """Return whether `copy_transposed` pays: for a large array with its last two dimensions transposed in memory."""
     return (
         out.size > 1 << 14
         and out.shape == array.shape

@@ -38,7 +38,7 @@ TILE: Final = 1 << 17
 # would in the whole array.
 _WHOLE: Final = 64
 
-# The bytes of a cache line, at which each tile's memory begins.
+# The bytes of a cache line: tiles begin at multiples of them in the workspace.
 _LINE: Final = 64
 
 # From this many elements on, a fused op is worth a run of the C compiler.
@@ -226,7 +226,7 @@ class FusedKernel:
 
     def _scratch(self, shape: tuple[int, ...], workspace: Array) -> list[Array]:
         """Return for each step of the fused op its tile in the workspace; None where the result is an output."""
-        # numpy takes long to check arrays that share memory, but not if they are the same object.
+        # One array for each memory: numpy takes long to check arrays that share memory, unless they are one object.
         made: dict[tuple[int | None, np.dtype[Any]], Array] = {}
         found: list[Array] = []
         for step, offset in zip(self._steps, self._offsets, strict=True):

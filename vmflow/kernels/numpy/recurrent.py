@@ -55,7 +55,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
-    """Return a vector of the factors of `parts` gates, 1/2 for all but number `unhalved`, and the weights times these.
+    """Return a factor for each row of the weights, 1/2 for all `parts` gates but `unhalved`, and the weights times it.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
     """

@@ -58,7 +58,7 @@ def _rmsprop(settings: RMSprop, lr: float, arrays: list[Array]) -> None:
 
 
 def _plan_rprop(settings: Rprop, lr: float, counts: list[Array]) -> float | None:
-    """Return the initial step size at a parameter's first step, else None: the count tells, as steps may be dropped."""
+    """Return the initial step size at a parameter's first step, else None; steps that were dropped do not count."""
     counts[0] += 1
     return lr if float(counts[0]) == 1 else None
 
