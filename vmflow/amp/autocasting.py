@@ -43,7 +43,8 @@ class autocast:
         device_type: the type of device whose tensors are cast, "cpu" for instance.
         dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 elsewhere.
         enabled: False to cast nothing in this block, even if an outer `autocast` is on.
-        cache_enabled: cast a parameter once for the whole outermost block, not at each use; None is True.
+        cache_enabled: cast a parameter once for the whole outermost block, until it changes, not at each use; None is
+            True.
 
     Raises:
         TypeError: if `device_type` is no string, or `dtype` no dtype.

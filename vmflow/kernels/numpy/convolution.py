@@ -2,7 +2,7 @@
 
 A kernel copies the windows of the input into a matrix of columns, one row per tap and channel, and multiplies it by the
 weight, piece by piece if it is large ("im2col", K. Chellapilla et al., High Performance Convolutional Neural Networks
-for Document Processing, 2006); see `columns`.  A window of one element needs no copy.  If there is a C compiler and
+for Document Processing, 2006); see `columns`.  A pointwise convolution needs no copy.  If there is a C compiler and
 there are not many filters, float32 lines and images are computed without columns, see
 `vmflow/kernels/native/convolution.c`.
 """

@@ -189,7 +189,7 @@ class FusedKernel:
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
-        """Return the calls for arrays that stay where they are: one of C if possible, else numpy's, or one for many."""
+        """Return calls for arrays that stay in place: one of C if possible, else numpy's, as one if they are many."""
         native = self.native(arrays, outs)
         if native is not None:
             return [native]
