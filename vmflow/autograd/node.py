@@ -383,7 +383,7 @@ class Packed:
 
 
 class SavedTensor:
-    """A tensor kept for the backward pass: its memory and history, or the result of a pack hook.
+    """A tensor of any shape, kept for the backward pass: its memory and history, or the result of a pack hook.
 
     Raises:
         RuntimeError: if a pack hook changes the tensor in place.
