@@ -62,7 +62,7 @@ def record(
     results: tuple[Tensor, ...],
     in_place: bool = False,
 ) -> None:
-    """Give differentiable `results` a new node with the op and its inputs."""
+    """Give differentiable `results` a node with the op and its inputs."""
     if not in_place:
         check_history(op.name, inputs)
     packing = packing_here() if PACKING_BLOCKS else None
