@@ -175,7 +175,7 @@ class Node:
     Attributes:
         title: as shown by `Tensor.grad_fn`.
         edges: one per input, None where no gradient is wanted.
-        sequence: a number; from high to low, every consumer comes before its producer; see `next_sequence`.
+        sequence: a number, see `next_sequence`: from high to low, every consumer comes before its producer.
         outputs_count: the number of outputs.
         outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index; None without any.
         hooks: the hooks of the node itself; None without any.

@@ -164,7 +164,7 @@ def _scatter_reduce(problem: Problem, array: Array, places: Array, values: Array
 
 
 def _reduce_at(array: Array, place: tuple[Any, ...], values: Array, how: str, include_self: bool) -> None:
-    """Reduce `values`, all of a repeated place, into ``array[place]``, with the elements there if `include_self`."""
+    """Reduce all `values` into ``array[place]``, which may repeat places; with the old elements if `include_self`."""
     if not include_self:
         starts = {"sum": 0, "mean": 0, "prod": 1}
         array[place] = starts[how] if how in starts else _extreme(array.dtype, how == "amin")

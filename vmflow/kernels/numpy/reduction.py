@@ -50,7 +50,7 @@ def _with_ones(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
 def _prod(source: TensorMeta, output: TensorMeta) -> Reduce:
     wide = accumulated(source.dtype, output.dtype)
     if wide == dtypes.float32.numpy:
-        wide = dtypes.float64.numpy  # as in C: no order of the factors must overflow before the end
+        wide = dtypes.float64.numpy  # as in C: partial products must not overflow in any order of the factors
     return lambda array, axis, keepdims: _MULTIPLY(array, axis, wide, None, keepdims)
 
 
