@@ -114,7 +114,7 @@ _minus_eighth_power(_ERFC_AT_BORDER)
 
 
 def _gelu_step_of_single(x: Array, out: Array, size: Array, power: Array) -> None:
-    """Compute gelu, ``max(x, 0) - |x| P(X > |x|)``, which loses no digits where x is negative."""
+    """Compute gelu, ``max(x, 0) - |x| P(X > |x|)``, in which nothing cancels where x is negative."""
     np.abs(x, size)
     np.minimum(size, _FARTHEST[: x.size], out=size)
     polynomial(size, TAIL, power)
