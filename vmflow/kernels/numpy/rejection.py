@@ -18,7 +18,7 @@ from . import philox
 from .box_muller import wide_logarithm, wide_normals
 from .special import lgamma
 
-# An attempt is accepted with a probability of 0.85 or more, so that at most one element in 2**87 is left without a
+# An attempt is accepted with a probability of 0.75 or more, so that at most one element in 2**64 is left without a
 # number.
 ATTEMPTS: Final = 32
 
