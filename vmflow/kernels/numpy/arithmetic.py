@@ -137,13 +137,13 @@ _signbit_of_floats: Final = _in_order(np.signbit)
 
 @computes("signbit")
 def _signbit(array: Array, out: Array | None) -> Array:
-    # numpy has no signbit of integers and bools.
+    # numpy's signbit would cast integers and bools to floats.
     return _signbit_of_floats(array, out) if array.dtype.kind not in "biu" else np.less(array, 0, out)
 
 
 @computes("heaviside")
 def _heaviside(array: Array, values: Array, out: Array | None) -> Array:
-    # numpy's heaviside takes no integers, and returns nan for nan.
+    # numpy's heaviside turns integers into floats, and returns nan for nan.
     return np.where(array == 0, values, (array > 0).astype(values.dtype))
 
 
