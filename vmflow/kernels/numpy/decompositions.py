@@ -45,7 +45,7 @@ def _pinv(problem: Problem, array: Array, atol: Array, rtol: Array, out: Array |
     array = array.astype(computes_in(output.dtype), copy=False)
     if hermitian:
         array = np.tril(array) + np.swapaxes(np.tril(array, -1), -1, -2).conj()
-    if 0 in output.shape:  # LAPACK takes no matrix without rows or columns
+    if 0 in output.shape:  # there is nothing to compute
         return np.zeros(output.shape, output.dtype.numpy)
     with explained("pinv"):
         u, s, vh = np.linalg.svd(array, full_matrices=False)
