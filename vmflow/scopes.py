@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from .context import MODE
 from .instructions.scope import Scope
@@ -14,6 +14,10 @@ from .mode_carrying import carried
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+# Exceptions that leave a block without cancelling its scope.
+_ORDINARY: Final = (Exception, GeneratorExit)
 
 
 class scope:
@@ -31,7 +35,8 @@ class scope:
     that is dropped leaves its target without a value, as if computing the value had failed.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
-    cancels its scope.  After another exit, work issued in the block continues, and the deadline still holds for it.
+    cancels its scope.  After another exit, work issued in the block continues, and the deadline still holds for it; so
+    also if a generator is closed, since its consumer may still use what it has yielded.
 
     ``with`` and ``async with`` do the same.  Scopes belong to the task or thread that enters them and are inherited by
     the tasks they start.  Inside a generator use the decorator: a block open across a ``yield`` would include the
@@ -94,7 +99,7 @@ class scope:
     ) -> None:
         made = self._innermost()
         self._entered.remove(made)
-        if kind is not None and not issubclass(kind, Exception):
+        if kind is not None and not issubclass(kind, _ORDINARY):
             made.cancel()
 
     def _innermost(self) -> Scope:
@@ -144,8 +149,8 @@ def current_scope() -> Scope | None:
 
 
 def _abandon(scope: Scope, error: BaseException) -> None:
-    """Cancel the scope of a decorated function that `error` has ended, unless that is an ordinary `Exception`."""
-    if not isinstance(error, Exception):
+    """Cancel the scope of a decorated function that `error` has ended, unless that is one of `_ORDINARY`."""
+    if not isinstance(error, _ORDINARY):
         scope.cancel()
 
 
