@@ -148,9 +148,12 @@ def jvp(
         return result
 
     chosen = without_aux if has_aux else func
-    found: tuple[Any, Any] = _functional.jvp(chosen, tuple(primals), tuple(tangents), True, strict)
-    shown = tuple([_freed_all(part, tuple(primals)) for part in found])
-    return (*shown, rest[0]) if has_aux else shown
+    outputs, products, single, leaves = _functional.pushed_forward(
+        chosen, tuple(primals), tuple(tangents), True, strict
+    )
+    shown = [tuple([_freed(tensor, leaves) for tensor in part]) for part in (outputs, products)]
+    found = tuple([part[0] if single else part for part in shown])
+    return (*found, rest[0]) if has_aux else found
 
 
 def jacrev(
@@ -319,9 +322,3 @@ def _freed_within(value: Any, chosen: tuple[Tensor, ...]) -> Any:
     if type(value) is dict:
         return {key: _freed_within(item, chosen) for key, item in value.items()}
     return value
-
-
-def _freed_all(result: Any, primals: tuple[Tensor, ...]) -> Any:
-    if any([primal.requires_grad for primal in primals]):
-        return result
-    return result.detach() if isinstance(result, Tensor) else tuple([tensor.detach() for tensor in result])

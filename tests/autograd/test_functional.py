@@ -126,3 +126,19 @@ def test_errors_of_wrong_arguments() -> None:
         func.grad(lambda value: value)(3.0)
     with pytest.raises(RuntimeError, match=r"returned shapes \[\[3\]\]"):
         func.vjp(lambda value: value * 2, x)[1](flow.ones(2))
+
+
+def test_forward_products_are_differentiable_by_tangents_and_by_outer_tensors() -> None:
+    ones, x = flow.ones(2), flow.tensor([1.0, 2.0])
+
+    def along(primal: flow.Tensor, tangent: flow.Tensor, outer: flow.Tensor) -> flow.Tensor:
+        product: flow.Tensor = flow.func.jvp(lambda y: (y * outer * y).sum(), (primal,), (tangent,))[1]
+        return product
+
+    assert flow.func.grad(lambda outer: along(ones, ones, outer))(x).tolist() == [2, 2]
+    assert flow.func.grad(lambda tangent: along(ones, tangent, x))(ones).tolist() == [2, 4]
+    assert flow.func.grad(lambda primal: along(primal, ones, x))(ones).tolist() == [2, 4]
+    w = flow.tensor([2.0, 3.0], requires_grad=True)
+    for recorded, factor in ((True, w), (False, flow.ones(2))):
+        found = flow.func.jvp(lambda y, factor=factor: factor * y, (x,), (ones,))
+        assert [part.requires_grad for part in found] == [recorded] * 2

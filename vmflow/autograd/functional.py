@@ -129,6 +129,24 @@ def jvp(
         >>> flow.autograd.functional.jvp(lambda x: x * x, flow.tensor([1.0, 2.0]), flow.ones(2))
         (tensor([1., 4.]), tensor([2., 4.]))
     """
+    outputs, found, single_output, _ = pushed_forward(func, inputs, v, create_graph, strict)
+    return _shown(outputs, single_output, create_graph), _shown(found, single_output, create_graph)
+
+
+def pushed_forward(
+    func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool
+) -> tuple[Tensors, Tensors, bool, Tensors]:
+    """Compute `jvp`; raises its errors.
+
+    Returns:
+        The results of `func`; the products; whether `func` returned a single tensor; and the tensors made here that the
+        histories of results and products lead to.
+
+    Example:
+        >>> one = flow.tensor(1.0)
+        >>> flow.autograd.functional.pushed_forward(lambda x: x * x, (one,), (one,), False, False)[1]
+        (tensor(2.),)
+    """
     given, _ = as_tensors("jvp", inputs)
     with enable_grad():
         stand_ins = _differentiable(given, create_graph)
@@ -136,7 +154,7 @@ def jvp(
         weights = tuple([output.new_zeros(output.shape).requires_grad_() for output in outputs])
         transposed = _gradients("jvp", outputs, stand_ins, weights, True, strict)
         found = _gradients("jvp", transposed, weights, _weights("jvp", v, stand_ins), create_graph, False)
-    return _shown(outputs, single_output, create_graph), _shown(found, single_output, create_graph)
+    return outputs, found, single_output, (*stand_ins, *weights)
 
 
 def jacobian(
