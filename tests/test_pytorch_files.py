@@ -110,7 +110,15 @@ def test_plain_data(form: dict[str, Any]) -> None:
         "strings": ["", "ä", "\ud800", "x" * 300, "y" * 70000],
         "bytes": [b"", b"\x00\xff", b"z" * 300, bytearray(b""), bytearray(b"\xfe")],
         "sets": [set(), {1, "a", (2, None)}, frozenset([1.5])],
-        "dicts": [{}, {1: 2}, OrderedDict(), OrderedDict(a=1), Counter("aab"), defaultdict(list, a=[1]), defaultdict()],
+        "dicts": [
+            {},
+            {1: 2},
+            OrderedDict(),
+            OrderedDict(a=1),
+            Counter("aab"),
+            defaultdict(list, a=[1]),
+            defaultdict(int, a=1),
+        ],
         "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], [[]]],
     }
     same(loaded(data, **form), data)

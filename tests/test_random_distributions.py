@@ -194,3 +194,30 @@ def test_random_orthogonal_matrices_have_no_preferred_direction() -> None:
     np.testing.assert_allclose(found @ found.swapaxes(1, 2), np.broadcast_to(np.eye(3), found.shape), atol=1e-5)
     assert np.abs(found.mean(0)).max() < DEVIATIONS / math.sqrt(3 * 5000)
     assert np.abs((found**2).mean(0) - 1 / 3).max() < DEVIATIONS * math.sqrt(4 / 45 / 5000)
+
+
+@pytest.mark.parametrize("default", [flow.float32, flow.bfloat16])
+def test_small_probabilities_are_not_rounded(default: flow.dtype) -> None:
+    before = flow.get_default_dtype()
+    flow.set_default_dtype(default)
+    try:
+        for p in (0.001, 0.0301):
+            for found in (
+                flow.bernoulli(flow.zeros(1_000_000, dtype=flow.float32), p),
+                flow.zeros(1_000_000, dtype=flow.float32).bernoulli_(p),
+            ):
+                assert abs(float(found.sum()) - p * 1e6) < 5 * (p * 1e6) ** 0.5
+    finally:
+        flow.set_default_dtype(before)
+
+
+def test_both_parts_of_complex_numbers_are_within_the_limits() -> None:
+    parts = flow.view_as_real(flow.zeros(100, dtype=flow.complex64).uniform_(5, 6))
+    assert bool(((parts >= 5) & (parts < 6)).all())
+
+
+def test_no_integer_is_below_zero() -> None:
+    with pytest.raises(ValueError, match="random_"):
+        flow.zeros(3, dtype=flow.int64).random_(0)
+    assert flow.zeros(3, dtype=flow.int64).random_(1).tolist() == [0, 0, 0]
+    assert flow.zeros(3).random_(5, 6).tolist() == [5, 5, 5]

@@ -95,6 +95,11 @@ def test_kinds_that_do_not_fit() -> None:
     assert not isinstance(3, flow.FloatTensor)  # type: ignore[arg-type]
 
 
+def test_kinds_of_the_cpu_have_no_other_default_device() -> None:
+    with flow.device("sim"):
+        assert flow.FloatTensor(2).device == flow.FloatTensor([1.0]).device == flow.device("cpu")
+
+
 def test_kinds_without_a_cuda_device() -> None:
     program = """
         import vmflow as flow

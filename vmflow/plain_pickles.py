@@ -343,6 +343,9 @@ def plain_names(reader: _GetReader) -> dict[tuple[str, str], Known]:
     factories = {builtin[kind.__name__]: kind for kind in (*_EMPTY, set) if kind is not bytes}
     return {
         **{(module, name): known for module in ("builtins", "__builtin__") for name, known in builtin.items()},
+        # Python writes these names for `int` and `str` in pickles of protocol 2.
+        ("__builtin__", "long"): builtin["int"],
+        ("__builtin__", "unicode"): builtin["str"],
         ("_codecs", "encode"): Known("_codecs.encode", partial(_bytes_of_text, reader)),
         ("collections", "OrderedDict"): Known("collections.OrderedDict", partial(_ordered_dict, reader)),
         ("collections", "Counter"): Known("collections.Counter", partial(_counter, reader)),

@@ -682,7 +682,7 @@ def bernoulli(
     output = input._blob.meta
     if p is not None:
         _check_probability("bernoulli", p)
-        return (rand(tuple(input.shape), generator=generator, device=input.device) < p).to(input.dtype)
+        return _hits(input, p, generator).to(input.dtype)
     if not input.dtype.is_floating_point:
         raise TypeError(f"bernoulli: probabilities must be floating-point, not {input.dtype.name}")
     return _interpreter.dispatch(_BERNOULLI, (input,), (output,), take(output.numel, generator))
@@ -837,11 +837,15 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
     draw_into(_UNIFORM, input, generator)
     if to - from_ != 1:
         input.mul_(to - from_)
-    return input.add_(from_) if from_ else input
+    if not from_:
+        return input
+    return input.add_(complex(from_, from_) if input.dtype.is_complex else from_)
 
 
 @method()
-def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
+def random_(
+    input: Tensor, from_: int | None = None, to: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
     """Fill `input`, of any shape, with integers evenly distributed from `from_` up to but without `to`.
 
     ``random_(to)`` begins at 0.  Without limits, from 0 up to the largest value of an integer dtype; for a
@@ -859,14 +863,15 @@ def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: 
     kind = input.dtype
     if kind.is_complex:
         raise TypeError(f"random_ is not defined for {kind.name} tensors")
-    if to is None and from_:
-        from_, to = 0, from_
+    if to is None and from_ is not None:
+        from_, to = None, from_
     if to is None and kind.is_floating_point:
         to = round(2 / dtypes.finfo(kind).eps) + 1
     if to is None:
         to = 2 if kind is dtypes.bool_ else dtypes.iinfo(kind).max + 1
-    _checked_range("random_", input._blob.meta, from_, to)
-    return draw_into(_RANDINT, input, generator, int(from_), int(to))
+    first = 0 if from_ is None else from_
+    _checked_range("random_", input._blob.meta, first, to)
+    return draw_into(_RANDINT, input, generator, int(first), int(to))
 
 
 @method()
@@ -946,7 +951,14 @@ def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = N
     """
     _check_tensors("bernoulli_", input)
     _check_probability("bernoulli_", p)
-    return copy_(input, rand(tuple(input.shape), generator=generator, device=input.device) < p)
+    return copy_(input, _hits(input, p, generator))
+
+
+def _hits(input: Tensor, p: float, generator: Generator | None) -> Tensor:
+    """Draw True with probability `p`, else False, in the shape of `input`."""
+    # Numbers of float32 are multiples of 2**-24, which are too coarse for small probabilities.
+    kind = dtypes.float64 if p < 1e-3 else dtypes.float32
+    return rand(tuple(input.shape), generator=generator, dtype=kind, device=input.device) < p
 
 
 def _check_probability(name: str, p: float) -> None:

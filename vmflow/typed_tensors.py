@@ -39,8 +39,8 @@ class TensorType:
             ValueError: if the device is a CUDA device and the type is for the CPU, or the reverse.
             DeviceUnavailable: if the device cannot be used here.
         """
-        place = Device(device) if device is not None else Device("cuda") if self.is_cuda else None
-        if place is not None and (place.type == "cuda") is not self.is_cuda:
+        place = Device(device) if device is not None else Device("cuda" if self.is_cuda else "cpu")
+        if (place.type == "cuda") is not self.is_cuda:
             raise ValueError(f"{self!r} makes no tensors on {place}; use vmflow.tensor(data, dtype=, device=)")
         sizes_given = all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size))
         if sizes_given:

@@ -220,3 +220,8 @@ def test_limits() -> None:
         flow.iinfo(flow.float32)
     with pytest.raises(TypeError, match="use finfo"):
         flow.iinfo(flow.bool)
+
+
+def test_resolutions_are_powers_of_ten() -> None:
+    kinds = (flow.float16, flow.bfloat16, flow.float32, flow.float64)
+    assert [flow.finfo(kind).resolution for kind in kinds] == [1e-3, 1e-2, 1e-6, 1e-15]

@@ -136,11 +136,14 @@ def jvp(
 def pushed_forward(
     func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool
 ) -> tuple[Tensors, Tensors, bool, Tensors]:
-    """Compute `jvp`; raises its errors.
+    """Compute `jvp` of inputs of any shapes, with all that `func.jvp` needs.
 
     Returns:
         The results of `func`; the products; whether `func` returned a single tensor; and the tensors made here that the
         histories of results and products lead to.
+
+    Raises:
+        TypeError, RuntimeError: as `jvp`.
 
     Example:
         >>> one = flow.tensor(1.0)

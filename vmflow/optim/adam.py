@@ -110,8 +110,8 @@ class Adam(_Averaging):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
 
-    The decay does not pass through the running averages.  The arguments are those of `Adam`; `weight_decay` is 0.01 by
-    default.
+    The decay does not pass through the running averages.  The arguments are those of `Adam`, for parameters of any
+    shapes; `weight_decay` is 0.01 by default.
 
     Raises:
         ValueError: for settings out of range.
