@@ -1,7 +1,7 @@
 """Boxing: changes how a tensor is spread over ranks.
 
-One axis of the mesh changes at a time, by one exchange among the ranks of that axis.  If the placement changes, each
-rank gets the elements of its new part from ranks that have them.
+One axis of the mesh changes at a time, by at most one exchange among the ranks of that axis.  If the placement changes,
+each rank gets the elements of its new part from ranks that have them.
 """
 
 from __future__ import annotations
@@ -183,7 +183,10 @@ def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: in
 
 
 def transition(part: Tensor, shape: Shape, group: tuple[int, ...], place: int, old: Sbp, new: Sbp) -> Tensor:
-    """Exchange parts among the ranks of one mesh axis so that its sbp changes to `new`; return this rank's new part."""
+    """Change the sbp of one mesh axis, whose ranks are `group`, by at most one exchange; return this rank's new part.
+
+    `shape` is that of the group's parts together, and `place` this rank's index in `group`.
+    """
     size = len(group)
     if old == new or size == 1:
         return part

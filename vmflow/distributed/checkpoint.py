@@ -248,9 +248,8 @@ class _Entry(NamedTuple):
 def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Load the values saved under the keys of a state dict: into its tensors in place; other values are replaced.
 
-    Each rank reads only its own parts of global tensors, also if
-    they were saved with another spread.  Saved keys that the state dict lacks are ignored; all keys and shapes are
-    compared before anything is changed.
+    Each rank reads only its own parts of global tensors, also if they were saved with another spread.  Saved keys that
+    the state dict lacks are ignored; all keys and shapes are compared before anything is changed.
 
     Args:
         state_dict: nested as the saved one, or as a part of it.

@@ -1,7 +1,7 @@
 """Calls of ops on global tensors.
 
 An op boxes the parts of its operands to the spreads of the cheapest of its signatures, runs on the parts as a local op,
-and has global results.  So all ranks of the placement must call it.
+and has global results; or other global ops compute it, see `decompositions`.  All ranks of the placement must call it.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def with_metas(attributes: Attributes, replaced: Callable[[TensorMeta], TensorMe
 
 
 def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
-    """The plan of an op of global tensors: inferred for the whole, with the cheapest signature on each axis.
+    """The plan of an op of global tensors: inferred for the whole, with its steps or each axis's cheapest signature.
 
     Raises:
         RuntimeError: if some operands are local, or on different placements.
@@ -396,7 +396,7 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
         if not shares:
-            # A part that shares memory is copied: other ranks' parts may not, and changes would show on some only.
+            # A part that shares memory is copied: on other ranks it may share none, and changes would show on some only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
             return made(part, result, moved=True)
     storage.parts.append(part)

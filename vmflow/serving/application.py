@@ -164,11 +164,11 @@ def lifespan(
     on_failure: OnFailure | None = None,
     lag: LoopLag | None = None,
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """Starts and ends a session together with an application: ``FastAPI(lifespan=serving.lifespan(session))``.
+    """A function that starts and ends a session with an application: ``FastAPI(lifespan=serving.lifespan(session))``.
 
-    The session starts in the background, so that the application answers meanwhile, and is drained and closed at the
-    end; signals are taken where the server permits, see `drain_on_signal`.  A session that has been started before is
-    neither started nor closed.
+    The session starts in the background, so that the application answers meanwhile, and is drained, without the delay,
+    and closed at the end; signals are taken where the server permits, see `drain_on_signal`.  A session that has been
+    started before is neither started nor closed, and is drained only on a signal.
 
     Args:
         session: the session.
@@ -231,7 +231,7 @@ async def _start(session: InferenceSession, on_failure: OnFailure | None) -> Non
 
 @attrs.frozen(eq=False)
 class _Raw:
-    """An ASGI application made of a coroutine function, to which starlette would otherwise pass `Request` objects."""
+    """Makes a coroutine function an ASGI application: starlette would pass `Request` objects to a function."""
 
     function: ASGIApp
 
@@ -244,9 +244,9 @@ class _Raw:
 
 @attrs.frozen(eq=False)
 class _Goodbye:
-    """Closes HTTP/1 connections after an answer that refuses a late body, and after every answer of an ending session.
+    """Closes HTTP/1 connections after a 408, which refuses a late body, and after each answer of an ending session.
 
-    Then clients open new connections elsewhere.
+    Clients of an ending session then open new connections elsewhere.
 
     Args:
         app: the application.
@@ -344,7 +344,7 @@ class _Endpoints:
             raise _Unread from None
 
     async def stream(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """Answer with one event for each chunk.
+        """Answer with one event for each chunk, and a last one, "end" or "error".
 
         The answer begins with the first chunk: an error before that chunk gets an answer with its own status.
         """
@@ -381,7 +381,7 @@ class _Endpoints:
         return _json({"status": "live"})
 
     async def ready(self, request: Request) -> Response:
-        """Answer whether the session is ready."""
+        """Answer with the session's state: 200 if it is ready, else 503."""
         state = self._session.state
         return _json({"status": state}, 200 if state == "ready" else 503)
 
@@ -403,7 +403,7 @@ class _Endpoints:
         )
 
     async def metrics(self, request: Request) -> Response:
-        """Answer in the format of Prometheus."""
+        """Answer in the format of Prometheus; with 501 if prometheus_client is not installed."""
         from starlette.responses import Response
 
         if self._metrics is None:

@@ -174,7 +174,7 @@ class _Watch:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a message of the handler."""
+        """Send a message of the handler; note whether the answer has begun, and whether it is complete."""
         kind = message["type"]
         if kind == "http.response.start":
             self.begun = True
@@ -294,7 +294,7 @@ class RequestScope:
     The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as a decimal number; after
     that time vmflow drops the instructions that have not begun, and sessions answer 504.
 
-    The name of the request is ``X-Request-ID``, else the trace id of ``traceparent``, else a random one; see
+    The name of the request is a valid ``X-Request-ID``, else the trace id of ``traceparent``, else random; see
     `trace_id`.  The answer has that name in ``X-Request-ID``.  If opentelemetry is installed and the program has set up
     an SDK, there is a span for each request, a child of the span in ``traceparent``.
 
@@ -428,7 +428,7 @@ class _Span:
         self._manager.__exit__(*error)
 
     def answered(self, status: int) -> None:
-        """Note the status of the answer."""
+        """Set the answer's status as an attribute of the span, if there is a span."""
         if self._span is None:
             return
         self._span.set_attribute("http.response.status_code", status)

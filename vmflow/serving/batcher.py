@@ -1,10 +1,10 @@
 """`Batcher`: joins single requests into batches, and delivers a batch's results to the callers of its requests.
 
-As soon as a place to compute is free, a batch of as many waiting requests as possible begins: under low load a request
-does not wait for others, and under high load batches become large by themselves.  A batch is computed in the next turn
-of the loop, with the requests that arrive until then.  If the loop's own thread computes it, the batch waits until a
-turn in which no request arrives.  A request that comes alone, as the one before it did, is computed in the call that
-submits it, as far as possible without waiting.
+Unless `wait` says otherwise, a batch of as many waiting requests as possible begins as soon as a place to compute is
+free: under low load a request does not wait for others, and under high load batches become large by themselves.  A
+batch is computed in the next turn of the loop, with the requests for it that arrive until then.  If the loop's own
+thread computes it, the batch waits until a turn in which no such request arrives.  A request that comes alone, as the
+one before it did, may be computed in the call that submits it, as far as possible without waiting: see `hurries`.
 
 Each request ends once, in `_ended`: done, failed, cancelled or expired.
 """
@@ -45,14 +45,14 @@ class Batch:
     Attributes:
         requests: the number of requests.
         wanted: the number of requests that somebody still waits for.
-        number: counts the batches and streams of the session, from 1; 0 before the batch is computed.
-        begun: when its requests left the queue, in nanoseconds of `time.perf_counter_ns`; 0 without a recording.
-        again: whether the batch is a part of one that has failed.
+        number: its number among the batches and streams of the session, from 1; 0 before it is computed.
+        begun: when the last request left the queue, by `time.perf_counter_ns`; 0 if nobody records.
+        again: whether the batch is a half of one that has failed.
 
     `compute` sets these; `kind`, `size` and `scope` are for traces:
         abandon: called when nobody waits for a result any more; None for nothing.
         kind: "batch" or "stream".
-        size: the number of places that the batch was padded to; 0 without padding.
+        size: the number of places that the batch was padded to; 0 for a stream.
         scope: of the instructions issued for the batch.
         pace: notes how long the batch took; None if that is not measured.
     """
@@ -87,10 +87,10 @@ class Batcher:
         places_per_client: how many of the places one known client may have; None for all.  If a number is given, each
             batch must be of one request, whose key is its client.
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
-            without waiting.  `compute` then has no task of its own, and must use nothing that asks for the current
-            task, such as `asyncio.timeout`.
-        computed_here: a function: whether the loop's thread computes a batch of so many requests of a key.  Meanwhile
-            that thread cannot read requests, so such a batch first waits for a turn in which no further one arrives.
+            without waiting; never with a `wait`.  `compute` then has no task of its own, and must use nothing that asks
+            for the current task, such as `asyncio.timeout`.
+        computed_here: a function of a number of requests and their key: whether the loop's thread computes such a
+            batch.  That thread then reads no requests, so the batch first waits until no more of its key arrive.
         tracing: passes events on to recordings; by default a new `SessionTracing`.
     """
 
@@ -124,8 +124,8 @@ class Batcher:
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._computed_here = computed_here
-        # Whether requests that come alone are computed in `submit`; whether the last one came alone; whether one was
-        # computed in `submit` in this turn of the loop; and whether one is being computed there now.
+        # Whether requests that come alone are computed in `submit`; whether the last batch had one request; whether a
+        # request was computed in `submit` in this turn of the loop; and whether one is being computed there now.
         self._hurries = hurries and not wait
         self._alone = True
         self._hurried = False
@@ -154,7 +154,7 @@ class Batcher:
         return len(self._queue), self._running
 
     def expected_wait(self) -> float:
-        """Seconds until the waiting requests will be computed, by the mean time of batches so far; at least 1.0."""
+        """Estimate the seconds until the waiting requests and one more end, by the mean time of batches; at least 1."""
         batches = math.ceil((len(self._queue) + 1) / self._most) + len(self._tasks)
         return max(1.0, batches * self._work.computing.mean() / self._places)
 
@@ -164,7 +164,7 @@ class Batcher:
         """Take a place in the queue for a request that is arriving, until `release`.
 
         Raises:
-            Overloaded: if the queue is full.
+            Overloaded: if the queue, or the client's part of it, is full.
             Draining, NotReady: if the session takes no more requests.
         """
         self._look_whether_open()
@@ -179,16 +179,16 @@ class Batcher:
             raise self._refusing("nothing new is taken: the session is ending")
 
     def _spare(self) -> int:
-        """Return how many more batches could begin now; as many requests would be computed without waiting."""
+        """Return how many more batches could begin now; 0 if requests wait.  As many new requests would not wait."""
         if self._held or len(self._queue):
             return 0
         return self._places - len(self._tasks) - self._computing_here
 
     def submit(self, request: Request) -> None:
-        """Put a request into the queue, or compute it in this call: see `hurries`.
+        """Put a request into the queue, or compute it in this call: see `hurries`; it expires if its deadline is past.
 
         Raises:
-            Overloaded: if the queue is full.
+            Overloaded: if the queue, or the client's part of it, is full.
             Draining, NotReady: if the session takes no more requests.
         """
         self._look_whether_open()
@@ -223,7 +223,7 @@ class Batcher:
             self._end(request, EXPIRED, error)
 
     def _end(self, request: Request, state: str, outcome: Any) -> None:
-        """End a request; its future gets the outcome: a result, an exception, or None if it was cancelled."""
+        """End a request without a result: `outcome` is the exception for its future, or None to cancel the future."""
         self._ended(request, state, outcome, self._loop.time())
         self._look_whether_idle()
 
@@ -268,7 +268,7 @@ class Batcher:
         self._pump()
 
     def _pump(self) -> None:
-        """Begin batches while there are places and requests."""
+        """Begin batches while there are places and requests that need not wait for others, unless `hold` forbids it."""
         while not self._held and len(self._tasks) + self._computing_here < self._places:
             first = self._queue.peek()
             if first is None:
@@ -309,16 +309,16 @@ class Batcher:
         requests: list[Request],
         context: contextvars.Context,
     ) -> None:
-        """Create a task for `left`, the part of the coroutine `whole` that has not run yet."""
+        """Run `left` in a task that takes a place; at its end close `whole`, which `left` is or awaits."""
         task = self._loop.create_task(left, context=context)
         self._tasks.add(task)
         self._count_places(requests[0].client, 1)
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
-        """Whether a request that comes now may be computed in `submit`: no other one waits or is computed.
+        """Whether `submit` may compute a request that comes now: `hurries` permits it, no other waits or is computed.
 
-        Never during a recording, which shows the time of waiting, however short.
+        Only once in a turn of the loop, and never during a recording, which shows the time of waiting, however short.
         """
         if not self._hurries or self._hurried or self._held or self._computing_here or LISTENING:
             return False
@@ -367,7 +367,7 @@ class Batcher:
             self._look_whether_idle()
 
     def _count_places(self, client: Hashable, more: int) -> None:
-        """Add `more` to the number of a client's batches being computed; at the limit, its other requests wait."""
+        """Add `more` to the batches being computed of a known client; at `places_per_client`, its others wait."""
         if self._places_per_client is None or client is None:
             return
         taken = self._places_of.pop(client, 0) + more
@@ -393,7 +393,7 @@ class Batcher:
     def _over(self, run: Coroutine[Any, Any, None], requests: list[Request], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._count_places(requests[0].client, -1)
-        # A task that was cancelled before its first step has not closed its coroutine.
+        # If the task was cancelled before its first step, a coroutine that `submit` had begun is still open.
         run.close()
         self._fail_running(requests)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -404,7 +404,7 @@ class Batcher:
     async def _run(
         self, requests: list[Request], batch: Batch, begun: Awaitable[Sequence[Any]] | None = None, begin: float = 0.0
     ) -> None:
-        """Compute requests, together with those of the same key that have arrived since these left the queue.
+        """Compute requests; unless that has begun, together with waiting ones of the same key.
 
         Args:
             begun, begin: see `_attempt`.
@@ -419,7 +419,7 @@ class Batcher:
             self._fail_running(requests)
 
     def _take_along(self, requests: list[Request], batch: Batch) -> bool:
-        """Add waiting requests of the same key to a batch and its requests; returns whether there were any."""
+        """Add waiting requests of their key to a batch and `requests`, up to `most`; returns whether there were any."""
         if self._held or not len(self._queue):
             return False
         others = self._queue.take_along(requests[0].key, self._most - len(requests))
@@ -433,7 +433,7 @@ class Batcher:
         return True
 
     def _fail_running(self, requests: list[Request]) -> None:
-        """Fail requests whose computation ended by KeyboardInterrupt or cancellation, so that no caller hangs."""
+        """Fail those still running of requests whose computation is over, by a cancellation or KeyboardInterrupt."""
         for request in requests:
             if request.state == RUNNING:
                 self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
@@ -450,8 +450,8 @@ class Batcher:
         Args:
             requests: of one batch.
             batch: their batch; None for a half of one that has failed.
-            begun: the rest of their computation, if that has begun.
-            begin: when their computation began, on the loop's clock.
+            begun: the rest of their computation, if that has begun; else None.
+            begin: when their computation began, on the loop's clock; ignored if `begun` is None.
         """
         wanted = [request for request in requests if request.state == RUNNING] if begun is None else requests
         if not wanted:
@@ -500,7 +500,7 @@ class Batcher:
             self._deliver(outcomes[start : start + _DELIVERED_TOGETHER], self._loop.time())
 
     def _computed(self, batch: Batch, requests: int, begin: float) -> float:
-        """Count a batch with so many requests; returns when it ended, on the loop's clock."""
+        """Count a batch of so many requests that ends now, and note its pace; returns now, on the loop's clock."""
         end = self._loop.time()
         if batch.pace is not None:
             batch.pace.took(end - begin)
@@ -542,7 +542,7 @@ class Batcher:
             self._idle = None
 
     async def close(self) -> None:
-        """Refuse new requests, fail the waiting ones, and stop running batches."""
+        """Refuse new requests, fail the waiting ones, cancel running batches, whose requests fail, and await them."""
         self._refusing = NotReady
         for request in self._queue.waiting():
             self._end(request, FAILED, NotReady("the session was closed before the request had its turn"))

@@ -46,7 +46,7 @@ Pause: TypeAlias = Callable[[], None]
 
 # The most bytes of a number in JSON that `body_limit` counts on: "-1.7976931348623157e+308, ".
 _NUMBER: Final = 26
-# No number that any dtype can hold has more digits before it is rounded.
+# A number with so many digits in a row is refused; the largest float64 has 309 before its point.
 _MOST_DIGITS: Final = 400
 # How many numbers are read or written without a pause, in about half a millisecond.
 _STRIDE: Final = 1024
@@ -141,7 +141,7 @@ def kind_of(headers: Headers) -> str:
     """The kind of a body, one of `KINDS`; JSON without Content-Type.
 
     Raises:
-        UnknownKind: if the kind is none of these, or the charset is not UTF-8.
+        UnknownKind: if there are several Content-Types or an unknown one, or the charset is not UTF-8 or US-ASCII.
     """
     types = [value for name, value in headers if name == b"content-type"]
     if not types:
@@ -257,7 +257,10 @@ def _no_constant(name: str) -> float:
 
 
 class _Most(NamedTuple):
-    """How many elements and lists the largest inputs of a signature have, and how deep the lists are nested."""
+    """How many elements and lists the largest inputs have, and the depth of their lists in the object of a body.
+
+    The list or dict around several inputs counts even if there is only one.
+    """
 
     elements: int
     lists: int
@@ -277,7 +280,7 @@ def _most(specs: tuple[TensorSpec, ...]) -> _Most:
 
 
 def accepted(headers: Headers) -> str:
-    """The kind that the client prefers for the answer, JSON among equals.
+    """The kind that the client prefers for the answer, among equals the first of `KINDS`; JSON without Accept.
 
     Raises:
         NotAcceptable: if none of `KINDS` is wanted.
@@ -311,8 +314,8 @@ async def encoded(result: Any, kind: str) -> bytes:
     by dots, or "outputs" for a single array.
 
     Raises:
-        NotAcceptable: for npy, if the result is not one array; for safetensors, if it has other values than arrays, or
-            a dtype that safetensors lacks.
+        NotAcceptable: for npy and safetensors, if the result has other values than arrays; for npy, if there is not
+            exactly one; for safetensors, if it lacks a dtype.
     """
     if kind == JSON:
         return await to_json({"outputs": result})

@@ -7,7 +7,7 @@ and waits without end for a head, and for a client to read its answer.  So this 
 - It accepts so many that descriptors are left for other things.  At that number, for each new connection it ends one
   that waits for its client.  It takes the client with the most connections that has such a one, and ends that client's
   oldest one without a request, else the oldest that is sending a body, else the oldest that does not read its answer.
-  So neither idle nor slow connections keep others from being answered.
+  So neither idle nor slow connections keep others from being answered.  If there is none, it refuses the new one: 503.
 - Once in a while it looks at each connection, and ends those that have waited for their client too long.
 """
 
@@ -185,7 +185,7 @@ class Acceptor:
         self._interval = min(1.0, *[limits.seconds(phase) / 4 for phase in _PHASES])
 
     def open(self) -> None:
-        """Start accepting on the running loop."""
+        """Start accepting, and ending connections that wait too long, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._listener.setblocking(False)
         self._listen()

@@ -41,7 +41,7 @@ class _Pace:
 
 @attrs.define(eq=False)
 class Decoder:
-    """Reads bodies for a session; large ones one at a time, since two would only share the interpreter's lock.
+    """Reads bodies for a session; large JSON one at a time, since two would only share the interpreter's lock.
 
     Args:
         session: the session.

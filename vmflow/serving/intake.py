@@ -40,7 +40,7 @@ class ByteBudget:
         """Take bytes for a body of a client.
 
         Raises:
-            Overloaded: if the budget is used up.
+            Overloaded: if the budget, or a known client's half of it, would be exceeded.
         """
         own = self._by_client.get(client, 0) + size
         if self.held + size > self.most or (client is not None and own > self.most // 2):
@@ -74,7 +74,7 @@ class Share:
         """Take more bytes.
 
         Raises:
-            Overloaded: if the budget is used up.
+            Overloaded: as `ByteBudget.take`.
         """
         self._budget.take(self._client, size)
         self._size += size

@@ -193,7 +193,7 @@ class RequestQueue:
         self._by_client[client] = of_client + 1
 
     def take(self, most: int) -> list[Request]:
-        """Take the request whose turn it is and those that can go with it, up to `most` in all; in order."""
+        """Take the request whose turn it is and others of its key, up to `most` in all; in order."""
         return self._taken(self._first(), most)
 
     def take_along(self, key: Hashable, most: int) -> list[Request]:
@@ -233,7 +233,7 @@ class RequestQueue:
         return best
 
     def peek(self) -> tuple[Request, int] | None:
-        """The request whose turn it is, and how many wait that could go with it; None if none may be taken."""
+        """The request whose turn it is, and how many of its key wait, with itself; None if none may be taken."""
         heap = self._first()
         return None if heap is None else (heap[0][2], self._together[heap[0][2].key])
 

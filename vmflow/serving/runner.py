@@ -131,7 +131,7 @@ class Runner:
         Args:
             payloads, key: of `prepared`.
             priority: of the instructions.
-            batch: gets its `abandon`, `size`, `scope` and `pace`.
+            batch: gets its `abandon`, `size` and `scope`; also its `pace`, if the loop's thread computed all results.
         """
         size = self._size_of(len(payloads))
         self._statistics.places += size
@@ -141,7 +141,7 @@ class Runner:
         around = MODE.get()
         scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope = scope.cancel, scope
-        # `flow.scope` and `flow.no_grad` in one step: this runs for each batch, and many batches are of one request.
+        # `flow.scope` and `flow.no_grad` in one step, for speed: this runs for each batch, often of one request.
         MODE.set(around.inferring(scope))
         try:
             tree, leaves = args_tree.flatten(self._call(self._inputs(payloads, size)))
@@ -211,7 +211,7 @@ class Runner:
     # Warming up
 
     def warm_up(self) -> None:
-        """Call the model with each size of batch and of dimensions; choose the invariant size, if that is wanted.
+        """Choose the invariant size, if that is wanted; then call and time the model for all sizes of batch and `Dim`.
 
         Raises:
             ValueError: if a result has not as many rows as the batch, or the results are not as `outputs` declares.
@@ -334,7 +334,7 @@ def _stacked(arrays: Sequence[Array], size: int) -> Array:
 
 
 def _device_of(model: Any) -> flow.device:
-    """The device on which a model takes its inputs."""
+    """The device of a model's inputs: that of a saved graph's first input, or a model's first tensor, or the default."""
     if isinstance(model, LoadedGraph):
         return model.forms()[0].metas[0].device
     tensors = args_tree.flatten(model.state_dict())[1] if isinstance(model, (Module, Graph)) else []
@@ -360,7 +360,8 @@ def _saved_inputs(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
     """The inputs of a saved graph, without the batch dimension, and the sizes of batches that it was saved for.
 
     Raises:
-        ValueError: if an input is no tensor or has no batch dimension, or inputs differ in more than that dimension.
+        ValueError: if the inputs lack a common batch dimension, its forms differ in more than the size of that, or the
+            inputs are nested, or some passed by name and some not.
     """
     samples: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
     sizes: set[int] = set()

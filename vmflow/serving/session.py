@@ -41,7 +41,7 @@ class InferenceSession:
     size a graph is compiled before the session is ready.  In plain code ``with`` runs the session on a thread of its
     own, and `run_sync` waits for the result.
 
-    Batches of a graph that take less than a millisecond, which is measured, are computed on the loop's thread; larger
+    Batches of a graph that take less than a millisecond, which is measured, are computed on the loop's thread; slower
     ones on a worker.
 
     Args:
@@ -54,16 +54,16 @@ class InferenceSession:
         max_batch: the most samples in a batch; ignored if `batch_sizes` are given.
         batch_sizes: to which batches are padded, ascending; by default the powers of two below `max_batch`, and
             `max_batch`.  A saved graph has the sizes that it was saved for.
-        batch_invariant: give a sample the same bits with any other samples in its batch.  Warming up chooses the
-            largest size for which this holds, see `batch_sizes` afterwards; batches may well be slower.
+        batch_invariant: give a sample the same bits with any other samples in its batch.  Warming up tries this with
+            random samples, and leaves in `batch_sizes` only the largest size that passes; batches may well be slower.
         max_wait: seconds that a request may wait for others although it could be computed.
-        max_queue: how many requests may wait, including those that are arriving, see `arriving`.
-        max_queue_per_client: how many of these may be one client's; by default half of them.
+        max_queue: how many requests, and how many streams, may wait, including those that are `arriving`.
+        max_queue_per_client: how many of these may be one client's (None is no client); by default half of them.
         concurrency: batches that are computed at a time.
         timeout: seconds in which a request without a timeout of its own must have its result; None for no limit.
         stream: a function that yields the chunks of a stream for the inputs of one request; see the method `stream`.
         max_streams: streams that run at a time; the others wait as requests do.
-        max_streams_per_client: how many of these may be one client's; by default half of them.
+        max_streams_per_client: how many of these may be one client's; by default half.
         look_ahead: chunks that a stream computes before a reader asks for them.
         name: for messages and metrics.
 
@@ -166,7 +166,7 @@ class InferenceSession:
         return self._stream_function is not None
 
     def stats(self) -> dict[str, Any]:
-        """The counts of `Statistics`, and how many requests are arriving, waiting and being computed now."""
+        """The state, the version, `Statistics.as_dict`, and how many requests arrive, wait and are computed now."""
         batchers = self._batchers()
         self._runner.count_compilations()
         return {
@@ -184,7 +184,8 @@ class InferenceSession:
         """Compile and run the model for every size, on a thread; returns when the session is ready.
 
         Raises:
-            RuntimeError: if the session has been started before.
+            RuntimeError: if the session was started or closed before, or `batch_invariant` holds for no size.
+            ValueError: if results have no batch dimension, or other shapes than `outputs`.
             Exception: exceptions of the model for inputs of the declared shapes.
         """
         if self.state != "new":
@@ -231,6 +232,7 @@ class InferenceSession:
     async def drain(self, delay: float = 0.0, timeout: float | None = None) -> bool:
         """Report "not ready", refuse new requests after a delay, and finish the others; returns whether all ended.
 
+        A session that is not ready or draining is left as it is.
         Args:
             delay: seconds in which requests are still taken, until load balancers have noticed that the session is not
                 ready; requests whose bodies are being read at the end of the delay are taken, too.
@@ -304,8 +306,8 @@ class InferenceSession:
         Cancelling the coroutine takes the request out of the queue, or gives its result up.
 
         Args:
-            inputs: an array, a tensor or nested lists for a session of one `TensorSpec`; else as many of these, in a
-                list or a dict.
+            inputs: an array, a tensor or nested lists if the session was given one `TensorSpec`; else as many of these,
+                in a list, a tuple or a dict.
             timeout: seconds in which the request must have its result; by default the session's.  The deadline of the
                 `flow.scope` around holds as well.
             priority: requests of a higher priority go first; a lower one gets its turn, but later.
@@ -313,7 +315,7 @@ class InferenceSession:
 
         Raises:
             InvalidInput: if the inputs do not fit the session.
-            Overloaded: if as many requests are waiting as may; `retry_after` says when to try again.
+            Overloaded: if as many requests wait as may, or as many of the client; `retry_after` says when to try again.
             Draining, NotReady: if the session takes no requests.
             Expired: as soon as the deadline has passed, even while the request is being computed.
             ValueError: if `timeout` is not positive.
@@ -427,8 +429,8 @@ class InferenceSession:
         """Hold a place in the queue for a request that is arriving, in a ``with`` block that receives its body.
 
         After the block, call `run` or `stream` without an await in between, so that no other request gets the place,
-        and with a timeout that ends at the `deadline` of the returned object, which counts from now.  A drain waits for
-        the requests in such blocks.
+        and with a timeout that ends at the returned object's `deadline` (None for none), which counts from now.  A
+        drain waits for the requests in such blocks.
 
         Args:
             client: as for `run`.

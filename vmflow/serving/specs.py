@@ -1,6 +1,6 @@
 """`TensorSpec`: declares an input, and converts a caller's values to arrays that fit the declaration.
 
-Values are checked before memory is allocated for them.
+The shape and dtype of an array or tensor are checked before memory is allocated for a copy.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
 
 
 def _with_large_integers(name: str, array: Array, spec: TensorSpec) -> Array:
-    """Convert numbers, some of them integers too large for numpy, to float64; refuse them for an integer dtype."""
+    """Convert numbers, some of them too large for numpy's integers, to float64; refuse them if they do not fit."""
     if spec.dtype.category >= FLOATING:
         with suppress(OverflowError):
             return array.astype(np.float64)

@@ -77,11 +77,11 @@ class Statistics:
         arrived: requests that have begun over HTTP, with or without their bodies.
         accepted: requests that were accepted.
         ends: how many of these are done, failed, cancelled or expired.
-        never_ran: how many of the ended requests were never computed.
+        never_ran: how many of the ended requests never left the queue.
         rejected: requests that were refused, by reason.
         batches, streams: the `Work` of each.
         places: the places in batches that have begun, including padding.
-        compiled: graphs compiled while warming up, and since the session is ready.
+        compiled: graphs compiled while warming up, and since then until the last call of `InferenceSession.stats`.
         waiting, serving: how long requests waited, and took in all.
 
     Raises no errors.
@@ -118,7 +118,7 @@ class Statistics:
             self.rejected["gone" if isinstance(error, asyncio.CancelledError) else "failed"] += 1
 
     def as_dict(self) -> dict[str, Any]:
-        """All counts; times as their means in seconds."""
+        """The counts, of streams only how many were computed; times as their means in seconds."""
         return {
             "arrived": self.arrived,
             "accepted": self.accepted,

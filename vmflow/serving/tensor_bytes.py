@@ -23,8 +23,8 @@ from .errors import InvalidInput
 # The most bytes of an npy header; numpy itself refuses longer ones.
 _LONGEST_HEADER: Final = 10_000
 
-# numpy makes no array whose nonzero sizes multiply to more than sys.maxsize bytes, and an array may be converted to
-# the widest dtype, whose elements have 16.
+# The most elements that a shape may have: numpy makes no array whose nonzero sizes multiply to more than sys.maxsize
+# bytes, and an array may be converted to the widest dtype, whose elements have 16.
 _MOST_ELEMENTS: Final = sys.maxsize // 16
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -118,7 +118,7 @@ def _npy_header(header: str) -> tuple[str, bool, tuple[int, ...]]:
 def _view(
     body: bytes, begin: int, end: int, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool, about: str
 ) -> Array:
-    """View a range of the body's bytes as an array of this dtype and shape, if the number of bytes fits."""
+    """View a range of the body's bytes as an array of this dtype and shape; raise BadBytes if the size does not fit."""
     if math.prod([size for size in shape if size]) > _MOST_ELEMENTS:  # also where another size is 0
         raise BadBytes(f"{about}: no array can have the shape {list(shape)}, its sizes are too large")
     if len(shape) > 32 or math.prod(shape) * dtype.itemsize != end - begin:
@@ -127,7 +127,7 @@ def _view(
 
 
 def write_npy(array: Array) -> bytes:
-    """An array as a file for `numpy.load`."""
+    """An array as a file for `numpy.load`; bfloat16 as float32."""
     from io import BytesIO
 
     if array.dtype == ml_dtypes.bfloat16:  # npy has no name for bfloat16
