@@ -90,7 +90,7 @@ def _splits_choices(attributes: Attributes, metas: Metas) -> bool:
     (source,) = metas
     shape = tuple(source.shape)
     spread = source.spread
-    # A part without elements has no largest or smallest element.
+    # Parts without elements have no largest or smallest element: then each rank reduces the whole tensor.
     return _splits_reduced(attributes, metas) and all(
         [0 not in spread.sizes(shape, rank) for rank in spread.placement.group]
     )
@@ -213,7 +213,7 @@ def _is_spread(attributes: Attributes, metas: Metas) -> bool:
 
 
 def _dropout(op: OpExpr, operands: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> Any:
-    """Each rank draws the mask of the whole tensor and takes its part of the mask, which is the same on all ranks."""
+    """Each rank draws the same mask of the whole tensor, and applies its own part of that mask."""
     (source,) = operands
     spread = meta_of(source).spread
     ones = full_of(global_meta(tuple(source.shape), source.dtype, spread.everywhere()), 1)

@@ -54,7 +54,7 @@ class SimulatedEventLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[*Arguments], Result], *args: *Arguments
     ) -> asyncio.Future[Result]:
-        """Run a function in a thread, as asyncio does; the simulation's clock stands still until it has ended."""
+        """Run a function in a thread, as asyncio does; until it ends or waits for ranks, the clock stands still."""
         self._scheduler.count_outside(1)
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(lambda _: self._scheduler.count_outside(-1))

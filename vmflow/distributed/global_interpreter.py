@@ -396,7 +396,7 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
         if not shares:
-            # A part that shares memory is copied: on other ranks it may share none, and changes would show on some only.
+            # A part that shares memory is copied: other ranks' may share none, and changes would show on some only.
             part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
             return made(part, result, moved=True)
     storage.parts.append(part)

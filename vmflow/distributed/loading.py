@@ -23,8 +23,10 @@ from .sbp import broadcast
 def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
     """Load a file of `rank` as `vmflow.load` does, on all ranks, with broadcast global tensors in place of tensors.
 
+    Their placement is all ranks' CPUs.
     Raises:
-        OSError, ValueError: on all ranks, if `rank` cannot read the file, or the file is damaged.
+        OSError: on all ranks, if `rank` cannot read the file.
+        ValueError: on all ranks, if there is no such rank, or the file is damaged.
     """
     check_rank(rank)
     content, failure = b"", ""

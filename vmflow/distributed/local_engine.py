@@ -67,7 +67,7 @@ class LocalEngine:
     Attributes:
         scheduler, delay, timeout: as given.
         channels: the channel of each rank in the outermost communication scope.
-        nbytes: the bytes that all ranks together would have received by the usual algorithms.
+        nbytes: the bytes that all ranks together would have received, see `Operation.traffic`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LocalEngine:
         return LocalChannel(self, self._lines[rank], place, scope, timeout)
 
     def end(self, rank: int, reason: str) -> None:
-        """Note that a rank has ended by `reason`, and takes part in no further operation."""
+        """Note that a rank takes part in no further operation; messages say "rank 1" and `reason`: "was lost"."""
         error = self._ended[rank] = PeerLost(f"rank {rank} {reason}")
         for place in list(self._places.values()):
             place.leave(rank, error)
@@ -113,7 +113,7 @@ class LocalEngine:
         return copy_of(broken[0]) if broken else None
 
     def warn(self, place: MeetingPlace, rank: int, group: tuple[int, ...], error: Exception) -> None:
-        """Let a rank's next operation of this group at this place fail, since that has failed on the other ranks."""
+        """Let a rank's next operation of this group at this place fail with `error`, as it has on the other ranks."""
         self._lines[rank].warnings.setdefault((place, group), deque()).append(error)
 
     def doing(self, rank: int) -> str:

@@ -201,14 +201,14 @@ class MeetingPlace:
                 self._refuse(box.receivers.popleft(), self.broken)
 
     def _with_history(self, error: CollectiveError, ranks: tuple[int, ...]) -> CollectiveError:
-        """The error, with notes about the last operations of each rank."""
+        """The same error, with notes added about the last operations of each of `ranks`."""
         for rank in ranks:
             for line in self._engine.history(rank):
                 error.add_note(line)
         return error
 
     def _fail(self, meeting: Meeting, error: Exception) -> None:
-        """Let an operation fail on all ranks; ranks that have not started it fail when they do."""
+        """Let an operation fail on all ranks of its group; ranks that have not started it fail when they do."""
         if self.broken is None:
             for rank in meeting.missing():
                 self._engine.warn(self, rank, meeting.group, error)

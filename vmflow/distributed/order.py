@@ -58,7 +58,7 @@ class Order:
         owner = None if self._owner is None else self._owner()
         if owner is runner:
             return
-        # Code outside of tasks waits while a loop runs in its thread, so that a task may exchange.
+        # Code outside of tasks waits while a loop runs in its thread, so a task may take over the order of its thread.
         if owner is None or _has_ended(owner) or owner is threading.current_thread():
             self._owner = weakref.ref(runner)
             return

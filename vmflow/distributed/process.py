@@ -68,7 +68,7 @@ def process_of(environment: Mapping[str, str]) -> Process:
 
 
 def is_checked(environment: Mapping[str, str]) -> bool:
-    """Whether the environment asks for ops of global tensors to be compared, by VMFLOW_DEBUG_COMM."""
+    """Whether ranks compare ops of global tensors: VMFLOW_DEBUG_COMM is set, and neither empty nor "0"."""
     return environment.get("VMFLOW_DEBUG_COMM", "0") not in ("", "0")
 
 

@@ -103,7 +103,7 @@ class Scheduler:
         """Let other ranks run until `ready` is true, or the deadline has come; returns False if the deadline has come.
 
         Raises:
-            SimulationDeadlock: if no rank can go on any more.
+            SimulationDeadlock: on one of the blocked ranks, if none can go on any more.
         """
         turn = self._turns_by_thread.get(threading.get_ident())
         if turn is None:
@@ -154,7 +154,7 @@ class Scheduler:
         first.may_run.set()
 
     def wait_for_turn(self, rank: int) -> None:
-        """Wait until the rank of this thread runs for the first time."""
+        """Make this thread the rank's, and wait until the rank runs for the first time."""
         self._turns_by_thread[threading.get_ident()] = self.turns[rank]
         self._resume(self.turns[rank])
 
@@ -213,7 +213,7 @@ class Scheduler:
             raise error
 
     def _choose(self) -> Turn | None:
-        """Call the functions of `soon` and `at` that are due, then return the rank that runs next; None if none can."""
+        """Call functions of `soon` and `at` that are due; return the rank to run next, None if none is left to run."""
         patient_until: float | None = None
         while True:
             with self.between_ranks:

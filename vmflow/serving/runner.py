@@ -334,7 +334,7 @@ def _stacked(arrays: Sequence[Array], size: int) -> Array:
 
 
 def _device_of(model: Any) -> flow.device:
-    """The device of a model's inputs: that of a saved graph's first input, or a model's first tensor, or the default."""
+    """The device of a model's inputs: that of a saved graph's first input, or of its first tensor, or the default."""
     if isinstance(model, LoadedGraph):
         return model.forms()[0].metas[0].device
     tensors = args_tree.flatten(model.state_dict())[1] if isinstance(model, (Module, Graph)) else []

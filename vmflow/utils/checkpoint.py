@@ -21,7 +21,7 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Call ``function(*args, **kwargs)``, and keep only the arguments for the backward pass.
+    """Call ``function(*args, **kwargs)``, and keep only the arguments for the backward pass, if there can be one.
 
     The backward pass calls the function again.  Gradients reach the arguments and everything else that the function
     uses, such as a module's parameters; `autograd.grad` and ``create_graph=True`` work as without a checkpoint.
@@ -136,7 +136,7 @@ def _is_since(edge: Edge, since: int) -> bool:
 
 
 def _boundary(results: Sequence[Tensor], since: int) -> list[AutogradMeta]:
-    """The older nodes and the leaves to which the nodes from `since` on lead, each once."""
+    """The older nodes and the leaves to which nodes of the results from number `since` on lead, each once."""
     found: dict[Place, AutogradMeta] = {}
     seen: set[Node] = set()
     edges = [edge_of(result) for result in results]

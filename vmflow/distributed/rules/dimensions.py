@@ -15,7 +15,7 @@ _SUM: Final = Signature((partial_sum,), (partial_sum,))
 
 
 def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Signature]:
-    """Signatures that split one dimension, none of `along`, in all operands and results together."""
+    """Signatures that split one dimension, none of `along`, in all operands and results; if `linear`, also sums."""
     signatures = [
         Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs))
         for dim in range(len(call.inputs[0].shape))
@@ -25,7 +25,7 @@ def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Si
 
 
 def _linear(call: Call) -> list[Signature]:
-    """Signatures of a linear op: partial sums give partial sums, unless a dtype is an integer's or bool."""
+    """Signature of a linear op: partial sums give partial sums; none if an operand or result is of integers or bool."""
     if any([meta.dtype.category < FLOATING for meta in (*call.inputs, *call.outputs)]):
         return []
     return [Signature((partial_sum,) * len(call.inputs), (partial_sum,) * len(call.outputs))]
@@ -232,7 +232,7 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """Rows of windows are in the order of the channels, so that an even split of the channels is one of the rows."""
+    """Signatures of `unfold` and `fold`: rows are in channel order, so an even split of channels is one of rows."""
     found = [Signature((split(0),), (split(0),)), *_linear(call)]
     channels = min(call.inputs[0].shape[1], call.outputs[0].shape[1])
     return found if channels % call.ranks else [*found, Signature((split(1),), (split(1),))]

@@ -31,7 +31,7 @@ _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
 
 
 def aligned(dim: int, rank: int, shape: tuple[int, ...], size: int) -> Sbp:
-    """The sbp of an operand that broadcasts to a result of `rank` dimensions whose dimension `dim` is split.
+    """The sbp of an operand for a result of `rank` dimensions whose dimension `dim` is split; whole if it broadcasts.
 
     Args:
         shape: of the operand.

@@ -48,7 +48,7 @@ def _class_loss_gradient(call: Call) -> list[Signature]:
 
 @rule_of("ctc_loss", "ctc_loss_gradient")
 def _ctc_loss(call: Call) -> list[Signature]:
-    """Operands: log-probabilities (T, N, C), targets (N, S), lengths of both; for the backward the loss's gradient."""
+    """Signatures: (log-probabilities (T, N, C), targets (N, S), lengths of both, for backward the loss's gradient)."""
     if len(call.inputs[1].shape) < 2:
         return []
     cases = split(0)

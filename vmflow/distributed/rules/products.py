@@ -73,7 +73,7 @@ def _linear_gradient(call: Call) -> list[Signature]:
 
 
 def _gradients_of_sums(wanted: tuple[bool, ...]) -> list[Signature]:
-    """As `_linear_gradient`, the signatures with partial sums among the operands."""
+    """Signatures for operands and results of `_linear_gradient`, with partial sums among the operands."""
     return [
         Signature(inputs, _wanted(wanted, *outputs), like=broadcast)
         for inputs, outputs in (
@@ -110,7 +110,7 @@ def _groups(window: Any) -> int:
 
 @rule_of("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
 def _with_columns(call: Call) -> list[Signature]:
-    """Without a split of samples: one dimension of the columns has all windows, and would split within samples."""
+    """Signatures without a split of samples: one dimension of columns has all windows; its split would cut samples."""
     _, _, *bias = call.inputs
     by_sum = (partial_sum,) * len(bias)
     found = [

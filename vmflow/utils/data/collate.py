@@ -76,7 +76,7 @@ def _like(mapping: Any, columns: dict[Any, Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """Turn numpy's arrays and scalars in one sample into tensors; strings, objects and the rest stay as they are.
+    """Turn numpy's arrays and scalars in one sample into tensors, also in mappings, tuples and lists; keep the rest.
 
     Raises:
         TypeError: for an array of a dtype that no tensor can have.

@@ -239,7 +239,7 @@ class Subset(Dataset[Sample]):
 
 
 def samples_of(dataset: Any, indices: Sequence[Any]) -> list[Any]:
-    """The samples at `indices`, in one call if the dataset has ``__getitems__``."""
+    """The samples at `indices`, in one call if there is ``__getitems__``; ValueError if that returns another number."""
     together = getattr(dataset, "__getitems__", None)
     if together is None:
         return [dataset[index] for index in indices]

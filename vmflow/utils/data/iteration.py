@@ -154,7 +154,7 @@ class Iteration:
 
 
 class Batches(Iterator[Any]):
-    """Iterates over a loader, blocking; when it is garbage-collected, its workers end.
+    """Iterates over a loader, blocking; when it is garbage-collected, its workers end unless they are persistent.
 
     Args:
         iteration: to drive.
@@ -196,7 +196,7 @@ class Batches(Iterator[Any]):
 
 
 class AsyncBatches(AsyncIterator[Any]):
-    """Iterates over a loader, suspending the coroutine; when it is garbage-collected, its workers end.
+    """Iterates over a loader, suspending the coroutine; garbage collection ends its workers unless persistent.
 
     Cancelling a coroutine that waits for a batch does not lose the batch: ``asyncio.wait_for(anext(batches), 1)`` may
     be tried again.

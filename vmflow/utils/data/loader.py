@@ -40,9 +40,10 @@ class DataLoader:
     An exception in a worker is raised when the batch's turn comes, with a note that says which sample it was, and ends
     the iteration.
 
-    Random numbers: an iteration takes seeds from `generator` when it begins.  The order, and the results of vmflow's
-    random functions while a batch is fetched, depend on these alone and not on the number of workers or their speed.
-    Worker processes also seed `random` and `numpy.random`; threads share these with the rest of the program.
+    Random numbers: an iteration takes seeds from `generator` when it begins.  With `in_order` and a dataset found by
+    index, the order, and the results of vmflow's random functions while a batch is fetched, depend on these alone and
+    not on the number of workers or their speed.  Worker processes also seed `random` and `numpy.random`; threads share
+    these with the rest of the program.
 
     Args:
         dataset: found by index, or an `IterableDataset`.
@@ -54,13 +55,13 @@ class DataLoader:
         collate_fn: makes a batch of a list of samples; by default `default_collate`, or `default_convert` for samples
             by themselves.
         pin_memory, pin_memory_device: accepted for PyTorch's sake, and without effect: the loader does not pin memory.
-        drop_last: leave out the last batch if it is not full.
+        drop_last: leave out the last batch, of an `IterableDataset` each worker's last one, if it is not full.
         timeout: seconds to wait for a batch from workers; 0 for as long as it takes.
         worker_init_fn: called in each worker with its number, before anything is fetched.
         multiprocessing_context: how processes are started, as a name or a context of `multiprocessing`; "spawn" by
             default, since a forked child has the locks of the parent's threads, but not the threads.
         generator: of the order and the seeds; by default that of the context in which iteration begins.
-        prefetch_factor: the most batches that each worker fetches ahead; 2 by default.
+        prefetch_factor: the most batches that each worker, on average, fetches ahead; 2 by default.
         persistent_workers: keep the workers for the next iteration, until the loader is gone.
         in_order: whether batches come in the order of the indices, or as they are ready.
         worker_kind: "thread" or "process".  Threads are the default, because numpy and reading files let go of the

@@ -55,7 +55,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _arrived(array: Any, requires_grad: bool) -> Tensor:
-    """Make a tensor of another process's array, on the default device, as that process's default is the CPU."""
+    """Make a tensor of the other process's array, on this one's default device; that of a worker is the CPU."""
     if not array.flags.writeable:  # the memory of a small array is a part of the pickle
         array = array.copy()
     return creation.from_array(array, creation.chosen_device(None)).requires_grad_(requires_grad)

@@ -287,7 +287,7 @@ class BatchSampler(Sampler[list[int]]):
 class DistributedSampler(Sampler[int]):
     """The share of one rank in the indices of a dataset, so that ranks of a job see different samples.
 
-    All ranks must give the same arguments but for `rank`.  Call `set_epoch` before each epoch, or all have one order.
+    All ranks must give the same arguments but for `rank`.  Without `set_epoch` before each, all epochs have one order.
 
     Args:
         dataset: only its length is used.
@@ -295,7 +295,7 @@ class DistributedSampler(Sampler[int]):
         rank: which of them this is, from 0.
         shuffle: whether the order is random.
         seed: of the order.
-        drop_last: leave out the last indices, if there are fewer than ranks, instead of repeating the first ones.
+        drop_last: if the ranks do not divide the length, leave out the last indices instead of repeating the first.
 
     Raises:
         TypeError: if a number is no integer.
