@@ -135,7 +135,7 @@ def full(
 
     Raises:
         TypeError: if `fill_value` is no number, or complex for a real dtype.
-        ValueError: if a size is negative, or the dtype does not hold `fill_value`.
+        ValueError: if a size is negative, or `fill_value` is out of the dtype's range.
 
     Example:
         >>> flow.array_api.full((2,), 7)
@@ -151,7 +151,7 @@ def full_like(
 
     Raises:
         TypeError: if `fill_value` is no number, or complex for a real dtype.
-        ValueError: if the dtype does not hold `fill_value`.
+        ValueError: if `fill_value` is out of the dtype's range.
 
     Example:
         >>> flow.array_api.full_like(flow.tensor([1, 2]), 7)

@@ -14,7 +14,7 @@ from .searching import Axes, along, only_axis
 
 
 def summed(x: Tensor, dtype: DType | None) -> DType | None:
-    """The dtype for sums of `x`: `dtype`, or, if None, uint64 for unsigned integers, which `vmflow` sums as int64."""
+    """The `dtype` for sums of `x`; if None, uint64 for unsigned integers, which `vmflow` sums as int64, else None."""
     return flow.uint64 if dtype is None and isdtype(x.dtype, "unsigned integer") else dtype
 
 
@@ -176,8 +176,8 @@ def cumulative_sum(
 ) -> Tensor:
     """The cumulative sums of the elements along the dimension `axis`.
 
-    `vmflow.cumsum` always needs the dimension and has no `include_initial`, which puts a 0 in front.
-
+    `vmflow.cumsum` always needs the dimension and has no `include_initial`, which puts a 0 in front.  Without a
+    `dtype`, unsigned integers give uint64.
     Raises:
         ValueError: if `axis` is missing and `x` is no vector.
         IndexError: if there is no dimension `axis`.
@@ -197,8 +197,8 @@ def cumulative_prod(
 ) -> Tensor:
     """The cumulative products of the elements along the dimension `axis`.
 
-    `vmflow.cumprod` always needs the dimension and has no `include_initial`, which puts a 1 in front.
-
+    `vmflow.cumprod` always needs the dimension and has no `include_initial`, which puts a 1 in front.  Without a
+    `dtype`, unsigned integers give uint64.
     Raises:
         ValueError: if `axis` is missing and `x` is no vector.
         IndexError: if there is no dimension `axis`.
