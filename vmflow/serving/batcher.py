@@ -120,7 +120,7 @@ class Batcher:
         self._wait = wait
         self._queue = RequestQueue(limit, limit_per_client)
         self._loop = asyncio.get_running_loop()
-        # A batch belongs to no single request: its task must not inherit the context of the first one.
+        # A batch belongs to no single request: its task gets a copy of this context, not that of the first request.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._computed_here = computed_here

@@ -243,7 +243,7 @@ class RequestQueue:
         request.state = state
         self._left(request)
         self._stale += 1
-        # The limit of waiting requests bounds memory, so ended ones must not pile up.
+        # Ended requests must not pile up in the heaps, since the limit of waiting ones is to bound the memory.
         if self._stale > self._waiting + 64:
             for key, heap in list(self._heaps.items()):
                 heap[:] = [entry for entry in heap if entry[2].state == QUEUED]
@@ -268,5 +268,5 @@ class RequestQueue:
         if of_client:
             self._by_client[client] = of_client
         else:
-            # A client without waiting requests has no claim to earlier ranks.
+            # The next request of a client without waiting ones gets a rank as if it were the client's first.
             del self._by_client[client], self._last[client]

@@ -27,7 +27,7 @@ class WorkerInfo:
     Attributes:
         id: the worker's number, from 0.
         num_workers: how many workers there are.
-        seed: for random numbers that are not vmflow's, another one in each iteration over the loader.
+        seed: for random numbers that are not vmflow's, another one for each worker and iteration.
         dataset: the dataset that the worker reads; threads share it, a process has a copy of its own.
         kind: "thread" or "process".
 
