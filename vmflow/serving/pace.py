@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 # Batches that take fewer seconds than this are computed on the thread of the loop: vmflow's virtual machine may take as
-# long (its `turn_budget`) for a turn of the loop anyway.  Handing a batch to a worker, and hearing of its end, costs the
+# long for a turn of the loop anyway, see `turn_budget`.  Handing a batch to a worker, and hearing of its end, costs the
 # loop's thread a fifth of this time, and on a busy server delays the batch by half of it.
 HERE_BELOW: Final = 1e-3
 
