@@ -148,7 +148,7 @@ def app(
             Middleware(ErrorResponses, others=True),
         ],
     )
-    # A redirect from /stats/ to /stats would lead to the host that the request names, which may be any.
+    # No redirect from /stats/ to /stats: it would lead to the host that the request names, which may be any.
     application.router.redirect_slashes = False
     return application
 

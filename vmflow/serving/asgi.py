@@ -104,7 +104,7 @@ class DisconnectScope:
             if not watch.cancelled or handler.cancelling() > cancelled_before + 1:
                 raise
             if not watch.begun:
-                # Answered, since surrounding middleware might take a missing answer for an error.
+                # The handler has not answered; surrounding middleware might take a missing answer for an error.
                 for message in CLIENT_GONE.messages():
                     await send(message)
         finally:
@@ -179,7 +179,7 @@ class _Watch:
         if kind == "http.response.start":
             self.begun = True
         elif kind == "http.response.pathsend" or (kind == "http.response.body" and not message.get("more_body", False)):
-            # Noted before the message is sent: servers report a disconnect after a complete answer, too.
+            # Set before the last message is sent: servers report a disconnect after a complete answer, too.
             self._answered = True
         await self._send(message)
 

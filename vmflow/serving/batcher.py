@@ -328,8 +328,8 @@ class Batcher:
         batch = Batch(1)
         requests, begin = [request], request.arrived
         left = False
-        # No call from here to the `try`, since Ctrl-C may be raised from one: a running request must be counted and in
-        # a batch.
+        # No call from here to the `try`, since KeyboardInterrupt may be raised in one: a running request must be
+        # counted, and in a batch.
         request.batch = batch
         self._running += 1
         request.state = RUNNING

@@ -83,6 +83,7 @@ class Decoder:
 
 
 def _inputs(body: bytes, kind: str, signature: Signature, pause: Pause | None) -> Any:
-    # Converted here: of such arrays a session only makes a copy, and checks that the numbers are finite.
+    # Converted here, for large bodies on the thread: of converted arrays a session only makes a copy, and checks that
+    # the numbers are finite.
     arrays, _ = signature.arrays(inputs_of(body, kind, signature, pause))
     return signature.packed(arrays)

@@ -297,7 +297,7 @@ class Runner:
         return self._served.forms() if self._served is not None else 0
 
     def count_compilations(self) -> None:
-        """Count the graphs compiled after warming up, of which there should be none."""
+        """Note in the statistics how many graphs were compiled after warming up; there should be none."""
         self._statistics.compiled["ready"] = self._forms() - self._statistics.compiled["warming"]
 
     # Weights
@@ -334,7 +334,7 @@ def _stacked(arrays: Sequence[Array], size: int) -> Array:
 
 
 def _device_of(model: Any) -> flow.device:
-    """The device of a model's inputs: that of a saved graph's first input, or of its first tensor, or the default."""
+    """The device of the first input of a saved graph, or of the first tensor of another model; else the default one."""
     if isinstance(model, LoadedGraph):
         return model.forms()[0].metas[0].device
     tensors = args_tree.flatten(model.state_dict())[1] if isinstance(model, (Module, Graph)) else []
@@ -360,8 +360,8 @@ def _saved_inputs(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
     """The inputs of a saved graph, without the batch dimension, and the sizes of batches that it was saved for.
 
     Raises:
-        ValueError: if the inputs lack a common batch dimension, its forms differ in more than the size of that, or the
-            inputs are nested, or some passed by name and some not.
+        ValueError: if the inputs have no common first dimension, if the graph was saved for inputs that differ in other
+            dimensions, too, or if inputs are nested, or some passed by name and some not.
     """
     samples: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
     sizes: set[int] = set()

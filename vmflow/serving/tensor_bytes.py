@@ -119,7 +119,7 @@ def _view(
     body: bytes, begin: int, end: int, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool, about: str
 ) -> Array:
     """View a range of the body's bytes as an array of this dtype and shape; raise BadBytes if the size does not fit."""
-    if math.prod([size for size in shape if size]) > _MOST_ELEMENTS:  # also where another size is 0
+    if math.prod([size for size in shape if size]) > _MOST_ELEMENTS:  # even if another size is 0
         raise BadBytes(f"{about}: no array can have the shape {list(shape)}, its sizes are too large")
     if len(shape) > 32 or math.prod(shape) * dtype.itemsize != end - begin:
         raise BadBytes(f"{about}: {end - begin} bytes of data are not a {dtype.name} array of shape {list(shape)}")
