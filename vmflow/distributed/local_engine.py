@@ -33,8 +33,9 @@ class Fault(NamedTuple):
     Attributes:
         rank: the rank.
         at: the index of the rank's operation at which the fault occurs, from 0 on.
-        kind: "lose" (the rank ends), "freeze" (the rank stands still for ever), "swap" (this operation starts after the
-            rank's next one), or "delay" (this operation starts `seconds` later).
+        kind: "lose" (the rank ends, which others notice), "freeze" (it stands still for ever, which they do not),
+            "swap" (this operation starts after the rank's next one, never if the rank waits for it before), or "delay"
+            (this operation starts `seconds` later).
         seconds: the delay, by the simulation's clock.
 
     Raises no errors; `simulate` checks the rank.

@@ -15,7 +15,7 @@ _SUM: Final = Signature((partial_sum,), (partial_sum,))
 
 
 def _others(call: Call, along: Collection[int], linear: bool = False) -> list[Signature]:
-    """Signatures that split one dimension, none of `along`, in all operands and results; if `linear`, also sums."""
+    """Signatures that split one dimension, not of `along`, in all operands and results; `linear` adds `_linear`'s."""
     signatures = [
         Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs))
         for dim in range(len(call.inputs[0].shape))
