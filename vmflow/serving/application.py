@@ -66,7 +66,7 @@ def app(
     - ``POST /predict``: takes a sample as JSON ``{"inputs": ...}``, npy or safetensors; answers in the format that the
       client accepts.  JSON has null in place of nan and infinities.
     - ``POST /stream``: takes the same, answers with server-sent events, each as soon as the client has read those
-      before; the last event is named "end" or "error".
+      before; the last event is named "end" or "error".  An error before the first chunk has its own status instead.
     - ``GET /live`` always answers 200, ``GET /ready`` answers 503 unless the session is ready; ``GET /metrics`` has
       metrics for Prometheus, ``GET /stats`` counts as JSON, ``GET /openapi.json`` the API's description, ``GET /`` a
       page for people.
@@ -93,8 +93,8 @@ def app(
         body_budget: bytes that all bodies may hold together until their inputs are read, half of them one client's;
             further bodies are refused with 503.  By default 256 MiB, or those of four bodies if these are more.
         body_timeout: seconds in which a body must have arrived; else it is refused with 408.
-        write_timeout: seconds in which a client must take each part of its answer; else its request is cancelled and
-            its connection closed.
+        write_timeout: seconds in which a client must take each part of its answer; else the answer is broken off, a
+            stream cancelled, and the connection closed.
         page: whether ``GET /`` exists.
         drain_route: whether ``POST /drain`` drains, and answers when that has been done: for servers that keep their
             signals.  Every program that can reach it can end the service; pages in browsers cannot, see `check_origin`.

@@ -53,8 +53,7 @@ class DisconnectScope:
     A server reports a disconnect only to a handler that calls ``receive``, which handlers rarely do.  So one task for
     each request reads one message ahead of the handler and passes all messages on.  If the task reads
     ``http.disconnect`` before the answer is complete, it cancels the handler, and vmflow drops the handler's
-    instructions.
-    Background tasks that run after a complete answer are left alone.
+    instructions that have not begun.  Background tasks that run after a complete answer are left alone.
 
     A request that waits for permission to send its body (``Expect: 100-continue``) is watched from when its handler
     begins to read.
