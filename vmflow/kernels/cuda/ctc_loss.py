@@ -1,10 +1,10 @@
-"""CTC loss: the likelihood of a sequence, summed over all its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
+"""CTC loss: from the likelihood of a sequence, summed over its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
 
 Each case (sample) has a block of threads, which goes through the times; at each time, its threads go through the
-states.  The *lattice* has the log-likelihoods of all states at all times, which only the gradient needs: a block for
-each case and time adds up the states of each class, in their order.
+states.  The *lattice* has the log-likelihoods of all states: at two times for the loss, at all times for the gradient.
+For this, a block for each case and time adds up the states of each class.
 
-A wrong length or class is reported when the work has ended; kernels compute with the nearest valid value instead.
+The loss reports a wrong length or class when its work has ended.  Kernels compute with the nearest valid value instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Cases(NamedTuple):
 
     Attributes:
         log_probs: the log-probabilities, (times, batch, classes).
-        targets: the classes of all cases' targets, int64.
+        targets: the classes of all cases' targets, int64: padded, or one target behind the other.
         spans: (3, batch): the beginning and length of each case's target, and the number of times that the case uses.
         blank: the class that stands for no output.
         report: memory in which kernels report an error; 0 if they do not report errors.
@@ -60,7 +60,7 @@ class _Cases(NamedTuple):
         return threads_for(2 * self.targets.shape[-1] + 1)
 
     def numbers(self) -> tuple[int, int, int, int]:
-        """Return the arguments that most kernels share: the counts of cases, classes and states, and the blank."""
+        """Return arguments of most kernels: the counts of cases, classes and states of all cases, and the blank."""
         return self.batch, self.log_probs.shape[2], self.states, self.blank
 
 
@@ -151,8 +151,8 @@ def _error(problem: Problem, kind: int, value: int) -> Exception:
 
 @lru_cache(None)
 def _spans() -> CudaKernel:
-    """Build the kernel that checks lengths and computes `_Cases.spans`, by one block: each thread has neighbouring
-    cases, whose targets follow those of the threads before it.
+    """Build the kernel that reports wrong lengths and computes `_Cases.spans`, by one block: each thread has
+    neighbouring cases, whose targets, if not padded, follow those of the threads before it.
     """
     source = f"""{BLOCK}
 extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, const int64* times,
@@ -235,8 +235,8 @@ __device__ __forceinline__ double summed(double first, double second, double thi
 
 @lru_cache(None)
 def _forwards(given: str, wanted: str) -> CudaKernel:
-    """Build the kernel of the forward pass: the losses, and for each time and state the log-likelihood of all
-    beginnings of alignments that end there; the lattice holds the last `rows` times.
+    """Build the kernel of the forward pass: it reports wrong classes and computes the losses, and for each time and
+    state the log-likelihood of all beginnings of alignments that end there; the lattice has the last `rows` times.
     """
     name = f"ctc_forwards_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}

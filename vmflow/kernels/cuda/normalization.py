@@ -1,5 +1,5 @@
-"""Batch and layer normalization: values are shifted and scaled to mean 0 and variance 1, over a batch or within a
-sample.
+"""Batch and layer normalization, with gradients: values are shifted and scaled to mean 0 and variance 1, for each
+channel or within a sample.
 
 Half precision is computed in float32.
 """
@@ -26,13 +26,13 @@ from .walks import contiguous
 # An op's attributes: (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
 
-# A channel's values are cut into parts of more than half of `_LEAST_PART`, a block each, as long as all channels
-# together have at most `_ENOUGH_BLOCKS`.
+# A channel is cut into one part, computed by a block, for each begun `_LEAST_PART` elements; but into at most
+# `_MOST_PARTS`, and into one if all channels together had more than `_ENOUGH_BLOCKS` else.
 _LEAST_PART: Final = 1 << 12
 _ENOUGH_BLOCKS: Final = 1024
 
-# For the gradients by weight and bias, a thread adds up a column.  Rows are cut into parts of more than half of
-# `_LEAST_ROWS`, until there are `_ENOUGH_THREADS`.
+# For layer normalization's gradients by weight and bias, a thread adds up a column of a part of the rows: one part for
+# each begun `_LEAST_ROWS`, but no more than give `_ENOUGH_THREADS`, and at most `_MOST_PARTS`.
 _LEAST_ROWS: Final = 32
 _ENOUGH_THREADS: Final = 1 << 16
 _MOST_PARTS: Final = 256
@@ -55,7 +55,7 @@ class _Parameters(NamedTuple):
 
 
 def _split(options: _Options, given: Sequence[DeviceArray]) -> tuple[Argument, Argument, _Parameters]:
-    """Return the weight and the bias as a kernel's arguments (a null pointer for a missing one), and their dtypes."""
+    """Return the weight and the bias as arguments (0 if missing), and their dtypes; `given` has the existing ones."""
     rest = iter(given)
     weight, bias = (next(rest) if there else None for there in options[1:])
     names = _Parameters(*["" if array is None else array.dtype.name for array in (weight, bias)])
@@ -70,7 +70,7 @@ class _Channels(NamedTuple):
 
     Attributes:
         samples, channels, values: see above.
-        each: the number of a channel's values that one block takes.
+        each: the number of a channel's elements (in all samples) that one block computes, at most.
     """
 
     samples: int
@@ -87,7 +87,7 @@ class _Channels(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """The number of values of each channel."""
+        """The number of elements of each channel: `samples` times `values`."""
         return self.samples * self.values
 
     @property
@@ -96,7 +96,7 @@ class _Channels(NamedTuple):
         return max(-(-self.numel // self.each), 1)
 
     def launch(self, launcher: Launcher, kernel: CudaKernel, arguments: Sequence[Argument]) -> None:
-        """Run a kernel with a block for each part of each channel."""
+        """Run a kernel with a block for each part of each channel; sizes are passed behind `arguments`."""
         numbers = self.channels, self.values, self.numel, self.each, self.parts
         kernel.launch(launcher, self.channels * self.parts, (*arguments, *numbers), threads_for(self.each))
 
@@ -148,7 +148,7 @@ def _partial(array: str, name: str) -> str:
 def _batch_norm(problem: Problem) -> Kernel:
     options: _Options = problem.attributes
     over = _Channels.of(problem.inputs[0].shape)
-    # One launch for all steps, or, if channels are cut into parts, one for each step that needs all parts' results.
+    # One launch for all steps, or, if channels are cut into parts, one for each: a step needs the sums of all parts.
     steps = ("all",) if over.parts == 1 else ("sums", "squares", "result")
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

@@ -1,7 +1,7 @@
 """Elements put, added and reduced at places that indices name, in the order of the indices.
 
 A *place* is the position of an element in contiguous memory.  Each index names a place, or, if it names a slice, that
-of the slice's first element.  The values are first sorted by their places, in their order for each place, so that the
+of the slice's first element.  Values to combine are sorted by their places, in their order for each place, so that the
 order of a sum is always the same, and that of the CPU for at most `STRETCH` values in all.
 """
 
@@ -91,7 +91,7 @@ class Places(NamedTuple):
     Attributes:
         keys: for each index, an int64 that only indices of the same place share.
         limit: a number that all keys are below.
-        places: the place of each index; 0 if the keys are the places.
+        places: the place of each index; the number 0 if the keys are the places.
     """
 
     keys: DeviceArray
@@ -144,7 +144,10 @@ def _places(dtypes: tuple[str, ...]) -> Walk:
 
 
 def places_along(launcher: Launcher, indices: DeviceArray, shape: tuple[int, ...], dim: int) -> Places:
-    """Compute the places that `indices` name along `dim` of a contiguous array of `shape`, as in ``gather``."""
+    """Compute the places that `indices` name along `dim` of a contiguous array of `shape`, as in ``gather``.
+
+    An index that is out of range (a negative one, too) becomes the nearest valid one.
+    """
     own = contiguous_strides(shape or (1,), 1)
     ndim = indices.ndim
     found = launcher.scratch((indices.size,), _INT64)
@@ -202,7 +205,7 @@ def put_at(
     joint_shape: tuple[int, ...],
     slices: Slices,
 ) -> None:
-    """Write values to their places; of several values for one place, the last.
+    """Write values, converted to the target's dtype, to their places; of several values for one place, the last.
 
     Args:
         launcher: of the stream.
@@ -233,8 +236,8 @@ class Last(NamedTuple):
     """The last index that has each key.
 
     Attributes:
-        array: for each key, its last index; or for each index, whether it is its key's last; 0 if there is only one
-            index.
+        array: for each key, the number of its last index; or for each index, whether it is its key's last; the number 0
+            if there is only one index.
         by_key: whether `array` has an element for each key.
     """
 
@@ -290,8 +293,8 @@ class Combination(NamedTuple):
         name: for people, and a part of the kernel's name.
         start: the first total; "" for the element that is at the place.
         combine: combines a `total` and a taken value `v`; associative but for rounding.
-        finish: turns the last total into the element; `count` is the number of values.
-        take: turns a value `v` as given into the value that is combined; it may use `count` as well.
+        finish: turns the last total into the element; `count` is the number of values for the place.
+        take: turns a value `v`, rounded to the target's dtype, into the one that is combined; it may use `count`, too.
     """
 
     name: str
@@ -316,15 +319,15 @@ def combine_at(
     slices: Slices,
     skipped: int = -1,
 ) -> None:
-    """Combine values with the elements at their places, one after the other; see `put_at`.
+    """Combine values with the elements at their places (or with `how.start`), one after the other; see `put_at`.
 
     Sorted by their places, the values are cut into stretches.  If a stretch begins with the place at which the one
-    before it ends, its values for that place are combined first: then no thread goes through all values of one place.
+    before it ends, its values for that place are combined first: so no thread goes through all values of one place.
 
     Args:
         launcher, target, places, values, joint, joint_shape, slices: see `put_at`.
         how: the combination.
-        skipped: the key whose values are left out.
+        skipped: the key whose values are left out; -1 for none.
     """
     count = places.keys.size
     if not count or not prod(slices.shape):
@@ -443,7 +446,7 @@ def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -
 
 
 def extreme(dtype: np.dtype[Any], highest: bool) -> str:
-    """Return the highest or the lowest number of a dtype that is not complex, in C++."""
+    """Return the highest or the lowest number of a dtype that is not complex, in C++: infinity for floats."""
     if dtype.kind == "b":
         return "true" if highest else "false"
     if dtype.kind in "iu":

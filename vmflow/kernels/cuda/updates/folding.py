@@ -47,7 +47,7 @@ class Combination(NamedTuple):
 
 ADDED: Final = Combination("0", "[](double x, double y) { return x + y; }")
 
-# nan is the largest number.
+# For numbers that are not negative; nan is the largest.
 LARGEST: Final = Combination("0", "[](double x, double y) { return x != x || x >= y ? x : y; }")
 
 

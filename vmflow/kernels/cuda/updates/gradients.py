@@ -87,7 +87,7 @@ def _sizes(launcher: Launcher, array: DeviceArray) -> DeviceArray:
     return sizes
 
 
-# If the norm is nan, the factor is nan, and so are the gradients.
+# If the norm is nan, the factor is nan, and the gradients become nan.
 _LIMIT: Final = """
 const double wanted = limit / (converted<double>(*norm) + 1e-6);
 if (wanted >= 1) return;
@@ -120,7 +120,7 @@ def _move_along(
         rows.append(Row((array, *pieces)))
         begin += array.size
     start = "origin" if settings.from_origin else "p"
-    # The distance is rounded as on the CPU: not to bfloat16, since numpy has no such dtype of its own.
+    # As on the CPU, distance and move are rounded to the vectors' dtype, except to bfloat16, which numpy lacks.
     wide = vectors[0].dtype.name == "bfloat16"
     move = "(double)way * distance" if wide else "kept_way(way * kept_way(distance))"
     body = f"p = {start} + kept_p({move});"

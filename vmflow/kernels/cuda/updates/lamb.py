@@ -1,4 +1,4 @@
-"""LAMB: Adam's direction, with a step for each parameter in proportion to its norm."""
+"""LAMB: Adam's direction, with a step for each parameter in the proportion of its norm to the direction's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .together import Change, Given, Plan, Row, change_rows, parts_of, plan_rows
 
 _PART: Final = 1 << 14
 
-# The bias corrections of both running averages, which begin at 0.
+# The bias corrections: `first` for the mean, `second` for the root of the average square.
 _CORRECTED: Final = """
 steps = steps + 1;
 first = 1 - pow(beta1, (double)steps);

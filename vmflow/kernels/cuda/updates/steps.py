@@ -89,7 +89,9 @@ class Rated(NamedTuple):
 
 
 def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
-    """Return the settings of a step as kernels take them; a learning rate in an array is the last of the inputs."""
+    """Return the settings as parameters of kernels, and the gradients: all inputs, but for a learning rate in an array,
+    which is the last if `settings.lr` is None.
+    """
     names = [name for name, value in settings._asdict().items() if name != "lr" and not isinstance(value, _FACTS)]
     rate: list[Argument] = [0, 0.0]
     gradients, dtype = inputs, "float64"
@@ -113,8 +115,8 @@ _FACTS: Final = bool, tuple
 
 
 def slope(settings: Any) -> str:
-    """Return the C++ statement that declares `slope`, the gradient to descend along, with the weight decay added unless
-    it is decoupled.
+    """Return the C++ statement that declares `slope`, the gradient to descend along (negated to maximize), with the
+    weight decay added unless it is decoupled.
     """
     plain = f"const real slope = {'-g' if settings.maximize else 'g'};\n"
     if getattr(settings, "decoupled", False) or not settings.weight_decay:
@@ -131,7 +133,7 @@ def shrunk(settings: Any) -> str:
 
 SHRINK = "shrink = 1 - lr * weight_decay;\n"
 
-# The running averages of gradient and squared gradient, of Adam and related optimizers.
+# Advances the running averages of gradient and squared gradient, of Adam and related optimizers.
 AVERAGES = """
 mean = mean + (slope - mean) * real(1 - beta1);
 square = square * real(beta2) + slope * slope * real(1 - beta2);

@@ -1,7 +1,7 @@
-"""Kernels that change many arrays in one launch.
+"""Kernels that change many arrays in one launch, up to 32 rows of the same dtypes.
 
-The arrays come in rows: the arrays of a row have one size, and are changed together, as a parameter, its gradient and
-its state are.  Each block of threads changes a part of one row, which it finds from the block's number.
+A row is arrays of one size that are changed together: for example a parameter, its gradient and its state.  Each block
+of threads changes a part of one row, which it finds from the block's number.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from vmflow.streams.cuda.launching import Launcher
 # The numbers of rows that a kernel can take: the smallest sufficient one is chosen.
 _SLOT_COUNTS: Final = 1, 8, 32
 
-# The number of elements of a row that a block changes.
+# The number of elements of a row that a block changes, unless `Change.part` says otherwise.
 _PART: Final = 4 * THREADS
 
 _KERNELS: Final = 512
 
 _Thing = TypeVar("_Thing")
 
-# A kernel's parameters for each row: its number of elements, its first block in the launch, its number, and the number
-# of its first part among the parts of all rows.
+# The integer parameters for each row of a `Change`: its number of elements, its first block in the launch, its number,
+# and the number of its first part among the parts of all rows.
 _SLOT: Final = "row_size", "row_block", "row", "row_part"
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -54,17 +54,17 @@ class Change(NamedTuple):
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        writes: the names of a row's arrays that are written, and read if they are among `reads`, too.
+        writes: the names of a row's arrays that are written; one that is also read is in `reads` as well.
         reads: the names of a row's arrays that are read.
         body: statements in C++ for one element, whose variables have the names of the arrays.  Floating-point variables
             are of the type `real`: float64 if any of the arrays is, else float32.  ``kept_<array>(number)`` is a number
             rounded to that array's dtype.
-        head: statements in front of the first element.
+        head: statements that a thread runs before its first element.
         numbers: names of numbers that a `Plan` has computed for each row.
         own: names of numbers that the host knows for each row.
         common: parameters of the kernel that all rows share.
-        tail: statements behind the last element.
-        parts: the number of float64 results of each block, which `tail` writes to ``partial[0]`` and so on.
+        tail: statements that a thread runs behind its last element.
+        parts: the number of float64 results of each block, which `tail` writes to ``partial[0]``, ``partial[1]``, ....
         part: the number of elements that a block changes.
     """
 
@@ -82,7 +82,7 @@ class Change(NamedTuple):
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """The names of the arrays of a row, in order."""
+        """The names of the arrays of a row, in order: `writes`, then the others of `reads`."""
         return tuple(dict.fromkeys((*self.writes, *self.reads)))
 
 
@@ -132,7 +132,7 @@ def change_rows(
     Args:
         common: the arguments that all rows share.
         planned: the numbers of each row; see `plan_rows`.
-        partial: memory for the results of blocks; see `parts_of` for their number.
+        partial: memory for the results of blocks, `Change.parts` for each block; see `parts_of`.
         skip: an array of one number: nothing changes if the number is not zero when the kernel runs.
     """
     rows = [Row(tuple(map(as_reals, row.arrays)), row.own) for row in rows]
@@ -192,7 +192,7 @@ def plan_rows(
 
 
 def as_reals(array: DeviceArray) -> DeviceArray:
-    """Return a view of an array as real numbers: each complex number becomes two, along a further dimension."""
+    """Return an array of real numbers as it is, and a complex one as a view with a further dimension of 2."""
     if array.dtype.kind != "c":
         return array
     real = np.dtype(np.float32 if array.itemsize == 8 else np.float64)
@@ -253,7 +253,10 @@ class _Numbered(NamedTuple):
 def _change_apart(
     launcher: Launcher, change: Change, rows: Sequence[_Numbered], common: Sequence[Argument], skip: str | None
 ) -> None:
-    """Change rows that do not overlap; arrays with gaps are copied, and the written ones copied back."""
+    """Change rows whose written arrays overlap with no others, by way of contiguous copies where `_flat` makes them.
+
+    `skip` is the dtype of the array `skip`; it is None without one.
+    """
     copies: list[tuple[DeviceArray, DeviceArray]] = []
     written = len(change.writes)
     flat = [given if given.flat else given._replace(row=_flat(launcher, given.row, written, copies)) for given in rows]
@@ -273,7 +276,10 @@ def _change_apart(
 
 
 def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceArray, DeviceArray]]) -> Row:
-    """Return the row with arrays without gaps; add each copy that must be copied back to `copies`, with its array."""
+    """Return the row with copies of arrays that are not contiguous, unless all have the same order without gaps.
+
+    Add (copy, array) to `copies` for each array that is written, to be copied back.
+    """
     if all([array.contiguous for array in row.arrays]) or _have_one_order(row.arrays):
         return row
     arrays = []
@@ -289,7 +295,7 @@ def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceA
 
 
 def _have_one_order(arrays: Sequence[DeviceArray]) -> bool:
-    """Return whether the arrays have no gaps, and the same order of dimensions in memory."""
+    """Return whether the arrays have one shape, no gaps, and the same order of dimensions in memory."""
     first = arrays[0]
     order = sorted(range(first.ndim), key=lambda axis: -first.strides[axis])
     for array in arrays:
