@@ -69,7 +69,7 @@ def into_outs(launch: Launch, problem: Problem) -> Function:
     kernels that `launch` needs.
 
     If the `out` that the function is given has another dtype than the inferred result, the result is computed in
-    scratch memory and cast into `out`.
+    scratch memory and cast into `out`; if it is None, the function returns the scratch memory.
     """
     metas = problem.outputs
     rehearse_soon(launch, problem)

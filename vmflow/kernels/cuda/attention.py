@@ -1,7 +1,7 @@
 """Scaled dot-product attention, with the scores of all queries and keys in memory.
 
-One kernel, which goes through the scores row by row, computes everything between the two matrix products.  Half
-precision is computed in float32.
+Between the two matrix products, masks are applied elementwise, and one kernel, which goes through the scores row by
+row, computes the rest.  Half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .walks import contiguous
 
 
 class _Scores(NamedTuple):
-    """The settings of an attention op, and the computation of its scores, ``query @ key.T``.
+    """The settings of an attention op, and the computation of its scores, ``(query * factor) @ key.T``.
 
     Attributes:
         extent: the leading dimensions, and the numbers of queries and keys.
@@ -61,8 +61,8 @@ class _Scores(NamedTuple):
     def found(
         self, launcher: Launcher, query: DeviceArray, key: DeviceArray, masks: Sequence[DeviceArray]
     ) -> DeviceArray:
-        """Compute ``(query * factor) @ key.T``, with boolean masks applied as -inf and other masks added, but no causal
-        limit.
+        """Compute ``(query * factor) @ key.T``, -inf where a boolean mask is False, with other masks added, but without
+        the causal limit.
         """
         scaled = launcher.scratch(query.shape, self.wide)
         _scale(launcher, query, self.factor, scaled)
@@ -178,7 +178,7 @@ def _attention_gradient(problem: Problem) -> Kernel:
             if outer is None
             else scores.product(launcher, outer, _turned(scores.widened(launcher, value)))
         )
-        # The kept logarithms do not tell which scores were masked, so the scores are masked again.
+        # The kept logarithms do not tell which scores were masked: the scores are computed and masked again.
         masks = operands[gradients + 4 : inputs] if masked else ()
         weights = contiguous(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
         logarithms: Argument = 0 if scores.keeps else contiguous(launcher, kept)
@@ -270,8 +270,8 @@ def _factor(drops: bool) -> str:
 
 @lru_cache(None)
 def _softmax(wide: str, kept: str, keeps: bool, causal: bool, masked: bool, drops: bool) -> CudaKernel:
-    """Build the kernel that turns rows of scores into softmax weights in place, with dropout; a row of only -inf
-    becomes zeros.  It keeps the weights before dropout if `keeps` is set, else the logarithm of each row's divisor.
+    """Build the kernel that turns rows of scores into softmax weights in place, with dropout; if `masked`, a row of
+    only -inf becomes zeros.  `kept` gets the weights before dropout if `keeps` is set, else the logarithms of divisors.
     """
     options = {"weights": keeps, "causal": causal, "masked": masked, "drops": drops}
     name = "_".join(["attention", wide, kept, *[option for option, there in options.items() if there]])

@@ -1,7 +1,7 @@
 """Losses whose targets are class indices: the negative log-likelihood, and the cross-entropy of scores.
 
-A row is one target.  One kernel computes each row's loss and weight, and another adds the rows up: in parts if there
-are many rows, and always in the same order, so that results are reproducible.
+A row is one target.  One kernel computes each row's loss and weight, and another adds them up, without a reduction the
+weights only: in parts if there are many rows, and always in the same order, so that results are reproducible.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _add_up(
 
 @lru_cache(None)
 def _picked(scores: str, target: str, loss: str, weight: str, compute: str) -> CudaKernel:
-    """Build the kernel that computes each row's negative log-likelihood and weight from log-probabilities."""
+    """Build the kernel that computes each row's weighted negative log-likelihood and weight from log-probabilities."""
     name = f"nll_loss_{scores}_{target}_{loss}_{weight}"
     source = f"""{_CLASS_OF}
 extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* weights, unsigned long long* report,
@@ -196,7 +196,7 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _scored(scores: str, target: str, loss: str, weight: str, compute: str, smooth: bool) -> CudaKernel:
-    """Build the kernel that computes each row's log-softmax, cross-entropy and weight from scores."""
+    """Build the kernel that computes each row's log-softmax, weighted cross-entropy and weight from scores."""
     name = f"cross_entropy_{scores}_{target}_{loss}_{weight}{'_smooth' if smooth else ''}"
     weighed = "converted<value>(weight[{}])".format if weight else "value(1)".format
     spread = f"spread += log * {weighed('i')};" if weight else "spread += log;"

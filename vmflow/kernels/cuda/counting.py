@@ -81,7 +81,7 @@ def _items(launcher: Launcher, array: DeviceArray, dim: int | None) -> DeviceArr
 
 
 def _ascending(launcher: Launcher, items: DeviceArray) -> DeviceArray | int:
-    """Return the row numbers of a matrix in the rows' lexicographic order; 0 if the rows have no elements."""
+    """Return the row numbers of a matrix in the rows' lexicographic order; the number 0 if rows have no elements."""
     total, width = items.shape
     if width == 1:
         return ordered(launcher, items, 0).order
@@ -109,7 +109,7 @@ extern "C" __global__ void {name}(int64* keys, const {STORED[dtype]}* in, const 
 
 @lru_cache(None)
 def _begins(dtype: str) -> Walk:
-    """Build a program that tells for each row, in the order `order`, whether it differs from the row before it."""
+    """Build a program that tells for each row, in the order `order`, whether it is the first or unlike the last."""
     lines = (
         f"typedef {COMPUTED[dtype]} value;",
         "const int64 own = (order ? order[n_place] : n_place) * width;",
@@ -130,7 +130,7 @@ def _put_first(
     groups: DeviceArray,
     values: DeviceArray,
 ) -> None:
-    """Copy the first row of each group of equal rows to `values`, at the position of the group's number."""
+    """Copy the first row of each group of equal rows to `values`; the first group, to position 0, has the number 1."""
     total, width = items.shape
     group, *within = steps_of(values)
     shape, ndim = (total, *values.shape[1:]), values.ndim
@@ -272,7 +272,7 @@ def _borders(
     launcher: Launcher, array: DeviceArray, low: float, high: float, bins: int
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return the edges of `bins` bins of equal width from `low` to `high`, or, if both are equal, over the elements'
-    range; and an array of one integer: 1 if an edge is not finite, else 0.
+    range, if there are elements; and an array of one integer: 1 if an edge is not finite, else 0.
     """
     limits = launcher.scratch((2,), _FLOAT64)
     for place, (limit, reduction) in enumerate([(low, _LOWEST), (high, _HIGHEST)]):

@@ -73,7 +73,7 @@ def read_at(
     """Copy to `out` the elements that `indices` for the dimensions `dims` choose from an array, which has any strides,
     and is not empty.
     """
-    if not array.ndim:  # an index of an array without dimensions names its only element
+    if not array.ndim:  # indexed as an array of one element
         array = array.strided((1,), array.dtype)
     chosen = Chosen.by(array.ndim, dims, [index.shape for index in indices])
     own = steps_of(array)
@@ -112,7 +112,7 @@ def _named(
     chosen = Chosen.by(len(sizes), dims, [index.shape for index in indices])
     places = places_of(launcher, chosen, dims, indices, sizes, strides, offset)
     if isinstance(places.places, DeviceArray) and _may_overlap(sizes, strides):
-        # Different indices may name the same place in overlapping memory, so the places are used as keys.
+        # Different indices, with different keys, may name the same place here, so the places are used as keys.
         reach = sum([(size - 1) * abs(stride) for size, stride in zip(sizes, strides, strict=True)])
         places = Places(places.places, offset + reach + 1, 0)
     own, at, end = broadcast_steps(values), chosen.at, chosen.end

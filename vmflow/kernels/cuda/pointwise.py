@@ -126,7 +126,7 @@ def _route(shape: tuple[int, ...], forms: tuple[_Form, ...]) -> _Route:
 
 
 def _overlap(arrays: Sequence[DeviceArray], outs: int, reaches: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a written array, one of the first `outs`, overlaps with a read array and is not the same array."""
+    """Return whether a written array, one of the first `outs`, may overlap with a read array that is not the same."""
     for out, (low, high) in zip(arrays[:outs], reaches, strict=False):
         start, stop = out.pointer + low, out.pointer + high
         for array, (first, last) in zip(arrays[outs:], reaches[outs:], strict=True):
@@ -176,8 +176,8 @@ def fill_array(launcher: Launcher, out: DeviceArray, number: Any) -> None:
 
 
 def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:
-    """Return the operand, or a copy of it if a thread that writes `out` could change an element that another thread has
-    yet to read.
+    """Return the operand, or a copy of it if it shares memory with `out` and is not the same array: a thread could
+    change an element that another thread has yet to read.
 
     Threads run in any order.  If operand and result are one array, each thread reads only the element that it writes.
     """

@@ -22,7 +22,7 @@ _BIAS_ALIGNMENT: Final = 16
 def multiply(
     launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None = None
 ) -> None:
-    """Compute ``out = left @ right + bias``, rounded once.
+    """Compute ``out = left @ right + bias``; half precision is rounded once.
 
     Args:
         launcher: of the stream.
@@ -64,7 +64,7 @@ def _add_bias(launcher: Launcher, product: DeviceArray, bias: DeviceArray, out: 
 def _multiply_floats(
     launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
 ) -> None:
-    # A bias that the library does not take is added afterwards, before the result is rounded.
+    # A bias that the library does not take is added afterwards, before the result is rounded to half precision.
     if bias is not None and not _adds(bias, out):
         wide = launcher.scratch(out.shape, _wide(out.dtype))
         _multiply_floats(launcher, left, right, wide, None)

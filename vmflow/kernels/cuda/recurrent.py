@@ -83,7 +83,7 @@ def _run_forward(
                 copy_array(launcher, ended, part_of(each["last_state"], 0, step.lasting, step.size))
 
 
-# By kind of layer, the array that holds the gates' sums from the input, before the step overwrites it with its results.
+# By kind of layer, the array that holds the gates' sums from the input; a step, but for a GRU's, overwrites them.
 _FROM_INPUT: Final = {"rnn_tanh": "states", "rnn_relu": "states", "lstm": "gates", "gru": "from_input"}
 
 

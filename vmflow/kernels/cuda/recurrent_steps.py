@@ -210,7 +210,7 @@ FORWARD: Final = {
 # Backward
 #
 # `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` the
-# gradient by the cell.  A step replaces them by the gradients by the state and the cell before it.
+# gradient by the cell.  A step, with its product, replaces them by the gradients by the state and cell before it.
 
 
 def _by_state(given: bool, more: str = "") -> str:

@@ -79,8 +79,8 @@ def _build(problem: Problem) -> Kernel:
 
 
 def _compute(problem: Problem) -> str:
-    """Return the C++ type to compute in.  Half precision is too narrow: sums of ones would stop growing at 2048, and
-    products overflow.
+    """Return the C++ type to compute in: float for half precision, in which sums of ones would stop growing at 2048;
+    double for products of float32.
     """
     source, output = problem.inputs[0].dtype, problem.outputs[0].dtype
     if problem.op in ("all", "any"):

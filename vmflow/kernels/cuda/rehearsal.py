@@ -126,7 +126,7 @@ def _rehearse_or_tell(launch: _Launch, problem: Problem, device: CudaDevice) -> 
 
 
 def compile_soon(kernel: Loadable, device: CudaDevice) -> None:
-    """Have a thread compile a kernel."""
+    """Have a background thread compile a kernel; an error is only logged."""
     BACKGROUND.add(partial(_compile_or_tell, kernel, device.driver.target), kernel)
 
 

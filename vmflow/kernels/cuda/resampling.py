@@ -1,4 +1,4 @@
-"""Resampling (interpolation) by tables: each element of the result is a weighted sum of elements of the input.
+"""Resampling (interpolation) by tables: each element of the result is an element, or a weighted sum, of the input.
 
 The host makes the tables of positions and weights, so that CPU and GPU choose the same elements.
 """

@@ -18,7 +18,7 @@ from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 
 _KERNELS: Final = 256
 
-# Few long rows are cut into parts of more than half this many elements, so that all multiprocessors have blocks.
+# Fewer than `_FEW_ROWS` rows, if longer than `_PART`, are cut into parts, so that all multiprocessors have blocks.
 _PART: Final = 1 << 14
 _FEW_ROWS: Final = 64
 _MOST_PARTS: Final = 256

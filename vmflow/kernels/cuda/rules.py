@@ -22,7 +22,7 @@ _BOOL: Final = frozenset({"bool"})
 _DOUBLE: Final = frozenset({"float64"})
 _NUMBERS: Final = FLOATS | INTEGERS
 
-# By op, the function of a division; an integer divisor must not be 0.
+# By op, the function of a division; an integer divisor of 0 is reported as an error.
 _DIVISIONS: Final = {
     "floor_divide": "floor_divided",
     "trunc_divide": "trunc_divided",

@@ -26,7 +26,7 @@ from .walks import contiguous, in_order
 # The most adjacent lines of a block: so many that its reads are whole memory transactions.
 _WIDTH: Final = 32
 
-# Lines are cut into parts, of more than half of `_PART` elements, if there are fewer than `_FEW_BLOCKS` blocks.
+# Lines longer than `_PART` are cut into parts, at most `_MOST_PARTS`, if there are fewer than `_FEW_BLOCKS` blocks.
 _FEW_BLOCKS: Final = 64
 _PART: Final = 1 << 13
 _MOST_PARTS: Final = 256

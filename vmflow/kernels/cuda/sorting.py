@@ -26,8 +26,8 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class Sorted(NamedTuple):
-    """Keys in ascending order, and the former position of each key; 0 instead of positions if the order has not
-    changed.
+    """Keys in ascending order, and the former position of each key; the number 0 instead of positions if the order has
+    not changed.
     """
 
     keys: DeviceArray

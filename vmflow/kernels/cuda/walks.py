@@ -129,7 +129,7 @@ def transposed(array: DeviceArray, order: Sequence[int]) -> DeviceArray:
 
 
 def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1) -> DeviceArray:
-    """Return a view of every `step`-th element from `start` to before `stop` along the dimension `axis`."""
+    """Return a view of every `step`-th slice from `start` to before `stop` along the dimension `axis`."""
     count = max(len(range(start, stop, step)), 0)
     shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
     strides = (*array.strides[:axis], array.strides[axis] * step, *array.strides[axis + 1 :])
@@ -138,7 +138,7 @@ def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1)
 
 @contextmanager
 def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None = None) -> Iterator[DeviceArray]:
-    """Yield a contiguous array, of `dtype` unless it is None, to be written: afterwards `out` has its contents."""
+    """Yield a contiguous array to be written, of `dtype` (None: that of `out`); afterwards `out` has its contents."""
     fits = out.contiguous and dtype in (None, out.dtype)
     whole = out if fits else launcher.scratch(out.shape, out.dtype if dtype is None else dtype)
     yield whole

@@ -256,7 +256,7 @@ def _by_words(name: str) -> str:
 
 
 # Caches of `function`: the functions that are loaded and may be used; and for each other name looked up,
-# `LOADER.arrived` at the last lookup, and whether that lookup requested the library.
+# `LOADER.arrived` at the last lookup, and whether that lookup let the library be compiled.
 _functions: dict[str, CFunction] = {}
 _missing: dict[str, tuple[int, bool]] = {}
 LOADER.watchers += [_functions.clear, _missing.clear]

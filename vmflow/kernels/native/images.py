@@ -106,7 +106,7 @@ class Convolution:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], rank: int) -> Self | None:
-        """Make an instance for a dtype and sizes, see the class; None if the C functions are not loaded now."""
+        """Make an instance for sizes, see the class; None unless `dtype` is float32 and the C functions are loaded."""
         if dtype != SINGLE:
             return None
         products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
@@ -156,7 +156,7 @@ class MaxPool:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], shape: tuple[int, ...]) -> Self | None:
-        """Make an instance for images of `dtype`; None if the C function is not loaded now.
+        """Make an instance for images of `dtype`; None if C has no function for them, or it is not loaded now.
 
         Args:
             dtype: the dtype of the images.
@@ -207,7 +207,7 @@ class PlaneScatter:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Self | None:
-        """Make an instance for values of a dtype and a result's shape; None if the C function is not loaded now."""
+        """Make an instance for a result's shape; None unless `dtype` is float32 and the C function is loaded now."""
         elements = math.prod(shape)
         kernel = function("plane_scatter", elements) if dtype == SINGLE and elements else None
         return None if kernel is None else cls(kernel.call, shape)
@@ -233,7 +233,7 @@ class BatchNorm(_OfSizes):
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], sizes: tuple[int, int, int], eps: float) -> Self | None:
-        """Make an instance for arrays of `dtype`; None if the C function is not loaded now.
+        """Make an instance for arrays of `dtype`; None if they are empty or not float32, or C is not loaded now.
 
         Args:
             name: "batch_norm" or "batch_norm_gradient".

@@ -1,11 +1,11 @@
 """`LOADER`: the C libraries of this process, one `Library` for each source: loaded, or being compiled.
 
 A thread that lives as long as there are libraries to compile runs the compiler; no other thread waits for it, unless
-VMFLOW_JIT is 1.  A library that cannot be compiled is logged once, and numpy computes instead.
+VMFLOW_JIT is 1.  If one cannot be compiled, this is logged, no more are compiled, and numpy computes instead.
 
 A compiler in the background must not slow down computations.  So only one runs at a time, at the lowest priority, and
-none in the first second.  If all cores are busy it may get no time slice: then it is stopped after a while, and run at
-the usual priority, which it also gets as soon as a thread waits for the library.
+none in the second after the first request.  If it takes too long, as when all cores are busy, or a thread waits for the
+library, it is stopped and run again at the usual priority.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Library:
     def usable(self, exact: bool) -> bool:
         """Whether a function of this library may be used now.
 
-        A function whose result can differ from numpy's is used from the first call or never, so that results do not
-        change when a compiler finishes in the middle of a program.
+        A function whose result can differ from numpy's is used from the first call or, until `settle`, never, so that
+        results do not change when a compiler finishes in between.
 
         Args:
             exact: whether the function's results agree with numpy's to the bit.
@@ -92,8 +92,8 @@ class Loader:
     """Loads and compiles the C libraries of this process.
 
     Attributes:
-        arrived: a number that grows with each loaded library and each change of the mode; a failed lookup of a function
-            is repeated when it has changed.
+        arrived: a number that grows with each loaded library, change of the mode and `settle`; failed lookups of
+            functions are repeated when it has changed.
         problem: why no more libraries are compiled; None if they are.
         watchers: functions called when the usable C functions have changed otherwise than by one more library.
 
@@ -325,9 +325,9 @@ class Loader:
             self._give_up(library, error)
 
     def _compile(self, command: tuple[str, ...], library: Library) -> bytes:
-        """Compile a library at the lowest priority; return its bytes.
+        """Compile a library, at the lowest priority unless it is urgent; return its bytes.
 
-        If a thread begins to wait for it, or this takes too long, start again at the usual priority.
+        If a thread begins to wait, or this takes too long, start again at the usual priority.
         """
         from .compiling import PATIENCE, Compilation, Stopped
 

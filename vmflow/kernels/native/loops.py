@@ -83,7 +83,10 @@ class _Form(NamedTuple):
     def call(
         self, arrays: tuple[Array, ...], written: int = 1, compiles: bool = True, in_place: bool = False
     ) -> NativeCall | None:
-        """Return the C call for arrays of this layout, the last `written` being results; None if it is not loaded."""
+        """Return the C call for arrays of this layout, the last `written` being results; None if it is not loaded.
+
+        `compiles`: whether to compile it if it is not cached; `in_place`: see `CallSite.note`.
+        """
         function, block = self.chain.function(compiles), self.block
         if function is None:
             return None
@@ -211,10 +214,10 @@ class SingleLoop:
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
     def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:
-        """Compute the op; None if C cannot compute it, or its library is not loaded yet.
+        """Compute the op; None in the first `_COMPILED_FROM` calls, if its library is not loaded, or if C cannot.
 
         Args:
-            operands: arrays that broadcast to the result.
+            operands: arrays that broadcast to the result; C takes those of its shape or without dimensions.
             out: memory for the result, or None.
         """
         found = self.site.result(operands, out)
