@@ -73,7 +73,7 @@ class CrossEntropy:
         return None if by_row is None or whole is None else _unless_wrong(wrong, (by_row, whole), otherwise)
 
     def _losses(self, scores: Array, classes: Array, logs: Array, losses: Array, wrong: Array) -> NativeCall | None:
-        """Return the C call that computes each row's log_softmax and loss; None if the arrays do not fit."""
+        """Return the C call that computes each row's log_softmax and negative loss; None if the arrays do not fit."""
         if not scores.size or not fits(classes, INDEX) or classes.shape != losses.shape:
             return None
         if not fits(scores) or not fits(logs) or not clear_of(logs, scores) or address(logs) == address(scores):
@@ -90,7 +90,8 @@ class CrossEntropy:
         )
 
     def _loss(self, losses: Array, loss: Array, total: Array) -> NativeCall | None:
-        """Return the C call that writes the mean or sum of the rows' losses to `loss`, and their number to `total`.
+        """Return the C call that writes the mean or sum of the rows' losses, of which `losses` has the negatives, to
+        `loss`, and their number to `total`.
 
         None if `loss` or `total` has a layout that C does not take.
         """

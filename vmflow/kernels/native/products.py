@@ -158,7 +158,7 @@ class MatrixProduct:
 def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
     """Return the `Cut` of a product among threads: by rows of the result, since the next op often works row by row.
 
-    It is by columns if there are too few rows.  It is also by columns if there are fewer rows than `depth`, as with a
+    Without `sums`, it is by columns if there are too few rows, or enough columns and fewer rows than `depth`, as with a
     linear layer for fewer samples than features: by rows, each thread would read all weights, and an optimizer's
     threads, each of which changes a part of the weights later, would have to fetch it from other cores' caches.
     """

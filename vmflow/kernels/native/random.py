@@ -43,5 +43,8 @@ def sort_keys(keys: Array, lowest: int) -> None:
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:
-    """Fill the contiguous array `to` with random numbers of a C function, from the sequence's number `first` on."""
+    """Fill the contiguous array `to` with random numbers of a C function, from the sequence's number `first` on.
+
+    `further` are the function's last arguments.
+    """
     drawn.call(address(to), first, to.size, seed, offset, *further)
