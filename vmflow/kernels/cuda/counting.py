@@ -130,7 +130,7 @@ def _put_first(
     groups: DeviceArray,
     values: DeviceArray,
 ) -> None:
-    """Copy the first row of each group of equal rows to `values`; the first group, to position 0, has the number 1."""
+    """Copy the first row of each group of equal rows to `values`: of group n, counted from 1, to position n - 1."""
     total, width = items.shape
     group, *within = steps_of(values)
     shape, ndim = (total, *values.shape[1:]), values.ndim

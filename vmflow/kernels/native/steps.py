@@ -92,8 +92,8 @@ class _Layout:
     Attributes:
         generation: `GENERATION.number` before all else was read: in a later generation another function or number of
             threads may be wanted.
-        kernel: the C function; None if it is not loaded.
-        dtype: the dtype of the parameters.
+        kernel: the C function; None if it is not loaded, or there is none for `dtype`.
+        dtype: the dtype of the first parameter.
         chosen: the positions of the parameters that the step changes.
         sizes: the bytes of each chosen parameter.
         table: the argument of the C function, without the gradients' addresses: (groups, parts of a group, columns).
