@@ -109,7 +109,9 @@ extern "C" __global__ void {name}(int64* keys, const {STORED[dtype]}* in, const 
 
 @lru_cache(None)
 def _begins(dtype: str) -> Walk:
-    """Build a program that tells for each row, in the order `order`, whether it is the first or unlike the last."""
+    """Build a program that tells for each row, in the order `order`, whether it is the first one or differs from the
+    row before it.
+    """
     lines = (
         f"typedef {COMPUTED[dtype]} value;",
         "const int64 own = (order ? order[n_place] : n_place) * width;",

@@ -1,8 +1,8 @@
-"""CTC loss: from the likelihood of a sequence, summed over its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
+"""CTC loss: minus the logarithm of a sequence's likelihood, which is a sum over all its alignments in time.
 
-Each case (sample) has a block of threads, which goes through the times; at each time, its threads go through the
-states.  The *lattice* has the log-likelihoods of all states: at two times for the loss, at all times for the gradient.
-For this, a block for each case and time adds up the states of each class.
+See `vmflow.kernels.numpy.ctc_loss`.  Each case (sample) has a block of threads, which goes through the times; at each
+time, its threads go through the states.  The *lattice* has the log-likelihoods of all states: at two times for the
+loss, at all times for the gradient, for which a block for each case and time adds up the states of each class.
 
 The loss reports a wrong length or class when its work has ended.  Kernels compute with the nearest valid value instead.
 """

@@ -26,8 +26,8 @@ from .walks import contiguous
 # An op's attributes: (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
 
-# A channel is cut into one part, computed by a block, for each begun `_LEAST_PART` elements; but into at most
-# `_MOST_PARTS`, and into one if all channels together had more than `_ENOUGH_BLOCKS` else.
+# A channel is cut into parts, a block each: one for each begun `_LEAST_PART` elements, but at most `_MOST_PARTS`, and
+# no more than give all channels together `_ENOUGH_BLOCKS`.
 _LEAST_PART: Final = 1 << 12
 _ENOUGH_BLOCKS: Final = 1024
 

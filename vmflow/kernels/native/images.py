@@ -233,7 +233,7 @@ class BatchNorm(_OfSizes):
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], sizes: tuple[int, int, int], eps: float) -> Self | None:
-        """Make an instance for arrays of `dtype`; None if they are empty or not float32, or C is not loaded now.
+        """Make an instance for arrays of `dtype`; None if they are empty, not float32, or the C functions not loaded.
 
         Args:
             name: "batch_norm" or "batch_norm_gradient".

@@ -1,7 +1,7 @@
 """`LOADER`: the C libraries of this process, one `Library` for each source: loaded, or being compiled.
 
 A thread that lives as long as there are libraries to compile runs the compiler; no other thread waits for it, unless
-VMFLOW_JIT is 1.  If one cannot be compiled, this is logged, no more are compiled, and numpy computes instead.
+VMFLOW_JIT is 1.  If one cannot be compiled, this is logged, usually no more are, and numpy computes instead.
 
 A compiler in the background must not slow down computations.  So only one runs at a time, at the lowest priority, and
 none in the second after the first request.  If it takes too long, as when all cores are busy, or a thread waits for the

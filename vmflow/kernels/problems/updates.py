@@ -267,7 +267,7 @@ class ScaleToNorm(NamedTuple):
     """Settings of the update "scale_to_norm", which reads the norm of arrays and scales them down if it is too large.
 
     Attributes:
-        limit: the wanted norm: the arrays are multiplied by ``limit / (norm + 1e-6)`` if that is below 1.
+        limit: the largest norm: the arrays are multiplied by ``limit / (norm + 1e-6)`` if that is below 1.
 
     Raises no errors: settings are not checked.
     Example:
