@@ -134,4 +134,4 @@ def _compile_or_tell(kernel: Loadable, target: CompileTarget) -> None:
     try:
         kernel.compile(target)
     except Exception:
-        _log.debug("%r could not be compiled", kernel, exc_info=True)  # as above
+        _log.debug("%r could not be compiled", kernel, exc_info=True)  # the launch will raise the error

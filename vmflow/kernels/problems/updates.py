@@ -280,7 +280,7 @@ class ScaleToNorm(NamedTuple):
 
 
 class AdaptScale(NamedTuple):
-    """Settings of the update "adapt_scale", which writes a loss scale and the number of good steps in a row.
+    """Settings of the update "adapt_scale", which writes a loss scale and the number of good steps since it changed.
 
     The update reads numbers that are not 0 if gradients have overflowed: a step is good if all of them are 0.
 
