@@ -228,7 +228,9 @@ class Loader:
             self._bell.notify_all()
 
     def _too_early(self, library: Library) -> bool:
-        """Whether the delay after the first request was not over; if so, this has waited, with the lock released."""
+        """Whether `library` is not urgent, and the delay after the first request was not over; if so, this has waited,
+        with the lock released.
+        """
         left = 0.0 if self._first is None else self._first + self._delay - self._clock()
         if library.urgent or left <= 0:
             return False
