@@ -87,7 +87,7 @@ def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def transfer(input: Tensor, device: Device) -> Tensor:
     """Copy a tensor to another device; the gradient of the copy is copied back to the device of `input`.
 
-    Between two accelerators of different types the copy goes through the host's memory.
+    Between accelerators other than two of CUDA the copy goes through the host's memory.
 
     Raises:
         RuntimeError: if `input` is a meta tensor, and `device` another device.
@@ -109,7 +109,7 @@ def transfer(input: Tensor, device: Device) -> Tensor:
 
 @public()
 def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) -> Tensor:
-    """Copy a tensor; the gradient of the copy is that of `input`.
+    """Copy a tensor; the gradient of the copy passes to `input` unchanged.
 
     Args:
         input: any tensor.
@@ -166,7 +166,7 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
-        ValueError: if the memory format is for another number of dimensions.
+        ValueError: if the memory format is for another number of dimensions, or `preserve_format`.
 
     Example:
         >>> flow.zeros(1, 3, 2, 2).contiguous(memory_format=flow.channels_last).stride()
@@ -235,7 +235,7 @@ def full_of(output: TensorMeta, value: Scalar) -> Tensor:
     """Make a tensor of the meta `output` (shape, dtype, device) filled with `value`.
 
     Raises:
-        ValueError: if the dtype does not hold the value.
+        TypeError, ValueError: if the dtype does not hold the value.
     """
     return _interpreter.dispatch(_FILL, (), (output,), (fitting("full", value, output.dtype),))
 
@@ -290,7 +290,7 @@ def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """Fit a gradient to the meta `wanted` of its tensor: sum over broadcast dimensions, and cast to that dtype."""
+    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, and spread over its ranks."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]

@@ -82,7 +82,7 @@ class Inferred:
         details: further data for the op's kernels, beside metas and attributes; see `Problem`.
 
     Attributes:
-        outputs, cost, details: the arguments; `outputs` always as a tuple.
+        outputs, cost, details: the arguments; `outputs` as a tuple, `cost` as an int.
         several: whether the kernel returns a tuple.
 
     Raises:

@@ -136,7 +136,7 @@ def _of(kind: DType, array: Array) -> Array:
 
 
 def from_array(array: Array, device: Device) -> Tensor:
-    """Make a tensor that takes over a C-contiguous numpy array, to which no other reference may exist."""
+    """Make a tensor on `device`, on the CPU with the memory of a C-contiguous numpy array, else a copy."""
     kind = dtypes.from_numpy(array.dtype)
     storage = Storage(None, _of(kind, array))
     blob = Blob(storage, meta(array.shape, kind, _HOST))
@@ -158,23 +158,23 @@ def tensor(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """Make a tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor.
+    """Make a tensor with a copy of `data`: a number, an array, a tensor, or nested sequences of these.
 
-    Floats become the default dtype, integers int64; arrays and tensors keep their dtype.  For a global tensor, `data`
-    is the whole global value, the same on all ranks.
+    Floats get the default dtype, integers int64, bools bool; arrays and tensors keep their dtype.  For a global
+    tensor, `data` is the whole global value, the same on all ranks.
 
     Args:
         data: the values.
         dtype, device: of the result; by default the dtype said above, and the device of a tensor `data`, else that of
             `vmflow.set_default_device`.
         requires_grad: whether gradients are computed for the tensor.
-        pin_memory: accepted by all functions that make tensors, and without effect; see `Tensor.pin_memory`.
+        pin_memory: without effect, in all functions that make tensors; see `Tensor.pin_memory`.
         placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
 
     Raises:
         TypeError: if `data` holds anything but numbers.
         ValueError: if nested sequences differ in length, or nan is to become an integer.
-        OverflowError: if a number does not fit into an integer dtype.
+        OverflowError: if a Python number (not an array's) does not fit into an integer dtype.
 
     Example:
         >>> flow.tensor([[1, 2], [3, 4]])
@@ -244,8 +244,8 @@ def _plain(data: Any, dtypes_found: set[DType]) -> Any:
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
     """Convert `data`, of any shape, to a tensor.
 
-    Tensors, and arrays that `from_numpy` takes, are copied only to another dtype or device.  So is an object with
-    ``__cuda_array_interface__``: the tensor shares the object's memory on the CUDA device.
+    Tensors, arrays that `from_numpy` accepts, and objects with ``__cuda_array_interface__`` are copied only to another
+    dtype or device; otherwise the result is the tensor, or shares the memory.
 
     Raises:
         TypeError, ValueError, OverflowError: as `tensor`.
@@ -503,7 +503,7 @@ def full(
 
     Raises:
         TypeError: if a size is no integer, or `fill_value` is neither a number nor a tensor.
-        ValueError: if a size is negative, or the dtype does not hold the value.
+        ValueError: if a size is negative, a tensor has several elements, or the dtype does not hold the value.
 
     Example:
         >>> flow.full((2, 2), 7)
@@ -574,7 +574,7 @@ def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tu
 
 
 def meta_like(name: str, input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
-    """Return a meta with the shape of `input`, and with the dtype and the device of `input` where none is given.
+    """Return a meta with the shape of `input`, and its dtype and device (or placement and sbp) where none is given.
 
     Raises:
         TypeError: if `input` is no tensor; the message names the function `name`.
@@ -722,9 +722,9 @@ def arange(
 ) -> Tensor:
     """``start, start + step, ...`` up to, without, `end`; ``arange(end)`` starts at 0.
 
-    Each of the ceil((end - start) / step) elements is computed from its index in double precision, so that rounding
-    errors do not add up.  The dtype is by default int64 if all arguments are integers, else the default dtype; for an
-    integer `dtype` the arguments first lose their fractions.
+    Each of the ceil((end - start) / step) elements is computed from its index, by integers or in double precision, so
+    that rounding errors do not add up.  The dtype is by default int64 if all arguments are integers, else the default
+    dtype; for an integer `dtype` the arguments first lose their fractions.
 
     Raises:
         ValueError: if `step` is 0 or leads away from `end`, or an argument is not finite.
@@ -949,7 +949,7 @@ def new_empty(
 
 @method()
 def new(self: Tensor, *data: Any) -> Tensor:
-    """Call `new_empty` if the arguments are sizes, else `new_tensor`; PyTorch's older name for both.
+    """Call `new_empty` for integers, a `Size`, or nothing (shape [0]), else `new_tensor`; PyTorch's older name.
 
     Raises:
         TypeError: for data that holds anything but numbers.

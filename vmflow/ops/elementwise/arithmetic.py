@@ -191,7 +191,8 @@ def div(
     Raises:
         TypeError: if neither operand is a tensor.
         ValueError: for another `rounding_mode`, or if the shapes do not broadcast.
-        ZeroDivisionError: for an integer divided by zero with a `rounding_mode`.
+        ZeroDivisionError: for an integer divided by zero with a `rounding_mode`; when the result is read if the divisor
+            is a tensor.
 
     Example:
         >>> flow.div(flow.tensor([7, -7]), 2)

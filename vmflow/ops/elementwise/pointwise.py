@@ -1,6 +1,6 @@
 """The functions `unary`, `pair` and `binary`, with which other modules declare elementwise functions and their ops.
 
-One declaration makes the function of `vmflow`, the method of `Tensor`, the in-place method, the argument `out`, and the
+One declaration makes the function of `vmflow`, the method of `Tensor`, an in-place method if wanted, and the
 sections of the docstring that follow from the operands and dtypes.
 """
 
@@ -102,7 +102,8 @@ def into(
 ) -> Tensor:
     """Run an op in place: write its result into `target`, which may be among the inputs, and return `target`.
 
-    If the op's gradient reads the old values of `target`, `into` copies these values first; `dispatch_into` does not.
+    While autograd records, it first copies old values of `target` that the op's gradient reads, unlike `dispatch_into`;
+    an op without a gradient rule writes a tensor of its own, which is copied.
     """
     if not isinstance(target, _tensors.Tensor):
         raise not_tensors(f"{op.name}_", (target,))

@@ -233,7 +233,7 @@ exp2 = unary(
 
 
 def _differentiate(function: UnaryFunction, derivative: Callable[[Tensor], Tensor]) -> None:
-    """Declare the gradient rule of a unary function, whose derivative is computed by `derivative` from the operand."""
+    """Declare the gradient rule of a unary function: `derivative` of the operand, or of its conjugate if complex."""
 
     @function.op.gradient(inputs=(0,))
     def _gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:

@@ -140,7 +140,7 @@ def _part_of(tensor: Tensor) -> Part:
 
 
 def check_part(name: str, whole: TensorMeta, part: Part) -> None:
-    """Raise ValueError unless the part, None or (shape, strides, offset), lies in a contiguous tensor like `whole`."""
+    """Raise ValueError unless `part` is None, or a (shape, strides, offset) within a contiguous tensor like `whole`."""
     if part is None:
         return
     shape, strides, offset = part
@@ -260,7 +260,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     part, tensors = parted(input if is_view else input.detach(), normal_index(index))
     whole = part._blob is input._blob
     target = input if whole else part
-    # Without autograd, and for a view, write through a view of the part.  For another tensor, autograd records a write
+    # Without autograd, or for a view, write through a view of the part.  For another tensor, autograd records a write
     # into the whole tensor with the part's geometry, which is cheaper than the history of a view.
     tracked = input.requires_grad or (not is_number and value.requires_grad)
     if tracked and MODE.get().grad:
@@ -272,7 +272,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         value = _like(value, input) if is_number else _fitting(value, part)
         _interpreter.dispatch_into(STRIDED_PUT, input, (input, value), (_part_of(part),))
     elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
-        # The common case x[mask] = number becomes masked_fill_, which does not wait for the mask.
+        # x[mask] = a number or 0-d tensor becomes masked_fill_, which does not wait for the mask.
         ((dim, mask),) = tensors
         masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
     else:
@@ -417,7 +417,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.
-        ValueError: if the index is no vector, or the value has dimensions.
+        ValueError: if the index is no vector, or the value has dimensions or does not fit the dtype.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:
@@ -434,7 +434,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
 
 def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor | None = None) -> int:
-    """Check the index vector and the source of an op such as `index_add`; return `dim` counted from the front."""
+    """Check the index vector, and the source if given, of an op such as `index_add`; return `dim`, not negative."""
     axis = normalize_dim(name, dim, input.ndim)
     if index.ndim > 1:
         raise ValueError(f"{name}: the index must be a vector, got shape {list(index.shape)}")

@@ -81,7 +81,7 @@ def adjoint(x: Tensor) -> Tensor:
 
 
 def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
-    """Raise RuntimeError if the gradient of `name` is `wanted` for complex matrices: only real ones have it."""
+    """Raise RuntimeError, naming `name`, if `wanted` is true and the matrices that `node` decomposed are complex."""
     if wanted and node.meta(0).is_complex:
         raise RuntimeError(
             f"{name}: complex matrices have no gradient; compute the loss with slogdet, svdvals, pinv, solve or eigh, "
@@ -90,7 +90,7 @@ def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
 
 
 def decomposition_cost(matrix: TensorMeta) -> float:
-    """Estimate the nanoseconds of a decomposition: a few operations for each element and column."""
+    """Estimate the nanoseconds of a decomposition, by the elements times the smaller size of a matrix."""
     return 3.0 * matrix.numel * min(matrix.shape[-2:], default=1) + 20_000
 
 
@@ -193,7 +193,7 @@ _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True
 
 @_CHOLESKY.gradient(outputs=(0,))
 def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Compute a symmetric gradient of `cholesky` (I. Murray, Differentiation of the Cholesky decomposition, 2016)."""
+    """Compute the symmetric gradient by A (I. Murray, Differentiation of the Cholesky decomposition, 2016)."""
     _check_gradient("cholesky", node)
     lower = node.output(0)
     inside = _halved_diagonal(tril(matmul(lower.mT, gradient)))
@@ -636,7 +636,7 @@ class SVDFactors(NamedTuple):
 def svd_of(
     input: Tensor, some: bool = True, compute_uv: bool = True, *, out: tuple[Tensor, ...] | None = None
 ) -> SVDFactors:
-    """The matrices U and V, and the vector S, with ``U @ diag(S) @ V.mT = input``; see `vmflow.linalg.svd`.
+    """The matrices U and V, and the vector S, with ``U @ diag(S) @ V.mH = input``; see `vmflow.linalg.svd`.
 
     Args:
         input: (..., m, n).

@@ -186,7 +186,7 @@ def l1_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for bool tensors, or the unweighted mean of integers.
+        TypeError: for a bool tensor, or the unweighted mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:

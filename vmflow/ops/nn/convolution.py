@@ -1,8 +1,8 @@
 """Convolution: ops for its output, its gradient by the input, and its gradient by the weight.
 
 Each of these three is bilinear, and its gradients are the other two, so that derivatives of any order need no further
-op.  A backward pass that is not recorded itself computes the gradients by all operands in one op.  The ops are written
-for any number of spatial dimensions and declared for one, two and three.
+op.  A backward pass that is not recorded itself computes all gradients that are needed, also by the bias, in one op.
+The ops are written for any number of spatial dimensions and declared for one, two and three.
 """
 
 from __future__ import annotations
@@ -414,7 +414,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
         input: (length, samples, channels).
         weight: (kernel length, channels, filters).
         bias: (filters,).
-        pad: the number of zeros added at both ends.
+        pad: the number of zeros added at each end.
 
     Returns:
         (length of the output, samples, filters).
@@ -601,7 +601,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: int | Pair = 1,
 ) -> Tensor:
-    """The transposed map of `conv2d`, its gradient: adds each input pixel, times the kernel, to a window of the output.
+    """The transposed map of `conv2d`, its gradient by the input: adds each pixel times the kernel to an output window.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).

@@ -1,7 +1,7 @@
 """Normalization: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
 
-The forward pass is one op, and so is a backward pass, unless it is recorded itself (``create_graph=True``) and consists
-of differentiable ops.
+`layer_norm`, and `batch_norm` in training, are one op, and so is their backward pass, unless it is recorded itself
+(``create_graph=True``) and consists of differentiable ops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# The attributes of normalization ops: (eps, whether there is a weight, whether there is a bias)
+# The attributes of `batch_norm` ops, and a part of `layer_norm`'s: (eps, is there a weight, is there a bias)
 _Options = tuple[float, bool, bool]
 
 
@@ -189,8 +189,8 @@ def batch_norm(
 
     Args:
         input: (samples, channels, ...), floating-point.
-        running_mean, running_var: (channels,); in training they are updated in place if given, else used instead of
-            the batch's mean and variance.
+        running_mean, running_var: (channels,); in training updated in place, and may be None; otherwise used instead
+            of the batch's mean and variance.
         weight, bias: (channels,), factor and summand of the normalized values.
         training: whether to use the batch's own mean and variance.
         momentum: the weight of the batch's statistics, the variance unbiased, in the updated running statistics.

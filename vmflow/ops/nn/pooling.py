@@ -342,7 +342,7 @@ def max_pool2d(
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         stride: step of the window; its size by default.
-        padding: the number of elements, smaller than any other, around the input, at most half of the window.
+        padding: how many least elements (-inf) to add on each side, at most half of the window.
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
@@ -350,7 +350,8 @@ def max_pool2d(
 
     Returns:
         (samples, channels, rows, columns), or without samples, rows being
-        ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``, rounded up with `ceil_mode`.
+        ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``; with `ceil_mode` rounded up, but
+        no window begins behind the input.
 
     Raises:
         TypeError: for bools and complex numbers.
@@ -455,14 +456,15 @@ def avg_pool2d(
         kernel_size: of the window.
         stride: step of the window; its size by default.
         padding: zeros around the input, at most half of the window.
-        ceil_mode: whether windows may stick out below and to the right.
+        ceil_mode: whether windows may stick out below and to the right; only elements inside count.
         count_include_pad: whether the padding's zeros count as elements of the window.
         divisor_override: the divisor, in place of the number of elements.
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
         (samples, channels, rows, columns), or without samples, rows being
-        ``(height + 2 * padding - kernel height) // stride + 1``, rounded up with `ceil_mode`.
+        ``(height + 2 * padding - kernel height) // stride + 1``; with `ceil_mode` rounded up, but no window begins
+        behind the input.
 
     Raises:
         TypeError: if the tensor is not floating-point, or `divisor_override` is no integer.

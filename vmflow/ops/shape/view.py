@@ -1,6 +1,6 @@
 """Views: ops whose results share the input's memory with another shape, strides or offset, and issue no instruction.
 
-Where a view is not possible (some reshapes of strided tensors), the function copies first.
+Where no view is possible (some reshapes of strided tensors), `view` raises; the other functions copy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sizes(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = 
         called: the name of the allowed keyword.
 
     Raises:
-        TypeError: if sizes are not integers, or for another keyword.
+        TypeError: if sizes are not integers, for another keyword, or for sizes given twice.
     """
     if named:
         if arguments or set(named) != {called}:
@@ -211,7 +211,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 
 @public()
 def ravel(input: Tensor) -> Tensor:
-    """Flatten the tensor to a vector of its elements, in order.
+    """Reshape the tensor to a vector of its elements, in order.
 
     Raises:
         TypeError: if `input` is no tensor.
@@ -226,7 +226,7 @@ def ravel(input: Tensor) -> Tensor:
 
 @public()
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the dimensions from `start_dim` to `end_dim`.
+    """Merge the dimensions from `start_dim` to `end_dim`, as `reshape` does; a 0-d tensor becomes a vector.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -574,13 +574,13 @@ SLICE = ViewExpr("slice", view_slice, is_slice=True)
 
 
 def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> Tensor:
-    """View `length` elements of the dimension `axis`: every `step`-th from `start` on, counted from the front."""
+    """View `length` elements of the dimension `axis`: every `step`-th from `start` on, which is not negative."""
     return _interpreter.dispatch_view(SLICE, input, (axis, start, length, step))
 
 
 @public(numpy_names=True)
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """View `length` elements of a dimension from `start`.
+    """View `length` elements of a dimension from `start`, which may count from the end.
 
     Raises:
         IndexError: if the dimension or one of the elements does not exist.
@@ -711,7 +711,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def tensor_split(
     input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Cut a dimension before each of the given indices, or into a number of pieces whose sizes differ by at most one.
+    """Cut a dimension into ``[:i]``, ``[i:j]``, ..., or into a number of pieces whose sizes differ by at most one.
 
     Raises:
         IndexError: if the dimension does not exist.
@@ -771,7 +771,7 @@ DIAGONAL = ViewExpr("diagonal", view_diagonal)
 
 @public()
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """View the diagonal of two dimensions as the last dimension; with `offset` > 0, a diagonal above the main one.
+    """View the diagonal of two dimensions as the last dimension; `offset` > 0 means above the main one, < 0 below.
 
     Raises:
         IndexError: if a dimension does not exist.
