@@ -96,8 +96,8 @@ def view_as_complex(input: Tensor) -> Tensor:
     """View a real tensor (..., 2) as a complex one, (...): the last dimension holds real and imaginary parts.
 
     Raises:
-        RuntimeError: if `input` is neither float32 nor float64, its last dimension has another size, or real and
-            imaginary parts are not adjacent in memory; then use ``contiguous()``.
+        RuntimeError: if `input` is neither float32 nor float64, its last dimension is not 2, or real and
+            imaginary parts are not adjacent in memory at even offsets; then use ``contiguous()``.
 
     Example:
         >>> flow.view_as_complex(flow.tensor([[1.0, 2.0]]))

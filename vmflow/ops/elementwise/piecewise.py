@@ -45,7 +45,7 @@ def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: 
     """
     check_tensors(name, input)
     check_floating(name, input._blob.meta)
-    # The backward pass needs the values that the in-place write overwrites.
+    # Copied, since the backward pass needs the values that the in-place write overwrites.
     before = input.clone() if inplace and input.requires_grad and is_grad_enabled() else input
     if is_half(input._blob.meta) and not isinstance(function, Formula):
         result = function(before.to(dtypes.float32), *parameters).to(input.dtype)

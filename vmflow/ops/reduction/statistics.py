@@ -1,4 +1,4 @@
-"""Differences, distances and covariances, composed of other ops."""
+"""Differences, integrals, distances and covariances, composed of other ops."""
 
 from __future__ import annotations
 
