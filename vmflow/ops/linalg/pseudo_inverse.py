@@ -1,4 +1,4 @@
-"""Pseudo-inverses, ranks and least squares, all computed from singular values."""
+"""Pseudo-inverses, ranks and least squares, computed from singular values (of Hermitian matrices, eigenvalues)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Adaptive pooling: a line, an image or a volume is divided into a given number of windows of nearly equal size.
 
-If all windows are equal, this is ordinary pooling.  Else neighbouring windows may overlap by an element.
+If the windows divide the input exactly, this is ordinary pooling.  Else neighbours may overlap by an element.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scaled dot-product attention: one op forward and one backward.
 
-The forward op keeps the attention weights for the backward pass; or, if they need much memory, only the logarithm of
-each softmax's divisor, from which the backward pass recomputes the weights.
+The forward op keeps the attention weights for the backward pass; or, if they need much memory and none are dropped,
+only the logarithm of each softmax's divisor, from which the backward pass recomputes the weights.
 
 A backward pass that is recorded itself (``create_graph=True``) consists of differentiable ops.
 """
@@ -36,8 +36,8 @@ _NAME: Final = "scaled_dot_product_attention"
 # Nanoseconds per multiply-add: an estimate that only decides whether a call runs inline or on a worker thread.
 _PER_PRODUCT: Final = 0.1
 
-# Attention weights of more bytes are not kept for the backward pass, which recomputes them: both passes together take a
-# quarter longer, but memory grows with the sequence length instead of its square.
+# Attention weights of more bytes, if none are dropped, are not kept for the backward pass, which recomputes them: both
+# passes together take a quarter longer, but memory grows with the sequence length instead of its square.
 KEPT_BYTES: Final = 16 << 20
 
 # The attributes of the op: (factor of the scores, whether position l attends only to positions up to l, probability of
@@ -186,9 +186,9 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: tuple[float, bool, float], weights: bool
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Run the attention op: return its result, the tensor kept for the backward pass, and the random numbers' range.
+    """Run the attention op: return its result, the tensor kept for the backward pass, and a seed and an offset.
 
-    The range is that of the numbers that decide which weights are dropped; empty without dropout.
+    By these two random numbers are drawn that decide which weights are dropped; without dropout the tuple is empty.
 
     Args:
         query, key, value, mask: see `scaled_dot_product_attention`.

@@ -27,7 +27,8 @@ _PADDING_MODES: Final = ("zeros", "border", "reflection")
 
 
 def _pixels(coordinate: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Convert coordinates, -1 to 1 across an image dimension of `size`, to positions in elements, 0 to ``size - 1``."""
+    """Convert coordinates to positions in elements: -1 and 1 become 0 and ``size - 1`` if `align_corners`, else the
+    outer edges of these elements, -0.5 and ``size - 0.5``."""
     if align_corners:
         return (coordinate + 1) * ((size - 1) / 2)
     return ((coordinate + 1) * size - 1) * 0.5

@@ -86,7 +86,7 @@ def scale_and_zero_point(largest: Tensor, smallest: Tensor, how: Quantizing) -> 
 
 
 def _divisor(scale: Tensor) -> Tensor:
-    """Return a divisor: the scale, but 1 where the scale is zero, since all numbers are zero there."""
+    """Return a divisor: the scale, but 1 where the scale is zero, as for numbers that are all equal."""
     return where(scale == 0, 1.0, scale)
 
 
