@@ -1,9 +1,9 @@
 """`Formula`: a function of elementwise ops that runs eagerly as one op, and its gradient as another.
 
-The ops that the function calls are recorded once for each dtype and shape, without values, and become the steps of the
-op `fused`: its kernel, in C if a compiler is available, reads and writes memory once, and keeps no intermediate result
-for the backward pass.  The gradient becomes a fused op too: autograd runs on the recorded ops.  The results are equal
-to the bit to the results of the separate ops.
+The ops that the function calls are recorded once for each dtype, shape and set of numbers, without values, and become
+the steps of the op `fused`: its kernel, in C if a compiler is available, reads and writes memory once, and keeps no
+intermediate result for the backward pass.  The gradient becomes a fused op too: autograd runs on the recorded ops.  The
+results are equal to the bit to the results of the separate ops.
 
 A graph that is being built records the separate ops, and fuses them with their neighbours.
 """

@@ -82,7 +82,7 @@ class Recording:
         return infer_fused(steps, outputs, metas)
 
     def refused(self, what: str) -> TypeError:
-        """Return the error for a recorded function that asks for more than elementwise ops, named by the argument."""
+        """Return the error for a recorded function that asks for `what`, which is more than elementwise ops."""
         return TypeError(f"{self._name}: a formula is made of elementwise ops; this one asks for {what}")
 
     def _unknown(self, number: int, of: TensorMeta) -> Tensor:

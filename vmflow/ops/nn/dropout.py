@@ -55,7 +55,7 @@ def _mask_and_scale_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
 
 
 def dropped_by(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
-    """Apply dropout with given random numbers: the range `stretch`, which another op has drawn already.
+    """Apply dropout with the random numbers that another op has drawn: `stretch` is their seed and offset.
 
     `input` is unchanged for a probability of 0."""
     if p == 1:

@@ -33,8 +33,8 @@ def instance_norm(
 
     Args:
         input: (samples, channels, ...), floating-point.
-        running_mean, running_var: (channels,); with `use_input_stats` they are updated in place if given, else used
-            instead of the image's mean and variance.
+        running_mean, running_var: (channels,); with `use_input_stats` updated in place, and may be None; without it,
+            used instead of the image's mean and variance.
         weight, bias: (channels,), factor and summand of the normalized values.
         use_input_stats: whether to use each image's own mean and variance.
         momentum: the weight of the batch's statistics, the images' means and unbiased variances averaged over the

@@ -1,4 +1,4 @@
-"""`linear`, the affine map of a dense layer: one op forward, and one backward unless the backward pass is recorded.
+"""`linear`, the affine map of a dense layer: one op forward, and one backward unless that is recorded or complex.
 
 Dense layers are often so small that issuing an instruction costs more than the matrix product.  As a transpose, a
 product and a sum, with three gradients, a layer would take ten instructions.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Windows(NamedTuple):
-    """The attributes of im2col and col2im: the images' size, the windows' geometry and, as `output`, their count."""
+    """The attributes of im2col and col2im: the images' size, the windows' geometry, and their number, `output`."""
 
     size: tuple[Size, ...]
     kernel: tuple[Stride, ...]

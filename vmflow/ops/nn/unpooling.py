@@ -147,7 +147,7 @@ def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, strid
         raise ValueError(f"{name}: norm_type must not be 0")
     count = prod(sizes(name, "kernel_size", kernel_size, 1, rank))
     mean: Tensor = _AVERAGES[rank](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    # As in PyTorch, the root of a negative sum, which occurs for odd powers, is taken as 0.
+    # The root of a negative sum, which occurs for odd powers, is taken as 0; PyTorch gives nan.
     return (mean.relu() * count).pow(1.0 / norm_type)
 
 

@@ -1,4 +1,4 @@
-"""Norms of matrices, computed from singular values or norms of vectors."""
+"""Norms of vectors, and norms of matrices, computed from singular values or norms of vectors."""
 
 from __future__ import annotations
 
