@@ -475,8 +475,7 @@ def ones(
     """Make a tensor of ones; the arguments are those of `zeros`.
 
     Raises:
-        TypeError: if there are no sizes, or a size is no integer.
-        ValueError: if a size is negative.
+        TypeError, ValueError: as `zeros`.
 
     Example:
         >>> flow.ones(2, dtype=flow.int32)
@@ -606,7 +605,7 @@ def zeros_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """Make a tensor of zeros, by default with the shape, dtype and device of `input`.
+    """Make a tensor of zeros, of `input`'s shape and by default its dtype and device.
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
@@ -630,7 +629,7 @@ def ones_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """Make a tensor of ones, by default with the shape, dtype and device of `input`.
+    """Make a tensor of ones, of `input`'s shape and by default its dtype and device.
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
@@ -655,7 +654,7 @@ def full_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """Make a tensor filled with `fill_value`, by default with the shape, dtype and device of `input`.
+    """Make a tensor filled with `fill_value`, of `input`'s shape and by default its dtype and device.
 
     Raises:
         ValueError: if the dtype does not hold the value, or the memory format is for another number of dimensions.
@@ -679,7 +678,7 @@ def empty_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """Make a tensor with uninitialized elements, by default with the shape, dtype and device of `input`.
+    """Make a tensor with uninitialized elements, of `input`'s shape and by default its dtype and device.
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
@@ -891,8 +890,7 @@ def new_ones(
     """Make a tensor of ones of the shape `size`, by default with this tensor's dtype and device.
 
     Raises:
-        TypeError: if a size is no integer.
-        ValueError: if a size is negative.
+        TypeError, ValueError: as `new_zeros`.
 
     Example:
         >>> flow.tensor([1]).new_ones(2)
@@ -936,8 +934,7 @@ def new_empty(
     """Make an uninitialized tensor of the shape `size`, by default with this tensor's dtype and device.
 
     Raises:
-        TypeError: if a size is no integer.
-        ValueError: if a size is negative.
+        TypeError, ValueError: as `new_zeros`.
 
     Example:
         >>> flow.tensor([1]).new_empty(2).dtype

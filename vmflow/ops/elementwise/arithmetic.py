@@ -589,8 +589,7 @@ def rsub(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """``other - alpha * input``.  The shapes broadcast.
 
     Raises:
-        TypeError: if one operand is bool, or `alpha` is no integer and both operands are integers.
-        ValueError: if the shapes do not broadcast.
+        TypeError, ValueError: as `sub`.
 
     Example:
         >>> flow.rsub(flow.tensor([1, 2]), 10)

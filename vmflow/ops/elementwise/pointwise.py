@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .inference import Scalar
 
-    # A check of a function's operands: called with the function's name and both operands, raises errors.
+    # The type of the argument `check` of `binary`.
     Check: TypeAlias = Callable[[str, Any, Any], None]
 
     class UnaryFunction(Protocol):

@@ -114,8 +114,7 @@ def chosen_where(self: Tensor, condition: Tensor, other: Tensor | Scalar) -> Ten
     """The tensor where the bool `condition` holds, else `other`.  The three shapes broadcast.
 
     Raises:
-        TypeError: if `condition` is no bool tensor.
-        ValueError: if the shapes do not broadcast.
+        TypeError, ValueError: as `vmflow.where`.
 
     Example:
         >>> flow.tensor([1, 2]).where(flow.tensor([True, False]), 0)

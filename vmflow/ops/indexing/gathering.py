@@ -242,7 +242,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
         input: of any shape.
         dim: the dimension along which to look up.
         index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
-        sparse_grad: accepted for PyTorch's sake, and without effect: gradients are always dense.
+        sparse_grad: without effect; gradients are always dense.
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.

@@ -230,7 +230,7 @@ def repeat_interleave(
         input: flattened if `dim` is None.
         repeats: one number, or a vector with a number for each element or slice, for whose values the function waits.
         dim: the dimension.
-        output_size: the sum of the numbers; accepted for PyTorch's sake, which saves a wait by it.
+        output_size: without effect; PyTorch saves a wait by it.
 
     Raises:
         TypeError: if `repeats` is neither an integer nor a tensor of integers.

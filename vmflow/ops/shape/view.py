@@ -477,7 +477,7 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """Expand `input` to the shape of `other`; see `expand`.
 
     Raises:
-        ValueError: if `input` does not broadcast to that shape.
+        ValueError: as `expand`.
 
     Example:
         >>> flow.tensor([1, 2]).expand_as(flow.zeros(2, 2))
@@ -492,7 +492,7 @@ def broadcast_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Expand `input` to `shape`; see `Tensor.expand`.
 
     Raises:
-        ValueError: if `input` does not broadcast to that shape.
+        ValueError: as `Tensor.expand`.
 
     Example:
         >>> flow.broadcast_to(flow.tensor([1, 2]), (2, 2))
@@ -604,7 +604,7 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """Copy `length` elements of a dimension from `start`; see `narrow`.
 
     Raises:
-        IndexError: if the dimension or one of the elements does not exist.
+        IndexError: as `narrow`.
 
     Example:
         >>> flow.narrow_copy(flow.arange(5), 0, 1, 3)
