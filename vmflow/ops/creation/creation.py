@@ -472,7 +472,7 @@ def ones(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """Make a tensor of ones; the arguments are those of `zeros`.
+    """Make a tensor of ones of the shape `size`; for the arguments, see `zeros`.
 
     Raises:
         TypeError, ValueError: as `zeros`.

@@ -205,7 +205,7 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """Call `interpolate` in the mode "bilinear" with aligned corners, by an older name that warns; see `interpolate`.
+    """Warn, and call `interpolate` in the mode "bilinear" with aligned corners; the shapes are those of `interpolate`.
 
     Raises:
         TypeError, ValueError: as `interpolate`.
