@@ -227,7 +227,7 @@ def smooth_l1_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for complex tensors.
+        TypeError: for complex tensors, or two bool tensors.
         ValueError: for shapes that differ, another reduction, or a negative `beta`.
 
     Example:
@@ -264,7 +264,7 @@ def huber_loss(
         weight: of each loss; the mean is still taken over all elements.
 
     Raises:
-        TypeError: for complex tensors.
+        TypeError: for complex tensors, or two bool tensors.
         ValueError: for shapes that differ, another reduction, or a `delta` that is not positive.
 
     Example:

@@ -41,7 +41,7 @@ def matrix_norm(
         dtype: the dtype to which `A` is converted first.
 
     Raises:
-        TypeError: for integers, or a `dtype` that does not hold the numbers of `A`.
+        TypeError: for integers and bools, or a `dtype` that does not hold the numbers of `A`.
         ValueError: for another `ord`, equal dimensions, or less than two dimensions.
         IndexError: if a dimension does not exist.
 
@@ -84,7 +84,7 @@ def converted(name: str, A: Tensor, dtype: DType | None) -> Tensor:
     """Convert the operand of a norm to the argument `dtype`, unless that is None.
 
     Raises:
-        TypeError: for integers, and for a dtype that is complex while A is real, real while A is complex, or of less
+        TypeError: for integers, bools, and a dtype that is complex while A is real, real while A is complex, or of less
             precision than A.
     """
     check_tensors(name, A)
@@ -123,7 +123,7 @@ def vector_norm(
         dtype: the dtype to which `x` is converted first; of no less precision.
 
     Raises:
-        TypeError: for integers, a string as `ord`, and another kind of dtype.
+        TypeError: for integers, bools, a string as `ord`, and another kind of dtype.
         IndexError: if a dimension does not exist, or there are no elements and `ord` is negative or inf.
 
     Example:
@@ -161,7 +161,7 @@ def linalg_norm(
 
     Raises:
         ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d, or one that does not suit `dim`.
-        TypeError: for integers.
+        TypeError: for integers and bools.
         IndexError: if a dimension does not exist.
 
     Example:
