@@ -87,7 +87,7 @@ def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def transfer(input: Tensor, device: Device) -> Tensor:
     """Copy a tensor to another device; the gradient of the copy is copied back to the device of `input`.
 
-    Between accelerators other than two of CUDA the copy goes through the host's memory.
+    Between two accelerators, unless both are CUDA devices, the copy goes through the host's memory.
 
     Raises:
         RuntimeError: if `input` is a meta tensor, and `device` another device.
@@ -290,7 +290,7 @@ def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, and spread over its ranks."""
+    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, and if global spread alike."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]

@@ -136,7 +136,7 @@ def _of(kind: DType, array: Array) -> Array:
 
 
 def from_array(array: Array, device: Device) -> Tensor:
-    """Make a tensor on `device`, on the CPU with the memory of a C-contiguous numpy array, else a copy."""
+    """Make a tensor of a C-contiguous numpy array: on the CPU with its memory, on another `device` with a copy."""
     kind = dtypes.from_numpy(array.dtype)
     storage = Storage(None, _of(kind, array))
     blob = Blob(storage, meta(array.shape, kind, _HOST))
@@ -245,7 +245,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None
     """Convert `data`, of any shape, to a tensor.
 
     Tensors, arrays that `from_numpy` accepts, and objects with ``__cuda_array_interface__`` are copied only to another
-    dtype or device; otherwise the result is the tensor, or shares the memory.
+    dtype or device; otherwise the result is `data` itself, or shares its memory.
 
     Raises:
         TypeError, ValueError, OverflowError: as `tensor`.
@@ -502,7 +502,7 @@ def full(
 
     Raises:
         TypeError: if a size is no integer, or `fill_value` is neither a number nor a tensor.
-        ValueError: if a size is negative, a tensor has several elements, or the dtype does not hold the value.
+        ValueError: if a size is negative, `fill_value` has several elements, or the dtype does not hold it.
 
     Example:
         >>> flow.full((2, 2), 7)
@@ -721,9 +721,9 @@ def arange(
 ) -> Tensor:
     """``start, start + step, ...`` up to, without, `end`; ``arange(end)`` starts at 0.
 
-    Each of the ceil((end - start) / step) elements is computed from its index, by integers or in double precision, so
-    that rounding errors do not add up.  The dtype is by default int64 if all arguments are integers, else the default
-    dtype; for an integer `dtype` the arguments first lose their fractions.
+    Each of the ceil((end - start) / step) elements is computed from its index, in int64 or double precision, so that
+    rounding errors do not add up.  The dtype is by default int64 if all arguments are integers, else the default dtype;
+    for an integer `dtype` the arguments first lose their fractions.
 
     Raises:
         ValueError: if `step` is 0 or leads away from `end`, or an argument is not finite.

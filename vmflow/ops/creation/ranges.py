@@ -56,7 +56,7 @@ def logspace(
     exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device, placement=placement, sbp=sbp)
     values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
     if placement is not None:
-        values = values.to_global(placement, sbp)  # `pow` of partial sums gives a broadcast result
+        values = values.to_global(placement, sbp)  # `pow` sums partial sums first, and so changes the sbp
     return values.requires_grad_() if requires_grad else values
 
 

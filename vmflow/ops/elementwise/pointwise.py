@@ -103,7 +103,7 @@ def into(
     """Run an op in place: write its result into `target`, which may be among the inputs, and return `target`.
 
     While autograd records, it first copies old values of `target` that the op's gradient reads, unlike `dispatch_into`;
-    an op without a gradient rule writes a tensor of its own, which is copied.
+    the result of an op without a gradient rule is computed apart, and copied into `target`.
     """
     if not isinstance(target, _tensors.Tensor):
         raise not_tensors(f"{op.name}_", (target,))

@@ -320,7 +320,7 @@ def halved(
     *,
     hermitian: bool = False,
 ) -> Tensor:
-    """Compute half the spectrum of a real signal: its Fourier transform without the second half of the last of `dim`.
+    """Compute the Fourier transform of a real signal, without the second half along the last dimension in `dim`.
 
     Args:
         name, input, s, dim, norm: as of `transformed`; `input` is real.
@@ -350,7 +350,7 @@ def completed(
     Args:
         name, input, dim, norm: as of `transformed`.
         s: the lengths of the result; by default those of `input`, but ``2 * (length - 1)``, an even number, for the
-            last of `dim`.
+            last dimension in `dim`.
         hermitian: whether to compute the forward transform instead, as `hfft` does.
     """
     operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, False)

@@ -90,7 +90,7 @@ def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
 
 
 def decomposition_cost(matrix: TensorMeta) -> float:
-    """Estimate the nanoseconds of a decomposition, by the elements times the smaller size of a matrix."""
+    """Estimate the nanoseconds of a decomposition, by the number of elements times the smaller size of a matrix."""
     return 3.0 * matrix.numel * min(matrix.shape[-2:], default=1) + 20_000
 
 
@@ -193,7 +193,10 @@ _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True
 
 @_CHOLESKY.gradient(outputs=(0,))
 def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Compute the symmetric gradient by A (I. Murray, Differentiation of the Cholesky decomposition, 2016)."""
+    """Compute the gradient of `cholesky` by A, a symmetric matrix.
+
+    I. Murray, Differentiation of the Cholesky decomposition, 2016.
+    """
     _check_gradient("cholesky", node)
     lower = node.output(0)
     inside = _halved_diagonal(tril(matmul(lower.mT, gradient)))

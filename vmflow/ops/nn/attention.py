@@ -186,9 +186,9 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: tuple[float, bool, float], weights: bool
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Run the attention op: return its result, the tensor kept for the backward pass, and a seed and an offset.
+    """Run the attention op: return its result, the tensor kept for the backward pass, and dropout's seed and offset.
 
-    By these two random numbers are drawn that decide which weights are dropped; without dropout the tuple is empty.
+    Without dropout an empty tuple is in place of the last two.
 
     Args:
         query, key, value, mask: see `scaled_dot_product_attention`.

@@ -342,7 +342,7 @@ def max_pool2d(
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         stride: step of the window; its size by default.
-        padding: how many least elements (-inf) to add on each side, at most half of the window.
+        padding: the number of lowest values (-inf) added on each side, at most half of the window.
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
@@ -456,7 +456,7 @@ def avg_pool2d(
         kernel_size: of the window.
         stride: step of the window; its size by default.
         padding: zeros around the input, at most half of the window.
-        ceil_mode: whether windows may stick out below and to the right; only elements inside count.
+        ceil_mode: whether windows may stick out below and to the right; only elements of the padded input count.
         count_include_pad: whether the padding's zeros count as elements of the window.
         divisor_override: the divisor, in place of the number of elements.
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.

@@ -188,7 +188,7 @@ def lp_pool2d(
         norm_type: the power; 1 is the sum.
         kernel_size: of the window.
         stride: step of the window; its size by default.
-        ceil_mode: whether windows may stick out below and to the right; their sums are scaled up to whole windows.
+        ceil_mode: whether windows may stick out below and to the right; their sums are scaled up as if they were whole.
 
     Raises:
         TypeError: if the tensor is not floating-point.

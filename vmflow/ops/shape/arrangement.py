@@ -65,7 +65,7 @@ def atleast_2d(*tensors: Any) -> Any:
 
 @function()
 def atleast_3d(*tensors: Any) -> Any:
-    """Give a tensor at least three dimensions, (1, n, 1) or (m, n, 1); for several tensors or a list, return a tuple.
+    """Give a tensor at least three dimensions: (n,) as (1, n, 1), (m, n) as (m, n, 1).  Several or a list give a tuple.
 
     Raises:
         TypeError: if an argument is no tensor.

@@ -1,6 +1,6 @@
 """Views: ops whose results share the input's memory with another shape, strides or offset, and issue no instruction.
 
-Where no view is possible (some reshapes of strided tensors), `view` raises; the other functions copy.
+Where no view is possible (some reshapes of strided tensors), `view` raises; other functions copy.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def ravel(input: Tensor) -> Tensor:
 
 @public()
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the dimensions from `start_dim` to `end_dim`, as `reshape` does; a 0-d tensor becomes a vector.
+    """Merge the dimensions from `start_dim` to `end_dim`, by `reshape`; a 0-d tensor becomes a vector.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -440,7 +440,7 @@ _EXPAND = ViewExpr("expand", _view_expand)
 
 @_EXPAND.gradient()
 def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient,)  # autograd, the caller, sums it over the expanded dimensions
+    return (gradient,)  # autograd, the caller, sums a gradient over the expanded dimensions
 
 
 @method()
@@ -574,7 +574,7 @@ SLICE = ViewExpr("slice", view_slice, is_slice=True)
 
 
 def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> Tensor:
-    """View `length` elements of the dimension `axis`: every `step`-th from `start` on, which is not negative."""
+    """View `length` elements of the dimension `axis`: every `step`-th from `start`, 0 or more, on."""
     return _interpreter.dispatch_view(SLICE, input, (axis, start, length, step))
 
 
@@ -711,7 +711,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def tensor_split(
     input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Cut a dimension into ``[:i]``, ``[i:j]``, ..., or into a number of pieces whose sizes differ by at most one.
+    """Cut a dimension into ``[:i]``, ``[i:j]``, ... at indices, or into so many pieces whose sizes differ by 0 or 1.
 
     Raises:
         IndexError: if the dimension does not exist.
