@@ -17,7 +17,7 @@ from .declaration import method
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# Methods of this module are named `bool` and `int` and hide the built-in types, which have these names here.
+# Methods of this module are named `bool` and `int` and hide the built-in types, so these are `_bool` and `_int` here.
 _bool = builtins.bool
 _int = builtins.int
 

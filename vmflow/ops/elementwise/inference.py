@@ -1,7 +1,8 @@
 """The function `elementwise`, with which other modules declare elementwise ops, and the inference of their results.
 
 Shapes broadcast as in numpy.  dtypes promote as in PyTorch: the highest category (bool, integer, floating, complex) of
-the operands decides.  Python numbers and 0-d tensors may raise the category, but not widen a dtype of their category.
+the operands decides.  Python numbers, and 0-d tensors beside others, may raise the category, but not widen a dtype of
+their category.
 
 The module `pointwise` has functions that declare ops and the functions of `vmflow` that call them.
 """

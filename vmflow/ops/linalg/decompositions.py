@@ -193,7 +193,7 @@ _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True
 
 @_CHOLESKY.gradient(outputs=(0,))
 def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Compute the gradient of `cholesky` by A, a symmetric matrix.
+    """Compute the gradient of `cholesky` by A, made symmetric.
 
     I. Murray, Differentiation of the Cholesky decomposition, 2016.
     """

@@ -1,4 +1,4 @@
-"""Functions based on pooling: `max_unpool`, the inverse of max-pooling by indices, and `lp_pool`, power means."""
+"""Pooling functions: `max_unpool`, the inverse of max-pooling by indices, and `lp_pool`, roots of sums of powers."""
 
 from __future__ import annotations
 

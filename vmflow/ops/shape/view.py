@@ -574,7 +574,7 @@ SLICE = ViewExpr("slice", view_slice, is_slice=True)
 
 
 def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> Tensor:
-    """View `length` elements of the dimension `axis`: every `step`-th from `start`, 0 or more, on."""
+    """View `length` elements of the dimension `axis`: every `step`-th from `start` (0 or more) on."""
     return _interpreter.dispatch_view(SLICE, input, (axis, start, length, step))
 
 
