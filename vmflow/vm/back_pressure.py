@@ -1,4 +1,4 @@
-"""`BackPressure`: makes a producer of too many instructions wait until half of them have ended."""
+"""`BackPressure`: makes a producer of too many instructions wait until at most half of the limit is unfinished."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BackPressure:
         return len(self._waiting)
 
     def wake_if_low(self) -> None:
-        """Wake the waiting producers if at most half of the high-water marks is left; called as instructions end."""
+        """Wake the waiting producers if at most half of each high-water mark is in use; called as instructions end."""
         if self._waiting and not self.above(0.5):
             self.wake()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-# The kinds of streams that only copy: their kernels need no allocator, since other streams allocate the copies' memory.
+# The kinds of streams that only copy: their kernels need no scratch memory.
 _COPYING: Final = ("host_to_device", "device_to_host")
 
 

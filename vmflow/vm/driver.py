@@ -3,10 +3,10 @@
 No thread exists for scheduling only.  One thread at a time drives the machine, under the turn lock:
 
 - a running event loop, by one `call_soon` callback per loop turn, under a time budget;
-- a thread without a loop that waits for a result, or that has issued enough to be worth a turn;
+- a thread that waits for a result, or one without a loop that has issued enough to be worth a turn;
 - a worker that has finished an instruction.
 
-An instruction that such a thread issues while nothing is outstanding needs no turn: it runs as it is issued.
+An instruction issued while nothing is outstanding needs no turn if its thread may run it: it runs as it is issued.
 
 Three rules keep every waiter from sleeping for ever.  A thread or loop that finds the lock taken, or nothing to do,
 adds its waker before it looks once more.  A thread that releases the lock, or stops waiting, wakes the threads and
@@ -111,7 +111,7 @@ class Driver:
     # Turns
 
     def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
-        """Run turns until nothing is left to do, `until` has ended, or `deadline` has passed (0: no deadline).
+        """Run turns until nothing is left to do, `until` has ended, or `time.perf_counter` is at `deadline` (0: none).
 
         They also end for Ctrl-C and for a thread that sleeps on the turn lock.  Returns False, without a turn, if any
         thread has that lock, this one included, or if this thread runs a function for a device.
@@ -290,7 +290,7 @@ class Driver:
         return bool(finished)
 
     def finish_running(self) -> None:
-        """Collect reports once devices, and workers within `GRACE_SECONDS` each, have ended all their instructions."""
+        """Wait for devices, and up to `GRACE_SECONDS` for each worker, and tell the engine about ended instructions."""
         machine = self._machine
         for stream in machine.streams():
             if stream.worker is not None and stream.posted:
@@ -412,7 +412,7 @@ class Driver:
         loop = running_loop()
         loops = self._fields.loops
         if loops.home is not None and loops.home is not loop:
-            return False  # the machine was entered on another loop, which alone may run its instructions
+            return False  # a machine that was entered on a loop runs nothing inline on other loops and threads
         attached = loop is not None or loops.any()
         if not self._fields.devices.on_scheduler_thread(stream, cost, attached):
             return False

@@ -65,7 +65,8 @@ class Rank:
 
     Attributes:
         instructions: the ready instructions.
-        passed_over: how many instructions of other priorities were launched since the last of these, which wait.
+        passed_over: how many instructions of other priorities were launched while some of these waited, since the last
+            launch of one of these.
     """
 
     __slots__ = ("instructions", "passed_over", "priority")
@@ -125,7 +126,7 @@ class VirtualMachineEngine:
         self.pending.append(instruction)
 
     def completed(self, instruction: Instruction) -> None:
-        """Note that a launched instruction has finished; the next turn lets its successors run."""
+        """Note that a launched instruction has finished; a turn erases it behind the earlier ones of its stream."""
         if instruction.state != LAUNCHED:
             raise InternalError(f"{instruction!r} was reported finished but is not running\n{self.story}")
         instruction.state = DONE
@@ -219,9 +220,9 @@ class VirtualMachineEngine:
         """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
         `fail` is called with the policy of each before its state becomes ERASED, since other threads read the state.
-        Returns the forgotten instructions.  Running instructions stay lively and end in the usual way.  Only for the
-        end of an engine's life: a new instruction would not wait for the running ones, because the accesses of
-        forgotten instructions have replaced theirs in the dependences.
+        Returns the forgotten instructions.  Running instructions stay lively and end in the usual way.  A new
+        instruction would not wait for them, because the accesses of forgotten instructions have replaced theirs in the
+        dependences.
         """
         # The launched instructions come first, since they precede the instructions that wait for them.
         unbegun = (
@@ -358,7 +359,7 @@ class VirtualMachineEngine:
                 self._make_ready(instruction)
 
     def _fusable_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the index in `taken` behind those from `position` on that can be fused with that at `position - 1`."""
+        """Return the end of the run from `position` on in `taken` that can be fused with the instruction before it."""
         first = taken[position - 1]
         stream = first.stream
         if stream.policy.launches_ahead:
@@ -387,7 +388,7 @@ class VirtualMachineEngine:
         self.fuse_below = 0
 
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the index in `taken` behind those from `position` on that join that at `position - 1` in a `Chain`."""
+        """Return the end of the run from `position` on in `taken` that joins the instruction before it in a `Chain`."""
         first = taken[position - 1]
         links = first.policy.chain(first) if first.policy is not None and self.fuse_below else None
         if links is None:
@@ -460,9 +461,9 @@ class VirtualMachineEngine:
                 readers[instruction] = None
 
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
-        """Make `target` wait for the launch of `source`, if preschedulable and on `target`'s stream or `follows`.
+        """Make a `preschedulable` target wait for the launch of a source on its stream or on `follows`.
 
-        Otherwise `target` waits for the end of `source`.  An edge already satisfied is not added.  The caller's
+        Any other target waits for the end of `source`.  An edge already satisfied is not added.  The caller's
         dependence forgets the older access nevertheless, which is sound only because instructions of a stream are
         erased in order: waiting for `target` includes waiting for `source`.
         """

@@ -1,4 +1,4 @@
-"""`submit`: runs an op's call inline if nothing is outstanding, and issues it as an instruction otherwise.
+"""`submit`: runs an op's call inline if nothing is outstanding and no worker needed, else issues it as an instruction.
 
 Scheduling an instruction takes longer than a small op.  Under an event loop, inline calls may take no more time of each
 turn of the loop than the machine's `turn_budget`.  Further calls are issued and wait for the loop's next turn, and so
@@ -40,7 +40,7 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     driver = fields.driver
     mode = instruction.mode
     scoped = mode is not None and mode.scope is not None
-    # Ctrl-C may interrupt the policy while it writes a new array, which no storage has then.
+    # Ctrl-C need not wait while the policy writes a new array, since no storage gets the array if Ctrl-C comes.
     may_tear = written is not None and written.array is None and not policy.prepares and not scoped
     if not driver.run(policy, instruction.stream, instruction.cost, mode, None if may_tear else instruction):
         return False
@@ -57,7 +57,7 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
 
 
 def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nbytes: int) -> None:
-    """Run an op's call inline if no instruction is outstanding, else issue it as an instruction.
+    """Run an op's call inline if it need not wait for an instruction or worker, else issue it as an instruction.
 
     Args:
         stream: the stream that the call runs on.

@@ -181,7 +181,7 @@ class Lifecycle:
                 machine.driver.turn_lock.release()
 
     def refuse(self, instruction: Instruction) -> None:
-        """Drop an instruction that was issued while the machine closed, and raise `VirtualMachineClosed`."""
+        """Drop an instruction issued while the machine closed, unless a turn has seen it, and raise an error."""
         machine = self._machine
         if machine.driver.turn_lock.owner == threading.get_ident():
             # The turn lock is held by this thread, which runs an instruction that has outlasted the close and has

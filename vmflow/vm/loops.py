@@ -23,7 +23,8 @@ class Loops:
         machine: the machine.
 
     Attributes:
-        home: the loop on which the machine's `async with` block was entered, which alone runs its turns; else None.
+        home: the loop on which the machine's `async with` block was entered, which runs turns for threads without a
+            loop; None if there is none.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -58,7 +59,7 @@ class Loops:
         return bool(self._wakers)
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """Schedule the machine's turns on `loop`, which runs on this thread, by `call_soon`."""
+        """Schedule the machine's turns on `loop`, which runs on this thread, unless that is done already."""
         if self._armed is not loop:
             self._armed = loop
             loop.call_soon(self.turn, loop)

@@ -65,7 +65,7 @@ class MachineMemory:
 
 
 def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
-    """Free memory that ready release instructions in `lively` would free, unless an instruction will still use it.
+    """Free memory that ready and launched releases in `lively` would free, unless one of `unrun` will still use it.
 
     Call this only when all launched instructions have ended, except for `unrun`, which have not begun.
     """
@@ -74,7 +74,7 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
         if instruction.policy is not None and instruction.policy.touches_memory:
             wanted.update(instruction.reads, instruction.writes)
     for instruction in lively:
-        # A release that is still WAITING has a predecessor that was not even launched, and may use the memory.
+        # A release that is still WAITING follows an instruction that was not even launched and may use the memory.
         policy = instruction.policy
         if policy is None or instruction.state not in (READY, LAUNCHED):
             continue

@@ -127,7 +127,7 @@ def _after_fork_in_child() -> None:
 
 
 def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
-    """Fail, in a forked child, the instructions that workers were running on a machine whose turn this thread runs.
+    """Fail, in a forked child, the instructions passed to workers of a machine whose turn this thread runs.
 
     All other instructions stay, and the turn continues.
     """

@@ -33,7 +33,7 @@ class Releases:
         self.noted: deque[Storage] = deque()
 
     def note(self, storage: Storage) -> None:
-        """Note that a storage's memory is to be freed by the next turn; called by destructors, hence from anywhere."""
+        """Let the next turn issue the release of a storage's memory; called by destructors, hence from anywhere."""
         self.noted.append(storage)
 
     def forget(self) -> None:
@@ -41,7 +41,7 @@ class Releases:
         self.noted.clear()
 
     def issue(self) -> None:
-        """Issue a `ReleaseTensor` for each noted storage; called by the driving thread."""
+        """Issue a `ReleaseTensor` for each noted storage that may have memory, and pass on those of other machines."""
         machine = self._machine
         while self.noted:
             storage = self.noted.popleft()

@@ -96,7 +96,7 @@ def replay(script: Script) -> VirtualMachineEngine:
             )
             engine.receive(played[absorbed["serial"]])
         launches = engine.schedule()
-        # A fused instruction has the serial of its first member.
+        # A fused instruction has the serial of its first member, which it replaces here.
         played.update({instruction.serial: instruction for instruction in launches})
         launched = [instruction.serial for instruction in launches]
         if launched != entry["launched"]:

@@ -57,7 +57,7 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
 
 
 def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> bool:
-    """Prepare all members of a chain, unless a scope has dropped them.
+    """Prepare the members of a chain whose results need memory, unless a scope has dropped them.
 
     Returns False if the device has too little memory for all; then none is prepared.
     """
@@ -74,7 +74,7 @@ def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Cha
 
 
 def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
-    """Run the members of a chain one by one, each before the next is prepared.
+    """Run the members of a chain one by one, or pass them to their device, each before the next is prepared.
 
     So they need no more memory than if they had not been fused: the memory that a member is the last to read can be
     released before the next member gets memory.
@@ -252,7 +252,7 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
 def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
     """Return an instruction's failure, else one that a device has found in it or in its inputs, else None.
 
-    The instruction's outputs then hold the device's failure.
+    The instruction's outputs hold the device's failure, if any.
     """
     instruction = work.instruction
     policy = instruction.policy

@@ -13,8 +13,8 @@ from .stall_watch import STALL_SECONDS
 # memory low, rarely enough to spread the cost of a turn.
 GATHER: Final = 32
 
-# Above this many unfinished instructions, or bytes of their large results, a thread that issues more waits until half
-# as many are left.  An instruction takes about a kilobyte with its operands.
+# Above this many unfinished instructions, or bytes of their large results, a thread without a loop that issues more
+# waits until half as many are left.  An instruction takes about a kilobyte with its operands.
 HIGH_WATER: Final = 40_000
 HIGH_WATER_BYTES: Final = 4 << 30
 

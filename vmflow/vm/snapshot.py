@@ -71,7 +71,7 @@ class StreamInfo:
 
 @attrs.frozen
 class MemoryInfo:
-    """A machine's memory on one device in a `Snapshot`, in bytes; `limit` and `used` are the whole process's."""
+    """The memory of one of a machine's allocators, in bytes; `limit` and `used` are for the device in the process."""
 
     device: str
     allocated: int
@@ -196,7 +196,7 @@ def _numbers(serials: tuple[int, ...]) -> str:
 
 
 def _cell(value: object) -> object:
-    """Turn a field of an `InstructionInfo`, `StreamInfo` or `MemoryInfo` into the text of a table's cell."""
+    """Return a table's cell for a field of an `InstructionInfo`, `StreamInfo` or `MemoryInfo`: None becomes ""."""
     if isinstance(value, tuple):
         return _numbers(value)
     return "" if value is None else value

@@ -11,7 +11,7 @@ from .outcome import Outcome
 
 
 class Tracer(Protocol):
-    """Records instructions: a machine calls it at every state change, on the thread that makes the change."""
+    """Records instructions: a machine calls the method for each event below, on any thread."""
 
     def issued(self, instruction: Instruction) -> None:
         """Note that the machine is about to accept an issued instruction."""
@@ -37,7 +37,7 @@ class Tracer(Protocol):
         ...
 
     def abandoned(self, instruction: Instruction) -> None:
-        """Note that an instruction will never begin, because the machine was closed."""
+        """Note that an instruction will never begin, because the machine was closed or has forked."""
         ...
 
     def awaited(self, instruction: Instruction) -> object:

@@ -63,7 +63,7 @@ class TurnLock:
         return self.owner == me
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock as `threading.Lock.acquire` does; False if any thread, also this one, keeps it till the end."""
+        """Take the lock as `threading.Lock.acquire` does; False if any thread, also this one, keeps it too long."""
         me = _get_ident()
         if self.take(me):
             return True

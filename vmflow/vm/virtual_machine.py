@@ -1,4 +1,4 @@
-"""`VirtualMachine`: runs instructions; it has an engine, and the objects that run its turns, wait and close it."""
+"""`VirtualMachine`: runs instructions, with an engine and objects that run its turns, wait for results and close it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
 
-# A script's instruction of at least this many estimated nanoseconds begins a chain, or else causes a turn.
+# A pending instruction of a script with at least this many estimated nanoseconds begins a chain, or causes a turn.
 _HEAVY: Final = 20_000
 
 
@@ -67,10 +67,9 @@ class VirtualMachine(MachineFields):
     Args:
         name: the machine's name, for reprs and thread names.
         window: the largest number of new instructions that one turn of the engine takes.
-        turn_budget: the seconds that a callback may run instructions before it lets the event loop run.
-        gather: a script that issues instructions without waiting runs a turn each time this many are pending.  By
-            default, an instruction that nothing precedes runs as it is issued, which takes less time than a turn, and
-            the others are gathered.
+        turn_budget: the seconds that the machine's callback on an event loop may run instructions before it returns.
+        gather: a script that issues instructions without waiting runs a turn each time this many are pending.  None for
+            32, and to run an instruction that nothing precedes as it is issued, which takes less time than a turn.
         high_water: the number of unfinished instructions above which a thread that issues more waits, or runs turns.
         high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
@@ -126,7 +125,8 @@ class VirtualMachine(MachineFields):
         self.back_pressure = BackPressure(self)
         self.releases = Releases(self)
         self.devices = Devices(self, cpu_worker, partial(running.run_on_worker, self), running.quiet_context)
-        # The dependence that all exchanges between ranks and all launches of graphs write, so that they keep one order.
+        # The dependence that launches of graphs, and exchanges between ranks outside of communication scopes, write, so
+        # that they keep one order.
         self.transport = Dependence(self)
         self.races: RaceWatch | None = None
         if settings.race_check(race_check):
@@ -200,7 +200,7 @@ class VirtualMachine(MachineFields):
         return self.devices.stream(None, kind)
 
     def streams(self) -> Iterable[Stream]:
-        """All streams that the machine has opened so far."""
+        """The machine's open streams: all that were opened and that `Devices.drop_ended` has not forgotten."""
         return self.devices.streams()
 
     def home_of(self, stream: Stream) -> Stream:
@@ -240,11 +240,12 @@ class VirtualMachine(MachineFields):
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None:
         """Accept an instruction, to run it now or later.
 
-        Returns immediately, except for back-pressure and for the turns that a script runs now and then.
+        Returns immediately, except for an inline run, back-pressure and the turns that a script runs now and then.
 
         Args:
             instruction: the instruction.
-            written: a storage that the instruction writes; its attribute `writer` is set to the instruction.
+            written: a storage that the instruction writes, whose `writer` becomes the instruction unless it runs now;
+                or None.
         """
         if self.driver.refusing:
             self.require_open(instruction.name)
@@ -304,17 +305,17 @@ class VirtualMachine(MachineFields):
         self.lifecycle.require_open(name)
 
     def access(self, storage: Storage, stream: Stream) -> Dependence:
-        """Prepare `storage` for the next instruction issued on `stream`; returns the storage's dependence.
+        """Prepare `storage` for this machine's next instruction on `stream`; returns the storage's dependence.
 
         If another stream of the same asynchronous device used the storage last, `stream` is made to wait for that
-        stream on the device.  Otherwise the engine launches the instruction when the last use has finished.
+        stream on the device.  Another machine's storage is taken over.
         """
         return self.handover.access(storage, stream)
 
     def accepted(self, instruction: Instruction) -> None:
         """Let waiting threads or a loop run turns for a pending instruction, or this thread, if that is worth a turn.
 
-        Above the high-water marks, this thread waits.
+        Above the high-water marks, this thread waits, or runs turns if it has a running loop.
         """
         engine = self.engine
         pending = engine.pending
@@ -358,12 +359,12 @@ class VirtualMachine(MachineFields):
             self.loops.arm_home()
 
     def flush(self) -> None:
-        """Run the op that a script has issued last, if it waits for later ops to be fused with in a `Chain`."""
+        """Run the ops that a script has issued last, if they wait for later ops to be fused with in a `Chain`."""
         if self.driver.chain is not None:
             self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
-        """Give the allocators' unused memory back to the device; False if there are none, or the machine is busy."""
+        """Give the allocators' unused memory back to `device`; False if the machine has none there, or is busy."""
         allocators = self.memory.of_device(device)
         if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False
@@ -378,7 +379,7 @@ class VirtualMachine(MachineFields):
         return True
 
     def release(self, storage: Storage) -> None:
-        """Have the memory of `storage` freed after all instructions issued so far.
+        """Have the memory of `storage` freed after the instructions that use it.
 
         Called by destructors, hence from anywhere, also in the middle of a turn: this only notes the storage.  If no
         instruction is unfinished, the memory is freed with the Python object.
@@ -396,7 +397,7 @@ class VirtualMachine(MachineFields):
         """Block until `instruction` has ended; meanwhile this thread may run instructions.
 
         Raises:
-            RuntimeError: if called by code that an instruction of this machine, or a device, runs on the same thread.
+            RuntimeError: if it is unfinished, and an instruction or turn of this machine, or a device, runs the caller.
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does.
             VirtualMachineClosed: if the machine is aborted before.
         """
@@ -416,7 +417,7 @@ class VirtualMachine(MachineFields):
         return self.waiters.wait_async(instruction)
 
     def checkpoint(self) -> Checkpoint:
-        """Return an awaitable that lets the event loop run once, and waits while the machine is above its marks."""
+        """Return an awaitable that lets the event loop run once; at a high-water mark it waits until half is left."""
         return Checkpoint(self)
 
     def synchronize(self) -> Synchronization:
@@ -466,19 +467,20 @@ class VirtualMachine(MachineFields):
         Args:
             grace: seconds to finish in; instructions that have not started by then are dropped.  None for no limit.
 
-        Cancelling the coroutine also drops instructions that have not started.
+        Cancelling the coroutine, or a second call, also drops instructions that have not started.
         """
         await self.lifecycle.shutdown(grace)
 
     def abort(self) -> None:
-        """Drop instructions that have not started, and close the machine without waiting for running ones."""
+        """Drop instructions that have not started, and close the machine; waits only for work that a device has."""
         self.close(0.0)
 
     def close(self, timeout: float = GRACE_SECONDS) -> None:
         """Drop work that has not started, wait up to `timeout` seconds for running instructions, and stop the workers.
 
-        The results of dropped work raise `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish it instead.
-        The machine's state is "aborted" afterwards if an instruction was still running, else "closed".
+        Work that a device has is waited for without limit.  The results of dropped work raise `VirtualMachineClosed`.
+        Use `synchronize` or `shutdown` to finish it instead.  The machine's state is "aborted" afterwards if an
+        instruction was still running, else "closed".
         """
         if not self.closed:
             self.lifecycle.close(timeout)
@@ -543,7 +545,7 @@ def current_machine() -> VirtualMachine:
 
 
 def synchronize() -> Synchronization:
-    """Wait for all ops issued so far: ``await vmflow.synchronize()``; without a running event loop the call blocks.
+    """Wait for the ops of the current machine: ``await vmflow.synchronize()``; without a running event loop it blocks.
 
     Example:
         >>> x = flow.ones(3)
@@ -557,8 +559,8 @@ def synchronize() -> Synchronization:
 def checkpoint() -> Checkpoint:
     """Let the event loop run, in a coroutine that issues many ops without awaiting them: ``await vmflow.checkpoint()``.
 
-    The coroutine continues in the next turn of the loop; if the machine is above its high-water marks, when half as
-    many instructions are unfinished.
+    The coroutine continues in the next turn of the loop; if the machine is at a high-water mark, when half as much is
+    unfinished.
 
     Example:
         >>> import asyncio

@@ -113,7 +113,7 @@ class Waiters:
             self._machine.driver.pass_on()
 
     def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
-        """Raise an error if waiting is useless: the instruction's scope was cancelled, or the machine was aborted."""
+        """Raise an error if waiting is useless: the instruction's scope has dropped it, or the machine was aborted."""
         machine = self._machine
         if scope is not None and instruction.state < DONE:
             dropped = scope.dropped()
@@ -263,7 +263,7 @@ def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
 
 
 class Checkpoint:
-    """An awaitable that lets the event loop run once, and waits while its machine is above the high-water marks."""
+    """An awaitable that lets the event loop run once; at a high-water mark it waits until half is left."""
 
     __slots__ = ("_machine",)
 
