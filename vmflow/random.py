@@ -2,9 +2,10 @@
 
 A generator is a seed and an offset into the sequence of that seed.  The sequence is a function: block number n has the
 four 32-bit words that Philox 4x32-10 computes from seed and n (J. Salmon and others, Parallel random numbers: as easy
-as 1, 2, 3, 2011).  When an op is issued, it reserves as many blocks as it has elements; it computes each element from
-the block of the element's index.  So numbers depend only on the seed and the order in which ops were issued: not on the
-device, the number of threads or ranks that share an op, the order in which ops run, nor draws from other generators.
+as 1, 2, 3, 2011).  When an op is issued, it reserves at least as many blocks as its result has elements; it computes
+each element from the block of the element's index.  So numbers depend only on the seed and the order in which ops were
+issued: not on the device, the number of threads or ranks that share an op, the order in which ops run, nor draws from
+other generators.
 """
 
 from __future__ import annotations
@@ -246,7 +247,7 @@ def set_rng_state(new_state: Tensor) -> None:
 @function()
 @contextmanager
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iterator[Generator]:
-    """A context manager in which the default generator is a copy, used by this task or thread alone.
+    """A context manager in which the default generator is a copy, for this task or thread and its new child tasks.
 
     The copy begins with the seed and offset of the outer generator, which does not advance.  Raises no errors.
 
@@ -326,7 +327,7 @@ def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0, fami
     """Declare an op that draws numbers, with attributes ``(output, *parameters)`` and scalars ``(seed, offset)``.
 
     Args:
-        name: of the op.
+        name: the op's name.
         parameters: the types of the parameters.
         inputs: how many tensors the op takes.
         family: the module of the op's kernels.
@@ -441,7 +442,7 @@ def rand(
     out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
-    """A tensor of the shape `size` with elements evenly distributed over [0, 1).
+    """A tensor of the shape `size` with elements (both parts of complex ones) evenly distributed over [0, 1).
 
     Raises:
         TypeError: for an integer dtype.
@@ -703,7 +704,7 @@ def multinomial(
     Args:
         input: (n,) or (rows, n), floating-point, not negative; rows need not add up to one.
         num_samples: how many indices to draw from each row.
-        replacement: whether an index may be drawn again.
+        replacement: whether an index may be drawn again; if not, indices of weight 0 come last.
         generator: the source of random numbers.
 
     Returns:
@@ -711,8 +712,8 @@ def multinomial(
 
     Raises:
         TypeError: for integers.
-        ValueError: for another number of dimensions, or if a row has too few weights; for weights that are negative,
-            not finite or all zero, when the result is read.
+        ValueError: for another number of dimensions; if `num_samples` is not positive or, without replacement, above n;
+            for weights that are negative, not finite or all zero, when the result is read.
 
     Example:
         >>> flow.multinomial(flow.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
@@ -820,7 +821,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
 
 @method()
 def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None) -> Tensor:
-    """Fill `input`, of any shape, with numbers evenly distributed over [from_, to).
+    """Fill `input`, of any shape, with numbers (both parts of complex ones) evenly distributed over [from_, to).
 
     Raises:
         TypeError: for integers.

@@ -360,8 +360,9 @@ class Tensor(TensorMethods):
             _warn_of_blocking()
         tensor = self
         if self.device.type != "cpu":
-            # The copy is issued now and runs once the value is computed; a wait before it would gain nothing.
-            with _interpreter.eagerly():  # since a graph may be being built
+            # The copy is issued now, even if a graph is being built, and runs once the value is computed; a wait before
+            # it would gain nothing.
+            with _interpreter.eagerly():
                 tensor = self.detach().to("cpu")
         storage = tensor._blob.storage
         if not storage.settled():
@@ -509,7 +510,7 @@ class Tensor(TensorMethods):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient of a leaf, or after `retain_grad`, in the tensor's shape; None while there is none.
+        """The accumulated gradient of a leaf, or of a non-leaf after `retain_grad`; None while there is none.
 
         Example:
             >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
@@ -622,7 +623,7 @@ class Tensor(TensorMethods):
         return new_tensor(self._blob, self._lease)
 
     def detach_(self) -> Tensor:
-        """Forget this tensor's autograd history, in place, and return it; its `grad` is kept."""
+        """Forget this tensor's autograd history and `requires_grad`, in place, and return it; its `grad` is kept."""
         before = self._autograd
         self._autograd = self._base = None
         if before is not None and before.grad is not None:
@@ -633,7 +634,7 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor the memory of that one.
+        Assigning another tensor gives this tensor the memory, shape and dtype of that one.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
