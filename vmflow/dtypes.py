@@ -198,7 +198,7 @@ def of_scalar(kind: type) -> dtype:
 def promote_types(first: dtype, second: dtype) -> dtype:
     """The dtype to which two dtypes promote: the one of higher category, else the smallest that holds both.
 
-    As in PyTorch, a higher category wins without widening.
+    As in PyTorch, a higher category wins without widening, except that float64 with complex64 is complex128.
 
     int64 with float16 is float16; float16 with bfloat16 is float32; uint8 with int8 is int16.
 

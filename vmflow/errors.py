@@ -3,7 +3,7 @@
     Exception
      +-- RuntimeError
      |    +-- InternalError            vmflow contradicts itself: please report it, with the story in its message
-     |    +-- VirtualMachineClosed     work was issued to a machine that has been closed
+     |    +-- VirtualMachineClosed     work was issued to a machine that closes or has closed, or was dropped by it
      |    +-- DeviceUnavailable        the device does not exist here, or its library is not installed
      |    +-- DeviceLost               the device stopped working
      |    +-- DeviceDeadlock           the host waits for something that a device can never come to
@@ -16,7 +16,7 @@
      |    +-- LinAlgError              a matrix has no inverse, or no factors of the requested kind
      |    +-- RaceDetected             two accesses to one memory were not ordered: please report it
      +-- TimeoutError
-     |    +-- CollectiveTimeout        a rank did not come in time
+     |    +-- CollectiveTimeout        a rank did not come in time; also a CollectiveError
      |    +-- DeadlineExceeded         work was dropped because the deadline of its scope had passed
      +-- MemoryError
      |    +-- OutOfMemory              a device has no memory left for a result
@@ -46,7 +46,7 @@ class InternalError(RuntimeError):
 
 
 class VirtualMachineClosed(RuntimeError):
-    """An op was issued to a closed virtual machine, or dropped because its machine was closed.
+    """An op was issued to a virtual machine that closes or has closed, or was dropped because its machine closed.
 
     Example:
         >>> issubclass(flow.VirtualMachineClosed, RuntimeError)
@@ -204,7 +204,7 @@ class OutOfMemory(MemoryError):
 
     Attributes:
         requested: the bytes that the result needs.
-        limit: the bytes that the device has, None if that is not known.
+        limit: the bytes of the device that may be used, None if that is not known.
         used: the bytes of the device that were allocated.
 
     Example:

@@ -1,6 +1,6 @@
-"""``vmflow.func``: functions that turn a function into its derivative, by autograd.
+"""``vmflow.func``: functions that make a function's derivatives by autograd, or call a module with other parameters.
 
-They nest: ``grad(grad(f))`` is the second derivative.  If the function uses outer tensors that require a gradient, the
+Derivatives nest: ``grad(grad(f))`` is the second one.  If the function uses outer tensors that require a gradient, the
 derivative can be differentiated by these tensors, too.
 """
 
@@ -53,6 +53,8 @@ def grad_and_value(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """Make a function that computes the gradient and the result of `func`, as a pair; see `grad`.
+
+    With `has_aux`, the second part is the pair that `func` returns.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `grad`.
@@ -224,7 +226,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
         parameters are leaves that require a gradient if the models' parameters do.
 
     Raises:
-        ValueError: if there are no models, or if their classes, modes, names or shapes differ.
+        ValueError: if there are no models, or if their classes, modes, names, shapes or `requires_grad` differ.
 
     Example:
         >>> parameters, buffers = flow.func.stack_module_state([flow.nn.Linear(2, 3), flow.nn.Linear(2, 3)])

@@ -249,7 +249,7 @@ def dispatch_into(
         else:
             mode.interpreter.call_into(op, target, inputs, attributes, scalars, mode)
     except (KeyboardInterrupt, SystemExit):
-        # The machine may have accepted the instruction before the interrupt, so that the target's value changes.
+        # A write is counted, since the machine may have accepted the instruction before the interrupt.
         storage.version += 1
         raise
     if recorded:
@@ -276,7 +276,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 
 
 def settled_array(tensor: Tensor) -> Array:
-    """The array of a computed host tensor that fills its storage in order; None for any other tensor."""
+    """The array of a computed host tensor that fills its storage in order; None for others and with a race check."""
     fields: TensorFields = tensor
     blob = fields._blob
     storage = blob.storage
@@ -298,7 +298,7 @@ def plan_of(
 ) -> OpPlan:
     """The plan of a call of `op`: output shapes and dtypes, and the kernel.  `default` is the mode's default dtype.
 
-    The op caches its plans by operands' metas and attributes, and the plan used last is tried first.
+    The op caches its plans by operands' metas, attributes, scalars' types and `default`, and tries the last one first.
     """
     count = len(blobs)
     recent = op.recent

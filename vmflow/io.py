@@ -10,7 +10,7 @@ In the JSON, null, true, false, integers, floats, strings and lists stand for th
 of one key that tells its kind:
 
     {"tensor": name}                    the entry of that name
-    {"tensor": [name, "complex64"]}     a complex tensor: the entry's last dimension is (real, imaginary)
+    {"tensor": [name, "complex64"]}     a complex tensor in a safetensors file: the last dimension is (real, imaginary)
     {"tensor": [name, "bfloat16"]}      a bfloat16 tensor in an npz file, which has no such type: the entry is uint16
     {"dict": [[key, value], ...]}       a dict; keys are strings and integers
     {"tuple": [...]}                    a tuple
@@ -178,7 +178,7 @@ def load(
         mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only the parts in use
             are read; checksums are not compared then.  Writes to a tensor stay in memory.
         global_src_rank: the rank that reads the file for all ranks, each of which calls `load`; the tensors are global
-            ones, broadcast over all ranks.
+            ones on the CPU, broadcast over all ranks, whatever `map_location` says.
 
     Raises:
         ValueError: if the file is damaged, has another format, or holds a dtype that vmflow does not have; if the
@@ -526,7 +526,7 @@ def _read(path: str) -> tuple[dict[str, Array], str | None]:
 
 
 def _read_opened(content: bytes, path: str) -> tuple[dict[str, Array], str | None]:
-    """Read arrays and JSON (None if there is none) from a safetensors or npz file's content; `path` is for messages."""
+    """Read arrays and JSON (None if there is none) from a safetensors or npz file's content; npz errors name `path`."""
     if content.startswith(b"PK"):
         return _read_npz(BytesIO(content), path)
     with tempfile.TemporaryDirectory() as folder:  # safetensors reads metadata from paths only

@@ -51,7 +51,8 @@ class Reader:
         content: the bytes, which may hold several pickles.
         find: maps the module and name of a global in a pickle to its meaning; raises `Damaged` for an unknown name.
         stored: maps a persistent id, which stands for an object outside of the pickle, to that object.
-        hashable: the types of objects of `find` and `stored` that may be keys of dicts, besides plain data.
+        hashable: the types of objects of `find` and `stored` that may be keys of dicts, besides strings, bytes,
+            numbers, None and tuples.
 
     Attributes:
         position: the offset in `content` at which the next pickle begins.

@@ -198,7 +198,7 @@ class _Archive:
         self.little = order == b"little"
 
     def _check(self) -> None:
-        """Raise `Damaged` if an entry is compressed or the entries claim more bytes than the file has.
+        """Raise `Damaged` for a program, a compressed entry, or entries that claim more bytes than the file has.
 
         So reading them takes no more memory than the file's size.
         """
@@ -234,7 +234,7 @@ class _Archive:
         return memory
 
     def bytes_of(self, stored: _Stored) -> Array:
-        """The bytes of a storage: read from its entry, or mapped from the file."""
+        """The bytes of a storage: read from its entry, or mapped from the file if asked for and aligned."""
         name = f"data/{stored.key}"
         if not self._has(name):
             raise Damaged(f"it has no storage {stored.key[:100]!r}")

@@ -140,7 +140,7 @@ def represent(tensor: Tensor) -> str:
 
 
 def represent_in_html(tensor: Tensor) -> str:
-    """The HTML of a tensor for notebooks: shape, dtype, device, and values computed on the CPU; never waits."""
+    """The HTML of a tensor for notebooks: shape, dtype, device, and values if computed and on the CPU; never waits."""
     from .markup import line, preformatted, scrolling, stacked, table
 
     facts = [repr(tensor.dtype).removeprefix("vmflow."), str(list(tensor.shape)), f"on {tensor.device}"]
@@ -304,13 +304,13 @@ def _signed(text: str) -> str:
 
 def _width(write: Callable[[Any], str], array: Array) -> int:
     if array.dtype.kind == "f":
-        # nan and inf do not count, so that a single nan does not widen all columns.
+        # nan, inf and 0 do not count, so that a single nan does not widen all columns.
         array = array[np.isfinite(array) & (array != 0)]
     return max([len(write(element)) for element in array.reshape(-1)], default=0)
 
 
 def _number_format(array: Array) -> Callable[[Any], str]:
-    """A function that writes floats: with exponents if magnitudes differ much, without decimals if all are whole."""
+    """A function that writes floats: with exponents by `sci_mode` or for extreme sizes, without decimals if whole."""
     decimals, sci_mode = _chosen.precision, _chosen.sci_mode
     sizes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
     if not sizes.size:
