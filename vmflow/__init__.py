@@ -79,7 +79,8 @@ from .scopes import current_scope as current_scope, scope as scope
 from .tensors import Tensor as Tensor
 from .vm.virtual_machine import VirtualMachine as VirtualMachine, checkpoint as checkpoint, synchronize as synchronize
 
-# PyTorch's second names of dtypes.  They are assigned, because type checkers take ``import x as y`` for a private name.
+# PyTorch's second names of dtypes and an exception.  They are assigned, because type checkers take ``import x as y``
+# for a private name.
 bool = bool_
 cdouble = complex128
 cfloat = complex64

@@ -104,7 +104,7 @@ def _set(enabled: bool) -> bool:
 
 
 def checked(name: str, kernel: Kernel) -> Kernel:
-    """Wrap the kernel of op `name`: raise `AnomalyDetected` if finite operands give a result with nan or inf."""
+    """Wrap the kernel of op `name`, except "empty", to raise `AnomalyDetected` if finite operands give nan or inf."""
     if name in _UNCOMPUTED:
         return kernel
 

@@ -12,7 +12,7 @@ from .streams.cuda import precision as _precision
 
 
 class _Backend:
-    """A library of PyTorch's that vmflow never uses, such as cuDNN."""
+    """PyTorch's switches for a library, such as cuDNN, which change nothing."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -21,11 +21,11 @@ class _Backend:
         self.allow_tf32 = False
 
     def is_available(self) -> bool:
-        """Whether vmflow uses the library: always False."""
+        """Always False, since vmflow does not use the library."""
         return False
 
     def is_built(self) -> bool:
-        """Whether vmflow was built with the library: always False."""
+        """Always False, since vmflow is not built with the library."""
         return False
 
 

@@ -1,8 +1,9 @@
 """PyTorch's switches for algorithms whose results do not change from run to run.
 
-All of vmflow's algorithms are deterministic: sums are taken in a fixed order, and random numbers depend on the seed
-alone.  The same program computes the same bits in every run on the same machine with the same libraries, however many
-threads there are.  So the switches are remembered, and change nothing.
+All of vmflow's algorithms are deterministic: sums are taken in a fixed order, and random numbers depend on the seed and
+the order of ops alone.  The same program computes the same bits in every run on the same machine with the same
+libraries, however many threads there are, once its C kernels are compiled: see `backends.codegen`.  So the switches are
+remembered, and change nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class _Setting:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for algorithms that give the same bits in every run, as all of vmflow's do.
+    """Ask for algorithms that give the same bits in every run; changes nothing, since vmflow has no others.
 
     Args:
         mode: whether to ask for such algorithms.

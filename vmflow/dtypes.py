@@ -200,7 +200,7 @@ def promote_types(first: dtype, second: dtype) -> dtype:
 
     As in PyTorch, a higher category wins without widening, except that float64 with complex64 is complex128.
 
-    int64 with float16 is float16; float16 with bfloat16 is float32; uint8 with int8 is int16.
+    int64 with float16 is float16; float16 with bfloat16 is float32.
 
     Raises:
         TypeError: for uint64 with a signed integer, since no integer dtype holds the values of both.

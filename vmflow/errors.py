@@ -3,7 +3,7 @@
     Exception
      +-- RuntimeError
      |    +-- InternalError            vmflow contradicts itself: please report it, with the story in its message
-     |    +-- VirtualMachineClosed     work was issued to a machine that closes or has closed, or was dropped by it
+     |    +-- VirtualMachineClosed     a machine that closes or has closed refused or dropped work
      |    +-- DeviceUnavailable        the device does not exist here, or its library is not installed
      |    +-- DeviceLost               the device stopped working
      |    +-- DeviceDeadlock           the host waits for something that a device can never come to

@@ -1,8 +1,8 @@
 """``vmflow.fft``: discrete Fourier transforms, under PyTorch's names.
 
-The transforms take ``norm``, which of them are divided by the number of elements: "backward" (the inverse ones, the
-default), "forward", or "ortho" (all of them, by its square root).  Lengths (`n`, `s`) cut off the input or add zeros at
-its end.  The n-dimensional functions transform the dimensions `dim`, by default the last ``len(s)``, or all.
+The transforms take ``norm``, by which some are divided by the number of elements: "backward" (the inverse ones, the
+default), "forward" (the others), or "ortho" (all, by its square root).  Lengths (`n`, `s`) cut off the input or add
+zeros at its end.  The n-dimensional functions transform the dimensions `dim`, by default the last ``len(s)``, or all.
 
 They raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for lengths
 below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist.

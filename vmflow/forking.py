@@ -24,7 +24,7 @@ _held_for_fork: Final = threading.local()
 
 
 def lock_held_while_forking() -> Lock:
-    """Make a reentrant lock that no other thread holds when the process forks.  Hold it for microseconds only.
+    """Make a reentrant lock that a fork waits for until no other thread holds it.  Hold it for microseconds only.
 
     Example:
         >>> from vmflow.forking import lock_held_while_forking

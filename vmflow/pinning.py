@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """Copy a tensor into page-locked memory, from which a CUDA device copies faster; return `input` if it is pinned.
 
-    Transfers from and to other memory do not block the host either.
+    The copy has no autograd history.  Transfers of tensors that are not pinned do not block the host either.
 
     Args:
         input: of any shape, on the CPU.

@@ -46,7 +46,7 @@ class UntypedStorage:
         return self._tensor.is_cuda
 
     def data_ptr(self) -> int:
-        """The address of the memory's first byte, 0 if the tensor has no elements; waits until memory is allocated."""
+        """The address of the memory's first byte, 0 if the tensor has no elements; waits as `Tensor.data_ptr` does."""
         address = self._tensor.data_ptr()
         return address and address - self._tensor.storage_offset() * self._tensor.itemsize
 

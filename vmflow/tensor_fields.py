@@ -124,7 +124,7 @@ def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
 
 
 def lease_of(tensor: TensorFields) -> Lease | None:
-    """The lease that all tensors on a memory hold, and that releases the memory after the last of them; else None."""
+    """The lease of all tensors on a memory, which releases it after the last of them; None for small tensors."""
     return tensor._lease
 
 

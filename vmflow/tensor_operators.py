@@ -61,7 +61,7 @@ class TensorOperators(TensorFields):
         return self._item_in_time() if array is None or meta.dtype is bfloat16 else array.item()
 
     def _item_in_time(self) -> Any:
-        """`item` of a tensor whose value must be waited for, copied to the host or converted from bfloat16."""
+        """`item` for a view, a wrong number of elements, or a value to wait for, copy to the host or convert."""
         raise NotImplementedError
 
     # The operators are written out one by one for speed: about half of a program's ops are calls of them.

@@ -1,4 +1,4 @@
-"""PyTorch's old tensor types, one for each dtype, which make tensors: ``FloatTensor([1, 2])``, ``LongTensor(2, 3)``."""
+"""PyTorch's old tensor types, each for one dtype, which make tensors: ``FloatTensor([1, 2])``, ``LongTensor(2, 3)``."""
 
 from __future__ import annotations
 

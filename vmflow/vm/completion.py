@@ -82,8 +82,7 @@ class CompletionTracker:
         """Pass an instruction to its device, where, with a `failure`, the instruction only poisons its outputs.
 
         Args:
-            instruction: the instruction.
-            failure: the failure of its preparation; None if there was none.
+            failure: the failure of the instruction's preparation; None if there was none.
             chain: see `DeviceWork`.
         """
         stream = instruction.stream

@@ -53,9 +53,6 @@ Report: TypeAlias = tuple[Instruction, Outcome, bool]
 class Driver:
     """Runs the turns of one machine: the engine schedules, and the instructions it returns are launched.
 
-    Args:
-        machine: the machine.
-
     Attributes:
         turn_lock: the lock of the thread that runs turns, or an instruction inline.
         shield: holds back Ctrl-C during turns.
@@ -354,8 +351,7 @@ class Driver:
         If the policy raises, its outputs hold the failure, as with an instruction.
 
         Args:
-            policy: the policy.
-            stream: the stream that the policy belongs to.
+            policy, stream: the policy, and the stream that it belongs to.
             cost: the nanoseconds that it is expected to take.
             mode: the mode in which it was issued.
             whole: the policy's instruction if Ctrl-C must wait for its end, or if the policy needs more than `compute`

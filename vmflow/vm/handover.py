@@ -41,10 +41,7 @@ class HandoverIn(Deferred):
 
 
 class HandoverOut(InstructionPolicy):
-    """An instruction of a storage's old machine, which runs after all accesses issued there.
-
-    It ends the `HandoverIn` on the new machine, whose accesses may then begin.
-    """
+    """An instruction of a storage's old machine, which ends the `HandoverIn` after all accesses issued there."""
 
     __slots__ = ("incoming",)
 

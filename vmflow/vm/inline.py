@@ -60,8 +60,7 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
     """Run an op's call inline if it need not wait for an instruction or worker, else issue it as an instruction.
 
     Args:
-        stream: the stream that the call runs on.
-        call: the op's call.
+        stream, call: the op's call, and the stream that it runs on.
         mode: the mode in which it is issued.
         nbytes: the bytes of its large results, else 0; for back-pressure.
     """

@@ -27,9 +27,6 @@ _A_TURN: Final = 0.02
 class Lifecycle:
     """The state of one virtual machine, from running to closed, and the methods that end it.
 
-    Args:
-        machine: the machine.
-
     Attributes:
         state: "running", "draining", "closed" or "aborted"; see `VirtualMachine`.
         exiting: whether the interpreter exits, so that nobody will look at results any more.

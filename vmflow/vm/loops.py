@@ -19,12 +19,9 @@ _now: Final = time.perf_counter_ns
 class Loops:
     """The event loops that run the turns of one machine.
 
-    Args:
-        machine: the machine.
-
     Attributes:
         home: the loop on which the machine's `async with` block was entered, which runs turns for threads without a
-            loop; None if there is none.
+            loop; else None.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:

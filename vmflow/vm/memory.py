@@ -90,8 +90,7 @@ def rescue(
     Called by the driving thread, which waits here for all running instructions.
 
     Args:
-        machine: the virtual machine.
-        instruction, policy: the instruction that needs memory, and its policy.
+        machine, instruction, policy: the instruction that needs memory, its machine and its policy.
         unrun: this instruction and those launched together with it that have not run.
 
     Returns:

@@ -1,4 +1,4 @@
-"""`Observers`: the tracer and the race check of a virtual machine, which are told about every instruction."""
+"""`Observers`: the tracer and the race check of a machine, told about every instruction."""
 
 from __future__ import annotations
 

@@ -105,7 +105,6 @@ def prepare(
     """Prepare an instruction, unless its scope has dropped it; returns the failure, which `run` is to get, or None.
 
     Args:
-        machine, instruction, policy: the virtual machine, the instruction and its policy.
         unrun: for a member of a chain, this member and the members after it.
     """
     if not _wanted(machine, instruction):

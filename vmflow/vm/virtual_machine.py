@@ -182,7 +182,7 @@ class VirtualMachine(MachineFields):
 
     @property
     def state(self) -> str:
-        """The machine's state: "running", "draining", "closed" or "aborted"; see the class."""
+        """See the class."""
         return self.lifecycle.state
 
     # Streams
@@ -297,11 +297,11 @@ class VirtualMachine(MachineFields):
         )
 
     def remember(self, failure: Failure) -> None:
-        """Remember a failure, to log it when the machine closes if nobody has seen it."""
+        """See `Lifecycle.remember`."""
         self.lifecycle.remember(failure)
 
     def require_open(self, name: str) -> None:
-        """Raise `VirtualMachineClosed` if the machine refuses new instructions; `name` is the instruction's name."""
+        """See `Lifecycle.require_open`."""
         self.lifecycle.require_open(name)
 
     def access(self, storage: Storage, stream: Stream) -> Dependence:
@@ -417,7 +417,7 @@ class VirtualMachine(MachineFields):
         return self.waiters.wait_async(instruction)
 
     def checkpoint(self) -> Checkpoint:
-        """Return an awaitable that lets the event loop run once; at a high-water mark it waits until half is left."""
+        """Return a `Checkpoint`."""
         return Checkpoint(self)
 
     def synchronize(self) -> Synchronization:

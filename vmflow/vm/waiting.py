@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 class Waiters:
     """The threads and coroutines that wait for instructions of one machine.
 
-    Args:
-        machine: the machine.
-
     Attributes:
         watch: logs a warning when no instruction ends for a long time.
     """
