@@ -71,7 +71,7 @@ class _Codegen:
 
     @property
     def mode(self) -> str:
-        """When C kernels are used; at first the value of the environment variable VMFLOW_JIT.
+        """When C kernels are used; at first by the environment variable VMFLOW_JIT: "off" for 0, "wait" for 1.
 
         "off": never; "background" (the default): as soon as a thread has compiled them; "wait": always, so that an op
         waits until its kernel is compiled, also on an event loop.

@@ -204,7 +204,7 @@ class OutOfMemory(MemoryError):
 
     Attributes:
         requested: the bytes that the result needs.
-        limit: the bytes of the device that may be used, None if that is not known.
+        limit: the limit on the bytes of the device, None without one.
         used: the bytes of the device that were allocated.
 
     Example:

@@ -222,7 +222,7 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     """Make a tensor with the shape, dtype and elements of another library's array; share its memory if possible.
 
     Memory is shared if it is on the CPU or on a CUDA device that can be used here, is writable and has no negative
-    strides; else it is copied, from devices that cannot be used to the CPU.  Exporters from before DLPack 1.0 do not
+    strides; else it is copied, to the CPU if its device cannot be used here.  Exporters from before DLPack 1.0 do not
     say whether memory is writable, so their memory is copied.  As with `from_numpy`, in-place ops change the shared
     memory when they run.
 

@@ -121,7 +121,7 @@ class Driver:
             chain.end()
         if not deadline:
             self._fields.loops.forget_closed()
-        # The shield is raised before the lock is taken: a Ctrl-C right after that would leave the lock taken for ever.
+        # The shield is raised first: a Ctrl-C right after the lock is taken would leave it taken for ever.
         shielded = self.shield.raise_it()
         escaping: BaseException | None = None
         try:
@@ -210,6 +210,7 @@ class Driver:
                 running.launch(machine, instruction)
                 if lock.wanted():
                     return  # another thread sleeps on the turn lock, and gets it now
+
                 # The clock is read only now and then: reading it after each instruction would take a tenth of the time.
                 if deadline and spent > 100_000:
                     spent = 0

@@ -195,7 +195,7 @@ def _run_members(
     for member in members:
         earlier = failure
         if earlier is None and member in lacking:
-            # The results of members in `passed_on` were given no memory, and on a device a kernel cannot allocate any.
+            # Members in `passed_on` get memory for their results here, since on a device a kernel cannot allocate any.
             earlier = prepare(machine, member, cast(InstructionPolicy, member.policy))
         outcome = run(machine, member, earlier)
         if isinstance(outcome, Failure):
