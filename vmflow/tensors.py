@@ -510,7 +510,7 @@ class Tensor(TensorMethods):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient of a leaf, or of a non-leaf after `retain_grad`; None while there is none.
+        """The accumulated gradient, in the shape of the tensor: a leaf, or a non-leaf after `retain_grad`; else None.
 
         Example:
             >>> x = flow.tensor([1.0, 2.0], requires_grad=True)

@@ -122,8 +122,8 @@ class Devices:
         apart = apart or (policy.launches_ahead and kind.startswith(stream_table.STAGE_PREFIX))
         owner = kind if apart else "compute"
         allocator = machine.memory.allocator(device, owner) if device is not None and allocates else None
-        # Instructions on "comm" and "lazy_job" streams keep one order; a task in a communication scope of its own,
-        # whose stream has another kind, may overtake other tasks.
+        # Instructions on "comm" and "lazy_job" streams keep one order; exchanges in a communication scope, whose stream
+        # has another kind, may overtake them.
         order = machine.transport if kind in ("comm", "lazy_job") else None
         if allocator is not None and kind not in _COPYING:
             policy.allocates_from(allocator)

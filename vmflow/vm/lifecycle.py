@@ -178,7 +178,7 @@ class Lifecycle:
                 machine.driver.turn_lock.release()
 
     def refuse(self, instruction: Instruction) -> None:
-        """Drop an instruction issued while the machine closed, unless a turn has seen it, and raise an error."""
+        """Drop an instruction issued while the machine closed if no turn has seen it; raise `VirtualMachineClosed`."""
         machine = self._machine
         if machine.driver.turn_lock.owner == threading.get_ident():
             # The turn lock is held by this thread, which runs an instruction that has outlasted the close and has

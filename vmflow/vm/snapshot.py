@@ -71,7 +71,7 @@ class StreamInfo:
 
 @attrs.frozen
 class MemoryInfo:
-    """The memory of one of a machine's allocators, in bytes; `limit` and `used` are for the device in the process."""
+    """The memory of one of a machine's allocators, in bytes; `limit` and `used` are the device's, for all machines."""
 
     device: str
     allocated: int
@@ -196,7 +196,7 @@ def _numbers(serials: tuple[int, ...]) -> str:
 
 
 def _cell(value: object) -> object:
-    """Return a table's cell for a field of an `InstructionInfo`, `StreamInfo` or `MemoryInfo`: None becomes ""."""
+    """Return a table's cell for a field of a part of a `Snapshot`: serials become text, and None becomes ""."""
     if isinstance(value, tuple):
         return _numbers(value)
     return "" if value is None else value

@@ -37,7 +37,7 @@ class Tracer(Protocol):
         ...
 
     def abandoned(self, instruction: Instruction) -> None:
-        """Note that an instruction will never begin, because the machine was closed or has forked."""
+        """Note that an instruction will never begin: the machine was closed, or this is a forked child."""
         ...
 
     def awaited(self, instruction: Instruction) -> object:

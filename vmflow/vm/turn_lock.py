@@ -63,7 +63,7 @@ class TurnLock:
         return self.owner == me
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock as `threading.Lock.acquire` does; False if any thread, also this one, keeps it too long."""
+        """Take the lock as `threading.Lock.acquire` does; False if a thread, even this one, has it till the timeout."""
         me = _get_ident()
         if self.take(me):
             return True
