@@ -660,7 +660,7 @@ class Tensor(TensorMethods):
         return made.requires_grad_(self.requires_grad)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
-        """Copy a tensor into new memory, a leaf with its gradient; the copy of a non-leaf requires no gradient."""
+        """Copy a tensor into its own memory, a leaf with its gradient; the copy of a non-leaf requires no gradient."""
         copy = self.detach().clone()
         if self.is_leaf:
             copy.requires_grad_(self.requires_grad)
