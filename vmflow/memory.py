@@ -17,7 +17,7 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
 
     Among them ``allocated_bytes.all.current`` (in tensors), ``allocated_bytes.all.peak``,
     ``reserved_bytes.all.current`` (allocated on the device, in tensors or cached for reuse), ``num_alloc_retries``
-    (allocations that failed at first and then succeeded) and ``num_ooms`` (those that failed for good).  Peaks of
+    (allocations that failed at first and were tried again) and ``num_ooms`` (those that failed for good).  Peaks of
     several machines are added up too, although they need not have happened at the same time.
 
     Raises:
