@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """Copy a tensor into page-locked memory, from which a CUDA device copies faster; return `input` if it is pinned.
 
-    The copy has no autograd history.  Transfers of tensors that are not pinned do not block the host either.
+    The copy has no autograd history.  Transfers of other tensors do not wait for the device either.
 
     Args:
         input: of any shape, on the CPU.

@@ -62,9 +62,6 @@ class HandoverOut(InstructionPolicy):
 class Handover:
     """Takes storages over from other virtual machines, for one machine.
 
-    Args:
-        machine: the new machine of the storages.
-
     Attributes:
         last_incoming: the last `HandoverIn` that was issued on this machine; None if there was none.
     """

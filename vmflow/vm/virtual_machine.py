@@ -493,7 +493,7 @@ class VirtualMachine(MachineFields):
     # Looking inside
 
     def story(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
-        """Return the events of the engine's last turns, as ``(event, serial, detail)``; see `Story.events`."""
+        """See `Story.events`."""
         return self.engine.story.events(about)
 
     def snapshot(self) -> Snapshot:
