@@ -2,10 +2,11 @@
 
 The transforms take ``norm``, by which some are divided by the number of elements: "backward" (the inverse ones, the
 default), "forward" (the others), or "ortho" (all, by its square root).  Lengths (`n`, `s`) cut off the input or add
-zeros at its end.  The n-dimensional functions transform the dimensions `dim`, by default the last ``len(s)``, or all.
+zeros at its end; -1 keeps a length.  The n-dimensional functions transform the dimensions `dim`, by default the last
+``len(s)``, or all.
 
-They raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for lengths
-below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist.
+They raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for other
+lengths below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def fft(
 
     Raises:
         TypeError: for half precision.
-        ValueError: if `n` is below 1, or for an unknown `norm`.
+        ValueError: if `n` is 0 or below -1, or for an unknown `norm`.
         IndexError: if there is no such dimension.
 
     Example:
