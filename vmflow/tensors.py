@@ -311,8 +311,10 @@ class Tensor(TensorMethods):
     def is_ready(self) -> _bool:
         """Whether the value has been computed, or has failed, so that reading does not block.
 
-        For a global tensor, this is about this rank's part: reading the whole tensor waits for the other ranks' parts
-        as well.  Raises no errors.
+        For a global tensor, this is about this rank's part: reading the whole tensor waits for the other ranks' parts.
+
+        Raises:
+            RuntimeError: for a tensor of a graph that is being built.
 
         Example:
             >>> x = flow.ones(2) + 1
