@@ -2,8 +2,8 @@
 
 All of vmflow's algorithms are deterministic: sums are taken in a fixed order, and random numbers depend on the seed and
 the order of ops alone.  The same program computes the same bits in every run on the same machine with the same
-libraries, however many threads there are, once its C kernels are compiled: see `backends.codegen`.  So the switches are
-remembered, and change nothing.
+libraries, however many threads there are, once its C kernels are compiled; with ``flow.backends.codegen.mode = "wait"``
+already in the first run.  So the switches are remembered, and change nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class _Setting:
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for algorithms that give the same bits in every run; changes nothing, since vmflow has no others.
+
+    Set ``flow.backends.codegen.mode = "wait"`` for a first run, in which C kernels are still being compiled.
 
     Args:
         mode: whether to ask for such algorithms.
