@@ -42,6 +42,7 @@ class MultiTensorUpdate(InstructionPolicy):
     __slots__ = ("inputs", "kernel", "name", "outputs", "overwrites")
 
     prepares = True
+    keeps_outputs = True
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ class InstructionPolicy:
         deferred: whether it may end later than `compute` returns; see `Deferred`.
         fusable: whether it may be fused with its neighbours into one instruction; see `fused`.
         droppable: whether a scope that ends may drop it; False if other ranks or instructions rely on it.
+        keeps_outputs: whether its outputs keep their values if it is dropped; otherwise they hold the failure then.
         touches_memory: whether it reads or writes the memory of its dependences, or is merely ordered by them.
     """
 
@@ -49,6 +50,7 @@ class InstructionPolicy:
     fusable: bool = False
     touches_memory: bool = True
     droppable: bool = True
+    keeps_outputs: bool = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

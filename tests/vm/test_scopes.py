@@ -1058,6 +1058,27 @@ def test_the_very_first_step_is_never_torn(name: str) -> None:
     check_never_torn(name, 0, True)
 
 
+async def test_parameters_can_be_read_at_any_time_after_a_dropped_step() -> None:
+    async with VirtualMachine(cpu_worker="always"):
+        parameter = flow.nn.Parameter(flow.ones(3))
+        optimizer = flow.optim.SGD([parameter], 0.5)
+        parameter.sum().backward()
+        await parameter
+        with gate() as held:
+            with flow.scope(timeout=0):
+                optimizer.step()
+            reading = asyncio.ensure_future(values(parameter))
+            await asyncio.sleep(0)
+            assert not reading.done()
+            held.open()
+            assert await reading == [1.0] * 3
+
+
+async def values(tensor: flow.Tensor) -> list[float]:
+    found: list[float] = (await tensor).tolist()
+    return found
+
+
 def check_never_torn(name: str, steps_before: int, set_to_none: bool) -> None:
     """Whichever instruction it is cancelled before: parameters and state are as before it, or as after it."""
     make = partial(Training, OPTIMIZERS[name], steps_before, set_to_none)

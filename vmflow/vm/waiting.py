@@ -67,7 +67,7 @@ class Waiters:
             return
         if machine.driver.inside():
             raise _cannot_wait(instruction)
-        scope = scope_of(instruction)
+        scope = _scope_that_drops(instruction)
         waker = ThreadWaker()
         self._by_instruction.setdefault(instruction, []).append(waker)
         if scope is not None:
@@ -197,7 +197,7 @@ class Waiters:
             raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
         tracer = machine.tracer
         waited = tracer.awaited(instruction) if tracer is not None else None
-        scope = scope_of(instruction)
+        scope = _scope_that_drops(instruction)
         try:
             while instruction.state != ERASED:
                 self._raise_if_given_up(instruction, scope)
@@ -236,6 +236,12 @@ class Waiters:
             if timer is not None:
                 timer.cancel()
             self._forget_waiter(instruction, waker)
+
+
+def _scope_that_drops(instruction: Instruction) -> Scope | None:
+    """Return the scope of an instruction whose results raise if the scope ends early; None if there is none."""
+    policy = instruction.policy
+    return None if policy is not None and policy.keeps_outputs else scope_of(instruction)
 
 
 def _cannot_wait(instruction: Instruction) -> RuntimeError:
