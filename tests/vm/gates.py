@@ -15,6 +15,7 @@ import pytest
 import vmflow as flow
 from vmflow.context import MODE
 from vmflow.devices import device as Device
+from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.interpreter import dispatch
 from vmflow.kernels.choosing import Kernel
@@ -70,6 +71,25 @@ def call(
         return dispatch(_PLANTED, inputs, (function, output, cost))
     finally:
         _PLANTED.forget()  # it would keep the function, and the objects that it refers to
+
+
+class Call(InstructionPolicy):
+    """The policy of an instruction that calls a function."""
+
+    name = "call"
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+
+    def compute(self) -> None:
+        self.function()
+
+
+def issue_call(machine: VirtualMachine, function: Callable[[], None], cost: int = 0) -> Instruction:
+    """Issue an instruction that calls a function, on the compute stream of the CPU."""
+    instruction = Instruction(machine.stream(flow.device("cpu")), Call(function), cost=cost)
+    machine.issue(instruction)
+    return instruction
 
 
 class Gate:

@@ -18,7 +18,7 @@ import pytest
 
 import vmflow as flow
 from tests.support import weak_storage
-from vmflow.instructions import Instruction, InstructionPolicy
+from vmflow.instructions import Instruction
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
 from vmflow.streams.worker import Worker
@@ -28,7 +28,7 @@ from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.stream_table import device_memory
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
-from .gates import HEAVY, PATIENCE, call, entered, gate
+from .gates import HEAVY, PATIENCE, Call, call, entered, gate, issue_call
 
 WORKERS = ["never", "always", "auto"]
 
@@ -45,24 +45,6 @@ def make_default() -> Iterator[MakeDefault]:
 
     yield make
     DEFAULT[:] = before
-
-
-class Call(InstructionPolicy):
-    """An instruction that calls a function."""
-
-    name = "call"
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self.function = function
-
-    def compute(self) -> None:
-        self.function()
-
-
-def issue_call(machine: VirtualMachine, function: Callable[[], None], cost: int = 0) -> Instruction:
-    instruction = Instruction(machine.stream(flow.device("cpu")), Call(function), cost=cost)
-    machine.issue(instruction)
-    return instruction
 
 
 @pytest.mark.parametrize("worker", WORKERS)

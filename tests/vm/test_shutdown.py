@@ -7,13 +7,27 @@ import gc
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vmflow as flow
-from tests.vm.gates import PATIENCE, Gate, call, eager, entered, gate, held, in_thread, line_of, listening, turns
+from tests.vm.gates import (
+    PATIENCE,
+    Gate,
+    call,
+    eager,
+    entered,
+    gate,
+    held,
+    in_thread,
+    issue_call,
+    line_of,
+    listening,
+    turns,
+)
 from vmflow import nn
 from vmflow.context import MODE
 from vmflow.instructions.barrier import Barrier
@@ -602,3 +616,40 @@ async def test_a_loop_that_finds_the_turn_lock_taken_by_a_refusal_is_woken(monke
     await asyncio.to_thread(issue)
     await asyncio.wait_for(waiting[0], PATIENCE)
     machine.close()
+
+
+def test_aborting_while_another_thread_runs_the_turns_drops_the_rest() -> None:
+    machine = VirtualMachine("m", cpu_worker="never", gather=1000)
+    begun, opened, ran = threading.Event(), threading.Event(), list[str]()
+
+    def hold() -> None:
+        begun.set()
+        assert opened.wait(PATIENCE)
+
+    issue_call(machine, hold)
+    last = issue_call(machine, lambda: ran.append("late"))
+    driving = threading.Thread(target=wait_for, args=(machine, last))
+    driving.start()
+    assert begun.wait(PATIENCE)
+    machine.abort()
+    assert machine.state == "aborted"
+    opened.set()
+    driving.join(PATIENCE)
+    assert not driving.is_alive()
+    assert ran == []
+    assert machine.engine.idle()
+
+
+def test_a_callback_in_the_middle_of_a_turn_may_abort_the_machine() -> None:
+    """As a signal handler does that interrupts it."""
+    machine = VirtualMachine("m", cpu_worker="never", gather=1000)
+    ran: list[str] = []
+    issue_call(machine, machine.abort)
+    wait_for(machine, issue_call(machine, lambda: ran.append("late")))
+    assert ran == []
+    assert machine.engine.idle()
+
+
+def wait_for(machine: VirtualMachine, instruction: Instruction) -> None:
+    with suppress(flow.VirtualMachineClosed):
+        machine.wait(instruction)

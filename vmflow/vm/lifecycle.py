@@ -112,37 +112,60 @@ class Lifecycle:
             machine.wait(machine.handover.last_incoming)
         machine.driver.refuse()
         deadline = time.monotonic() + timeout
-        if not machine.driver.turn_lock.acquire(timeout=max(timeout, _A_TURN)):
-            self.state = "aborted"  # a kernel runs inline on another thread for longer than the timeout
+        lock = machine.driver.turn_lock
+        # The turn lock may be this thread's own, if a signal handler that interrupts a turn closes the machine.
+        if lock.owner == threading.get_ident() or not lock.acquire(timeout=max(timeout, _A_TURN)):
+            self.state = "aborted"  # a kernel runs inline for longer than the timeout
+            lock.when_free(self._end_later)
             return
         try:
             if machine.closed:
                 return
             self.state = "closed"
-            unrun = machine.driver.take_launched()
-            unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
-            # Devices cannot drop work that was passed to them.  It must end before any instruction is dropped: a
-            # dropped `HandoverOut` tells another machine that all accesses to the storage on this one have ended.
-            machine.completion.synchronize()
-            self.drop(unrun)
-            machine.driver.collect_reports()
-            machine.driver.collect_finished()
-            # Other threads may have issued more instructions meanwhile; those that this turn launches are dropped, too.
-            late = machine.engine.schedule()
-            machine.waiters.settle(machine.engine.erased)
-            self.drop(late)
-            for instruction in machine.engine.lively:
-                # A kernel has run for longer than the timeout.  Nobody will collect its end, so its outputs fail now.
-                self.state = "aborted"
-                if instruction.policy is not None:
-                    instruction.policy.fail(self.closed_failure())
-                machine.waiters.settle(instruction.members or (instruction,))
-            machine.back_pressure.wake()
-            if not machine.engine.lively:
-                # No instructions are left that noted storages would have to wait for to release their memory.
-                machine.releases.forget()
+            self._end(deadline)
         finally:
-            machine.driver.turn_lock.release()
+            lock.release()
+        self._clean_up()
+
+    def _end_later(self) -> None:
+        """End a machine that was closed while a thread had the turn lock; called when that thread has released it."""
+        lock = self._machine.driver.turn_lock
+        if not lock.acquire(blocking=False):
+            lock.when_free(self._end_later)
+            return
+        try:
+            self._end(time.monotonic())
+        finally:
+            lock.release()
+        self._clean_up()
+
+    def _end(self, deadline: float) -> None:
+        """Drop all work that has not begun, and stop the workers; the caller must have the turn lock."""
+        machine = self._machine
+        unrun = machine.driver.take_launched()
+        unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
+        # Devices cannot drop work that was passed to them.  It must end before any instruction is dropped: a dropped
+        # `HandoverOut` tells another machine that all accesses to the storage on this one have ended.
+        machine.completion.synchronize()
+        self.drop(unrun)
+        machine.driver.collect_reports()
+        machine.driver.collect_finished()
+        # Other threads may have issued more instructions meanwhile; those that this turn launches are dropped, too.
+        late = machine.engine.schedule()
+        machine.waiters.settle(machine.engine.erased)
+        self.drop(late)
+        for instruction in machine.engine.lively:
+            # A kernel has run for longer than the timeout.  Nobody will collect its end, so its outputs fail now.
+            self.state = "aborted"
+            if instruction.policy is not None:
+                instruction.policy.fail(self.closed_failure())
+            machine.waiters.settle(instruction.members or (instruction,))
+        machine.back_pressure.wake()
+        if not machine.engine.lively:
+            # No instructions are left that noted storages would have to wait for to release their memory.
+            machine.releases.forget()
+
+    def _clean_up(self) -> None:
         self.drop_late()
         for unseen in list(self._unseen):
             unseen.report()

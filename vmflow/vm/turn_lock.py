@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final, final
 
 from .wakers import ThreadWaker
@@ -13,21 +14,31 @@ _get_ident: Final = threading.get_ident
 
 
 @final
+class _Call:
+    """Wakes nobody, but calls a function: see `TurnLock.when_free`."""
+
+    __slots__ = ("wake",)
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.wake = function
+
+
+@final
 class _Sleeper:
-    """A thread that waits for a `TurnLock`.
+    """A thread that waits for a `TurnLock`, or a function that does.
 
     Attributes:
         thread: the thread's identifier.
-        bell: wakes the thread.
+        bell: wakes the thread, or calls the function.
         waits: whether the lock may still be given to the thread.
         given: whether the thread was given the lock.
     """
 
     __slots__ = ("bell", "given", "thread", "waits")
 
-    def __init__(self, thread: int) -> None:
+    def __init__(self, thread: int, bell: ThreadWaker | _Call) -> None:
         self.thread = thread
-        self.bell = ThreadWaker()
+        self.bell = bell
         self.waits = True
         self.given = False
 
@@ -71,14 +82,15 @@ class TurnLock:
             return False
         deadline = time.monotonic() + timeout if timeout >= 0 else None
         deadlocked = self.owner == me
-        sleeper = _Sleeper(me)
+        bell = ThreadWaker()
+        sleeper = _Sleeper(me, bell)
         self._sleepers.append(sleeper)
         try:
             while not (sleeper.given or self.take(me)):
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
                     break
-                sleeper.bell.sleep(remaining)
+                bell.sleep(remaining)
         except BaseException:
             self._remove(sleeper)
             if self.owner == me and not deadlocked:
@@ -106,8 +118,25 @@ class TurnLock:
         self.owner = None
         self.wake()
 
+    def when_free(self, function: Callable[[], None]) -> None:
+        """Have `function` called once, without the lock, by the thread that releases the lock; now, if it is free.
+
+        The function may find that another thread has taken the lock again.
+        """
+
+        def call() -> None:
+            sleeper.waits = True  # so that this runs once
+            self._sleepers.remove(sleeper)
+            function()
+
+        sleeper = _Sleeper(0, _Call(call))
+        sleeper.waits = False  # the lock itself is given to no function
+        self._sleepers.append(sleeper)
+        if self.owner is None:
+            self.wake()
+
     def wanted(self) -> bool:
-        """Whether a thread sleeps in `acquire`, waiting for the lock."""
+        """Whether a thread sleeps in `acquire`, waiting for the lock, or a function waits for it."""
         return bool(self._sleepers)
 
     def wake(self) -> None:
