@@ -1,8 +1,8 @@
 """Memory formats: in which order the elements of a tensor lie in memory.
 
 A tensor in ``channels_last`` is a permuted view of a tensor whose channels come last: every op takes it, and sees its
-usual shape.  Results of ops are in ``contiguous_format``, for any formats of the operands, unless the op has an
-argument `memory_format`.
+usual shape.  Results of ops are in ``contiguous_format``, for any formats of the operands, unless the call gives
+another one.
 """
 
 from __future__ import annotations
