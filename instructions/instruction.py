@@ -45,14 +45,16 @@ class Dependence:
         writer: the last instruction that writes; None if there is none, or it is erased.
         readers: the instructions that read after `writer` and are not erased; None if there is none.
         machine: the virtual machine that orders these instructions, None until the first access.
+        successor: the dependence that orders later accesses, since another machine has taken the storage over; or None.
     """
 
-    __slots__ = ("machine", "readers", "writer")
+    __slots__ = ("machine", "readers", "successor", "writer")
 
     def __init__(self, machine: Any = None) -> None:
         self.writer: Instruction | None = None
         self.readers: dict[Instruction, None] | None = None
         self.machine = machine
+        self.successor: Dependence | None = None
 
 
 class Instruction:

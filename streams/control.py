@@ -6,9 +6,16 @@ from .stream import StreamPolicy
 
 
 class ControlStreamPolicy(StreamPolicy):
-    """Runs instructions on the thread that schedules: they only order other work, or call a function of the host."""
+    """Runs instructions on the thread that schedules: they only order other work, or call a function of the host.
+
+    Args:
+        sequential: see `StreamPolicy`.
+    """
 
     kind = "control"
+
+    def __init__(self, sequential: bool = False) -> None:
+        self.sequential = sequential
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         return True

@@ -312,6 +312,33 @@ def test_a_tensor_of_a_machine_that_drains_is_used_once_its_work_has_ended() -> 
     assert results == [[10.0] * 3]
 
 
+@pytest.mark.host
+async def test_an_op_reads_a_tensor_that_another_machine_takes_over_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between looking up the tensor's dependence and issuing the op, as another thread may do."""
+    other = VirtualMachine("other", cpu_worker="never", gather=1000)
+    async with VirtualMachine(cpu_worker="always"):
+        x = await flow.ones(300_000)
+        with gate() as held:
+            issue, storages = VirtualMachine.issue, [x._blob.storage]
+
+            def interrupted(machine: VirtualMachine, instruction: Instruction, *written: Any) -> None:
+                if instruction.name == "add_scalar":
+                    other.take_over(storages.pop())
+                issue(machine, instruction, *written)
+
+            monkeypatch.setattr(VirtualMachine, "issue", interrupted)
+            y = x + 1
+            monkeypatch.undo()
+            assert not storages
+            # The release of the memory is ordered behind this instruction, and so is issued, too.
+            other.engine.pending.append(Instruction(other.stream(flow.device("cpu")), Call(lambda: None)))
+            del x
+            other.driver.drive()
+            held.open()
+            assert (await (await y).sum()).item() == 600_000
+    other.close()
+
+
 def test_a_tensor_bounces_between_loops_in_threads() -> None:
     """Two loops, each with a machine, add to one tensor in turns."""
     x = flow.zeros(3)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Held while a storage's machine and stream are read or changed together.
 HANDOVER_LOCK: Final = lock_held_while_forking()
 
+# A list of one element: whether a machine has taken over a storage that had another machine, in this process.
+TAKEN_OVER: Final = [False]
+
 
 class HandoverIn(Deferred):
     """An instruction of a storage's new machine, which ends when the old machine's `HandoverOut` has run."""
@@ -117,31 +120,64 @@ class Handover:
             previous: VirtualMachine | None = dependence.machine
             if previous is machine:
                 return dependence
+            if previous is not None:
+                TAKEN_OVER[0] = True
             home = machine.home_of(storage.stream) if storage.stream is not None else None
             if previous is None or previous.engine.idle() or _is_unused(previous, dependence):
                 # The storage gets a new dependence, since a thread that has looked up the old one may be about to issue
                 # an instruction with it on the old machine.
-                new = Dependence(machine)
+                new = dependence.successor = Dependence(machine)
                 storage.take_over(home, new, None, machine.engine.pending)
                 return new
-            stream = machine.host_stream("handover")
-            policy = HandoverIn()
             new = Dependence(machine)
-            incoming = Instruction(stream, policy, (), (new,))
-            outgoing = Instruction(previous.control_stream(), HandoverOut(policy), (), (dependence,))
-            for owner, half in ((previous, outgoing), (machine, incoming)):
-                tracer = owner.tracer
-                if tracer is not None:
-                    tracer.issued(half)
+            outgoing, incoming = self._halves(previous, dependence, new)
             previous.engine.pending.append(outgoing)
             # From now on a reader must wait for the value on this machine, where the `HandoverIn` stands for all
             # accesses on the old machine.
+            dependence.successor = new
             storage.take_over(home, new, incoming, machine.engine.pending)
             self.last_incoming = incoming
             self._outgoing.append((previous, outgoing))
         previous.accept_handover()
         # Nobody is woken to run the `HandoverIn`: issuing the instruction that is to use the storage will do that.
         return new
+
+    def _halves(self, previous: VirtualMachine, old: Dependence, new: Dependence) -> tuple[Instruction, Instruction]:
+        """Make the `HandoverOut` behind the accesses of `old`, and the `HandoverIn` before the later ones of `new`."""
+        policy = HandoverIn()
+        incoming = Instruction(self._machine.host_stream("handover"), policy, (), (new,))
+        outgoing = Instruction(previous.control_stream(), HandoverOut(policy), (), (old,))
+        for owner, half in ((previous, outgoing), (self._machine, incoming)):
+            tracer = owner.tracer
+            if tracer is not None:
+                tracer.issued(half)
+        return outgoing, incoming
+
+    def follow(self, issued: Instruction) -> None:
+        """Order later accesses of other machines behind an issued instruction whose storages they have taken over.
+
+        That happens between the moment in which a thread looks a dependence up and the moment in which its instruction
+        is issued: without this, the memory could be released before the instruction has read it.
+        """
+        for dependence in (*issued.reads, *issued.writes):
+            if dependence.successor is None:
+                continue
+            with HANDOVER_LOCK:
+                newest = dependence.successor
+                while newest.successor is not None:
+                    newest = newest.successor
+                owner: VirtualMachine = newest.machine
+                owner.handover.wait_for(self._machine, dependence, newest)
+            self._machine.accept_handover()
+            owner.accept_handover()
+
+    def wait_for(self, previous: VirtualMachine, old: Dependence, new: Dependence) -> None:
+        """Let this machine's later accesses of `new` wait for those of `old` on `previous`; under `HANDOVER_LOCK`."""
+        outgoing, incoming = self._halves(previous, old, new)
+        previous.engine.pending.append(outgoing)
+        self._machine.engine.pending.append(incoming)
+        self.last_incoming = incoming
+        self._outgoing.append((previous, outgoing))
 
 
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:

@@ -86,7 +86,10 @@ class Loops:
             machine.driver.add_waker(waker)
             if not machine.driver.drive(None, deadline):
                 return
-        machine.handover.sources()  # forgets finished handovers
+        for previous in machine.handover.sources():
+            # Perhaps nobody else runs the turns for which this machine waits.
+            if previous is not machine:
+                previous.loops.arm(loop)
         if machine.driver.can_go_on():
             if self._armed is None:
                 self.arm(loop)

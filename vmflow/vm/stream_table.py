@@ -56,7 +56,9 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         ValueError: if the device has no stream of this kind.
     """
     if device is None:
-        return ControlStreamPolicy()
+        # A stream's instructions end in the order in which they are launched.  In program order, a `HandoverIn` waits
+        # for none that was issued later, so that machines cannot wait for each other.
+        return ControlStreamPolicy(sequential=kind == "handover")
     device.require()
     if exchanges(kind):
         return open_lane()

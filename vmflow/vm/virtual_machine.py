@@ -31,7 +31,7 @@ from .completion import CompletionTracker
 from .devices import Devices
 from .driver import Driver
 from .engine import WINDOW, VirtualMachineEngine
-from .handover import HANDOVER_LOCK, Handover
+from .handover import HANDOVER_LOCK, TAKEN_OVER, Handover
 from .lifecycle import Lifecycle
 from .loops import Loops
 from .machine_fields import DEFAULT, MachineFields
@@ -267,6 +267,8 @@ class VirtualMachine(MachineFields):
             written.expect(instruction, pending)
         else:
             pending.append(instruction)
+        if TAKEN_OVER[0]:
+            self.handover.follow(instruction)
         self.accepted(instruction)
 
     def issue_from_within(self, instruction: Instruction) -> None:
@@ -342,7 +344,7 @@ class VirtualMachine(MachineFields):
             self.back_pressure.throttle(loop)
 
     def accept_handover(self) -> None:
-        """Let threads or a loop run turns for a pending `HandoverOut`; if the machine has ended, drop it.
+        """Let threads or a loop run turns for a pending half of a handover; if the machine has ended, drop it.
 
         A machine that drains, and refuses other instructions, runs it behind the work that it finishes: dropping it
         would tell the storage's new machine that this work has ended.
