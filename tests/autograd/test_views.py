@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.support import run_program
 
 
 def _row(lib: Any, y: Any, w: Any) -> Any:
@@ -237,3 +238,49 @@ def test_seen_differently_where_nothing_is_recorded() -> None:
 
 def test_an_expanded_tensor_without_elements_can_be_changed_in_place() -> None:
     assert flow.ones(0, 1).expand(2, 0, 3).add_(1).shape == (2, 0, 3)
+
+
+# Steps with x, a leaf of four ones, and y, made from x; the gradient of x that they lead to.
+STEPS_IN_A_FRESH_PROCESS = {
+    "y[:2].mul_(2); y.sum().backward()": [2, 2, 1, 1],
+    "w = y[1:]; y[:2].mul_(2); w.sum().backward()": [0, 2, 1, 1],
+    "v = y[:2]; v.mul_(2).add_(1); v.sum().backward()": [2, 2, 0, 0],
+    "v = y[:2]; y.mul_(2); v.sum().backward()": [2, 2, 0, 0],
+    "v = y[:2]; v.mul_(2); assert repr(v).startswith('tensor([2., 2.]'); v.sum().backward()": [2, 2, 0, 0],
+    "h = flow.zeros(2, 4); row, _ = h.unbind(0); h[0] = x; row.sum().backward()": [1, 1, 1, 1],
+    "h = flow.zeros(4); v = h[:2]; h[1:] = x[1:]; assert v.requires_grad; v.sum().backward()": [0, 1, 0, 0],
+    "z = flow.view_as_complex(y.view(2, 2)); z.real.mul_(2); z.imag.sum().backward()": [0, 1, 0, 1],
+    "m = y.view(2, 2); v = m[0]; m.t_(); m.mul_(2); v.sum().backward()": [2, 2, 0, 0],
+    "y.view(2, 2).diagonal().zero_(); y.sum().backward()": [0, 1, 1, 0],
+    """v = y[:2]
+y.mul_(2)
+flow.utils.checkpoint.checkpoint(lambda t: t * t, v, use_reentrant=False).sum().backward()""": [8, 8, 0, 0],
+}
+
+
+def test_in_processes_that_have_used_nothing_else() -> None:
+    """Some ops are declared when the function of their name is first used, which these programs do not."""
+    run_program(
+        f"""
+        import os
+        import traceback
+
+        import vmflow as flow
+
+        for steps, wanted in {STEPS_IN_A_FRESH_PROCESS!r}.items():
+            process = os.fork()
+            if process:
+                assert os.waitpid(process, 0)[1] == 0, steps
+                continue
+            code = 1
+            try:
+                x = flow.ones(4, requires_grad=True)
+                y = x * 1
+                exec(steps)
+                assert x.grad.tolist() == wanted, x.grad
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            os._exit(code)
+        """
+    )

@@ -9,7 +9,7 @@ import pytest
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.shape.strided import respread
+from vmflow.ops.indexing.indexing import respread
 
 from .narrow_rows import gradient_of
 from .oracle import (

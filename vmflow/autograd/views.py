@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # A value of `AutogradMeta.history` that belongs to no version of any memory.
 NEVER: Final = -1
 
-# The names of ops in the histories of views, looked up at use: their modules import this one, if indirectly.
+# The names of ops in the histories of views.  Modules that `import vmflow` loads must declare them: a program that uses
+# views need not call one of them.
 _VIEW_AS_REAL: Final = "view_as_real"
 _VIEW_AS_COMPLEX: Final = "view_as_complex"
 _AS_STRIDED: Final = "as_strided"

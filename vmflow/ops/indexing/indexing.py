@@ -7,13 +7,13 @@ when an op runs, since their values are not known earlier.
 from __future__ import annotations
 
 from numbers import Number
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.autograd import node as _node
 from vmflow.context import MODE
 from vmflow.instructions.blob import TensorMeta, meta
-from vmflow.kernels.problems.indexing import Part, Reading, Writing
+from vmflow.kernels.problems.indexing import Geometry, Part, Reading, Span, Writing
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import copy_, full_of
@@ -31,6 +31,7 @@ from vmflow.ops.table import (
     Kinds,
     Metas,
     OpExpr,
+    ViewExpr,
     broadcast_shapes,
     common_device,
     flag,
@@ -342,6 +343,78 @@ def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     source = node.meta(0)
     zeros = gradient.new_zeros(tuple(source.shape))
     return (_interpreter.dispatch(STRIDED_PUT, (zeros, gradient), node.attributes),)
+
+
+# Views by sizes and strides.  `as_strided` itself is imported on first use, but its op is in the histories of views.
+
+
+def end_of(geometry: Geometry) -> int:
+    """Return the memory offset one past the last element of a view (shape, strides >= 0, offset)."""
+    shape, strides, offset = geometry
+    if 0 in shape:
+        return offset
+    return offset + sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]) + 1
+
+
+def _may_overlap(geometry: Geometry) -> bool:
+    """Return whether elements of a view (shape, strides, offset) may share memory; False means that none do."""
+    shape, strides, _ = geometry
+    covered = 0
+    for stride, size in sorted([(stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1]):
+        if stride <= covered:
+            return True
+        covered += (size - 1) * stride
+    return False
+
+
+# No memory holds more elements than this.
+_MOST_PLACES: Final = 1 << 60
+
+
+def _infer_respread(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    written, read = cast("tuple[Geometry, Geometry]", attributes)
+    (source,) = metas
+    for shape, strides, offset in (written, read):
+        if len(shape) != len(strides) or min(*shape, *strides, offset, 0) < 0:
+            raise ValueError(f"respread: {(shape, strides, offset)} is no geometry")
+    if source.shape != written[0] or not max(end_of(written), end_of(read)) <= _MOST_PLACES:
+        raise ValueError(f"respread: {source} is not spread as {written}")
+    low = min(written[2], read[2])
+    count = max(end_of(written), end_of(read)) - low
+    output = meta(read[0], source.dtype, source.device)
+    return Inferred(output, count * CHEAP + (source.numel + output.numel) * 20, Span(low, count))
+
+
+_RESPREAD = OpExpr("respread", _infer_respread, Form(1, tuple[Geometry, Geometry]), "indexing")
+
+
+@_RESPREAD.gradient()
+def _respread_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    written, read = cast("tuple[Geometry, Geometry]", node.attributes)
+    return (respread(gradient, read, written),)
+
+
+def respread(input: Tensor, written: Geometry, read: Geometry) -> Tensor:
+    """Add `input` to the view `written` of a vector of zeros, and return a copy of the vector's view `read`."""
+    return _interpreter.dispatch(_RESPREAD, (input,), (written, read))
+
+
+def _view_as_strided(attributes: Attributes, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Geometry:
+    viewed, _ = cast("tuple[Geometry, Geometry]", attributes)
+    return viewed
+
+
+AS_STRIDED = ViewExpr("as_strided", _view_as_strided)
+
+
+@AS_STRIDED.gradient()
+def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    viewed, own = cast("tuple[Geometry, Geometry]", node.attributes)
+    result = respread(gradient, viewed, own)
+    if _may_overlap(own):
+        # Elements of the input that share memory share the gradient of that memory evenly.
+        result = result / respread(gradient.new_ones(own[0]), own, own)
+    return (result,)
 
 
 @public(numpy_names=True)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import contiguous_strides, meta
-from vmflow.kernels.problems.indexing import Geometry, Span
+from vmflow.instructions.blob import contiguous_strides
+from vmflow.kernels.problems.indexing import Geometry
 from vmflow.memory_formats import contiguous_format, preserve_format
 from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.declaration import method, public
 from vmflow.ops.destination import out_by_copy
-from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.in_place import viewed_in_place
-from vmflow.ops.indexing.indexing import index_add, put_part
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim, whole_number
+from vmflow.ops.indexing.indexing import AS_STRIDED, end_of, index_add, put_part
+from vmflow.ops.table import Attributes, ViewExpr, normalize_dim, whole_number
 from vmflow.transfers import beside
 
 from .joining import cat
@@ -31,75 +30,6 @@ Shape = tuple[int, ...]
 
 
 # as_strided
-
-
-def _end(geometry: Geometry) -> int:
-    """Return the memory offset one past the last element of a view (shape, strides >= 0, offset)."""
-    shape, strides, offset = geometry
-    if 0 in shape:
-        return offset
-    return offset + sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]) + 1
-
-
-def _may_overlap(geometry: Geometry) -> bool:
-    """Return whether elements of a view (shape, strides, offset) may share memory; False means that none do."""
-    shape, strides, _ = geometry
-    covered = 0
-    for stride, size in sorted([(stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1]):
-        if stride <= covered:
-            return True
-        covered += (size - 1) * stride
-    return False
-
-
-# No memory holds more elements than this.
-_MOST_PLACES: Final = 1 << 60
-
-
-def _infer_respread(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    written, read = cast("tuple[Geometry, Geometry]", attributes)
-    (source,) = metas
-    for shape, strides, offset in (written, read):
-        if len(shape) != len(strides) or min(*shape, *strides, offset, 0) < 0:
-            raise ValueError(f"respread: {(shape, strides, offset)} is no geometry")
-    if source.shape != written[0] or not max(_end(written), _end(read)) <= _MOST_PLACES:
-        raise ValueError(f"respread: {source} is not spread as {written}")
-    low = min(written[2], read[2])
-    count = max(_end(written), _end(read)) - low
-    output = meta(read[0], source.dtype, source.device)
-    return Inferred(output, count * CHEAP + (source.numel + output.numel) * 20, Span(low, count))
-
-
-_RESPREAD = OpExpr("respread", _infer_respread, Form(1, tuple[Geometry, Geometry]), "indexing")
-
-
-@_RESPREAD.gradient()
-def _respread_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    written, read = cast("tuple[Geometry, Geometry]", node.attributes)
-    return (respread(gradient, read, written),)
-
-
-def respread(input: Tensor, written: Geometry, read: Geometry) -> Tensor:
-    """Add `input` to the view `written` of a vector of zeros, and return a copy of the vector's view `read`."""
-    return _interpreter.dispatch(_RESPREAD, (input,), (written, read))
-
-
-def _view_as_strided(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Geometry:
-    viewed, _ = cast("tuple[Geometry, Geometry]", attributes)
-    return viewed
-
-
-AS_STRIDED = ViewExpr("as_strided", _view_as_strided)
-
-
-@AS_STRIDED.gradient()
-def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    viewed, own = cast("tuple[Geometry, Geometry]", node.attributes)
-    result = respread(gradient, viewed, own)
-    if _may_overlap(own):
-        # Elements of the input that share memory share the gradient of that memory evenly.
-        result = result / respread(gradient.new_ones(own[0]), own, own)
-    return (result,)
 
 
 @public()
@@ -142,10 +72,10 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         )
     viewed: Geometry = (shape, strides, offset)
     own: Geometry = (tuple(input.shape), tuple(input.stride()), input.storage_offset())
-    if 0 not in shape and not own[2] <= offset < _end(viewed) <= _end(own):
+    if 0 not in shape and not own[2] <= offset < end_of(viewed) <= end_of(own):
         raise RuntimeError(
             f"as_strided: sizes {list(shape)} and strides {list(strides)} from {offset} reach up to element "
-            f"{_end(viewed)}, beyond the tensor's memory, which is from {own[2]} to {_end(own)}"
+            f"{end_of(viewed)}, beyond the tensor's memory, which is from {own[2]} to {end_of(own)}"
         )
     return _interpreter.dispatch_view(AS_STRIDED, input, (viewed, own))
 
