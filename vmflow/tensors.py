@@ -578,6 +578,8 @@ class Tensor(TensorMethods):
     def register_hook(self, hook: Hook) -> Handle:
         """Call `hook` with this tensor's gradient whenever it is computed; a returned tensor replaces the gradient.
 
+        It must be of the gradient's shape, dtype and device: the backward pass raises otherwise.
+
         Raises:
             RuntimeError: if the tensor does not require a gradient.
 

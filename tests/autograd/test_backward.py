@@ -116,6 +116,38 @@ def test_a_gradient_is_needed_for_several_elements() -> None:
         (leaf(1.0, 2.0) * 2).backward(flow.ones(3, dtype=flow.float64))
 
 
+@pytest.mark.parametrize("keeps", ["leaf", "result"])
+def test_a_given_gradient_is_cast_to_the_dtype_of_its_tensor(keeps: str) -> None:
+    x = flow.ones(2, dtype=flow.float16, requires_grad=True)
+    y = x if keeps == "leaf" else x * 1
+    (found,) = flow.autograd.grad(y, y, flow.full((2,), 1e5), retain_graph=True)
+    assert found is not None
+    assert (found.dtype, found.tolist()) == (flow.float16, [np.inf, np.inf])
+    y.retain_grad()
+    y.backward(flow.ones(2, dtype=flow.float64))
+    assert y.grad is not None
+    assert (y.grad.dtype, y.grad.tolist()) == (flow.float16, [1.0, 1.0])
+
+
+@pytest.mark.parametrize("device", ["sim", "meta"])
+def test_a_given_gradient_is_on_the_device_of_its_tensor(device: str) -> None:
+    x = leaf(1.0, 2.0)
+    for y in (x, x * 2):
+        gradient = flow.ones(2, dtype=flow.float64, device=device)
+        with pytest.raises(RuntimeError, match="the gradient of a tensor on cpu cannot be on " + device):
+            y.backward(gradient)
+        with pytest.raises(RuntimeError, match="cannot be on " + device):
+            flow.autograd.grad([y], x, [gradient])
+    assert x.grad is None
+
+
+def test_a_given_gradient_is_complex_where_its_tensor_is() -> None:
+    x = leaf(1.0)
+    for y, gradient in ((x * 2, 1j), (x * 2j, 1.0)):
+        with pytest.raises(RuntimeError, match="both must be complex, or neither"):
+            y.backward(flow.tensor([gradient]))
+
+
 def test_a_second_pass_needs_retain_graph() -> None:
     x = leaf(2.0)
     y = (x * x).sum()
@@ -264,6 +296,21 @@ def test_a_hook_with_a_wrong_shape() -> None:
     x.register_hook(lambda gradient: flow.ones(3, dtype=flow.float64))
     with pytest.raises(RuntimeError, match="hook returned"):
         (x * 2).backward()
+
+
+@pytest.mark.parametrize("where", ["leaf", "result"])
+def test_a_hook_does_not_change_the_dtype_or_the_device_of_a_gradient(where: str) -> None:
+    x = leaf(1.0)
+    y = x * 2
+    cases: tuple[tuple[type[Exception], Any, str], ...] = (
+        (RuntimeError, lambda gradient: gradient.float(), "float32"),
+        (RuntimeError, lambda gradient: gradient.to("sim"), "on sim"),
+        (TypeError, lambda gradient: 3, "returned int"),
+    )
+    for error, hook, message in cases:
+        with (x if where == "leaf" else y).register_hook(hook), pytest.raises(error, match="a hook .*" + message):
+            y.backward(retain_graph=True)
+    assert x.grad is None
 
 
 def test_retain_grad() -> None:

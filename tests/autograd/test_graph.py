@@ -538,8 +538,35 @@ def test_hooks_of_nodes_that_return_wrong_gradients() -> None:
     with pytest.raises(RuntimeError, match="returned 1 gradients, where there are 2"):
         y.sum().backward(retain_graph=True)
     handle.remove()
-    y.grad_fn.register_prehook(lambda gradients: (gradients[0][:1],))
-    with pytest.raises(RuntimeError, match=r"shape \[1\] for one of \[3\]"):
+    cases: tuple[tuple[Callable[[flow.Tensor], flow.Tensor], str], ...] = (
+        (lambda gradient: gradient[:1], r"float64\[1\] on cpu in place of a gradient of float64\[3\] on cpu"),
+        (lambda gradient: gradient.float(), "float32"),
+        (lambda gradient: gradient.to("sim"), "on sim"),
+    )
+    for wrong, message in cases:
+
+        def before(gradients: Any, wrong: Any = wrong) -> Any:
+            return (wrong(gradients[0]),)
+
+        def after(given: Any, gradients: Any, wrong: Any = wrong) -> Any:
+            return wrong(given[0]), given[1]
+
+        with (
+            y.grad_fn.register_prehook(before),
+            pytest.raises(RuntimeError, match="register_prehook: a hook returned .*" + message),
+        ):
+            y.sum().backward(retain_graph=True)
+        with (
+            y.grad_fn.register_hook(after),
+            pytest.raises(RuntimeError, match="register_hook: a hook returned .*" + message),
+        ):
+            y.sum().backward(retain_graph=True)
+    with y.grad_fn.register_prehook(lambda gradients: 3), pytest.raises(TypeError, match="returned int"):
+        y.sum().backward(retain_graph=True)
+    y = x * flow.ones(3)
+    assert y.grad_fn is not None
+    y.grad_fn.register_hook(lambda given, gradients: (given[0], given[0]))
+    with pytest.raises(RuntimeError, match="where there is none to replace"):
         y.sum().backward()
 
 

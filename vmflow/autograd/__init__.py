@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 from vmflow.anomaly import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from vmflow.context import MODE
 from vmflow.operands import check_tensors as _check_tensors
+from vmflow.ops.copying import conform as _conform
 from vmflow.ops.creation.creation import ones_like, zeros_like
 from vmflow.ops.shape.joining import stack
 from vmflow.tensors import Tensor
@@ -55,7 +56,8 @@ def backward(
 
     Args:
         tensors: to differentiate; `graph.GradientEdge`s as well.
-        grad_tensors: the gradient of the final value by each tensor; None stands for 1, for a single element only.
+        grad_tensors: the gradient of the final value by each tensor, of its shape and device, cast to its dtype; None
+            stands for 1, for a single element only.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded.
         inputs: accumulate into these alone: leaves, their edges, or results of ops, which then have a gradient as after
@@ -156,7 +158,8 @@ def grad(
     Args:
         outputs: to differentiate; `graph.GradientEdge`s as well.
         inputs: to differentiate by; leaves or not, and `graph.GradientEdge`s as well.
-        grad_outputs: the gradient of the final value by each output; None stands for 1, for a single element only.
+        grad_outputs: the gradient of the final value by each output, of its shape and device, cast to its dtype; None
+            stands for 1, for a single element only.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the result can be differentiated in turn.
         only_inputs: PyTorch's; must be True.
@@ -338,7 +341,14 @@ def _gradient_of(output: Root, gradient: Tensor | None) -> Tensor:
         raise RuntimeError(
             f"the gradient of a tensor of shape {list(output.shape)} cannot have shape {list(gradient.shape)}"
         )
-    return gradient
+    if gradient.device is not output.device:
+        raise RuntimeError(f"the gradient of a tensor on {output.device} cannot be on {gradient.device}")
+    if gradient.dtype.is_complex is not output.dtype.is_complex:
+        raise RuntimeError(
+            f"the gradient of a tensor of {output.dtype.name} cannot be of {gradient.dtype.name}: "
+            "both must be complex, or neither"
+        )
+    return _conform(gradient, output._blob.meta)
 
 
 # Loaded on first use, since few programs need them.

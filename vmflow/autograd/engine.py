@@ -17,7 +17,7 @@ from vmflow.ops.copying import conform
 from vmflow.ops.indexing.gathering import DisjointSlices
 from vmflow.tensor_fields import TensorFields
 
-from .node import AutogradMeta, Edge, Node, OpNode, Place
+from .node import AutogradMeta, Edge, Node, OpNode, Place, check_replacement
 
 if TYPE_CHECKING:
     from vmflow.interpreters import Recorder
@@ -68,7 +68,9 @@ def run_backward(
         The gradient of each of `wanted`, None where none arrived or it was accumulated; empty without `wanted`.
 
     Raises:
-        RuntimeError: if a node's saved tensors were freed, or changed in place; if a hook returns a wrong shape.
+        RuntimeError: if a node's saved tensors were freed, or changed in place; if a hook returns a gradient of another
+            shape, dtype or device.
+        TypeError: if a hook returns anything else but None.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -395,10 +397,7 @@ def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
     for hook in list((autograd.hooks or {}).values()):
         changed = hook(gradient)
         if changed is not None:
-            if changed.shape != gradient.shape:
-                raise RuntimeError(
-                    f"a hook returned a gradient of shape {list(changed.shape)} for one of {list(gradient.shape)}"
-                )
+            check_replacement("register_hook", changed, gradient)
             gradient = changed
     return gradient
 

@@ -46,7 +46,8 @@ def backward(
     """Accumulate the gradients of this tensor into the leaves from which it was made.
 
     Args:
-        gradient: of the final value by this tensor; may be left out for a single element.
+        gradient: of the final value by this tensor, of its shape and device, cast to its dtype; may be left out for a
+            single element.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded.
         inputs: accumulate into these alone; see `vmflow.autograd.backward`.

@@ -155,17 +155,38 @@ class NodeHooks:
 
 
 def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """Return as a tuple the gradients that a hook gave in place of `before`; raise if number or shapes differ."""
-    given: tuple[Any, ...] = (returned,) if isinstance(returned, TensorFields) else tuple(returned)
+    """Return as a tuple the gradients that a hook gave in place of `before`; raise if they cannot replace them."""
+    given: tuple[Any, ...] = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
     if len(given) != len(before):
         raise RuntimeError(f"{name}: the hook of a node returned {len(given)} gradients, where there are {len(before)}")
     for new, old in zip(given, before, strict=True):
-        if new is not None and old is not None and new.shape != old.shape:
-            raise RuntimeError(
-                f"{name}: the hook of a node returned a gradient of shape {list(new.shape)} for one of "
-                f"{list(old.shape)}"
-            )
+        if new is not None:
+            check_replacement(name, new, old)
     return given
+
+
+def check_replacement(name: str, returned: Any, gradient: Tensor | None) -> None:
+    """Raise if what a hook returned cannot replace a gradient: a tensor of the same shape, dtype and device can.
+
+    Args:
+        name: of the method that registered the hook.
+        returned: what the hook returned, not None.
+        gradient: what the hook was given; None where there was no gradient.
+
+    Raises:
+        TypeError: if it is no tensor.
+        RuntimeError: if it is another one, or there is no gradient to replace.
+    """
+    if not isinstance(returned, TensorFields):
+        raise TypeError(f"{name}: a hook returned {type(returned).__name__} in place of a gradient, not a tensor")
+    if gradient is None:
+        raise RuntimeError(f"{name}: a hook returned a gradient where there is none to replace")
+    fields: TensorFields = gradient
+    new, old = returned._blob.meta, fields._blob.meta
+    if new.shape != old.shape or new.dtype is not old.dtype or new.device is not old.device:
+        raise RuntimeError(
+            f"{name}: a hook returned {new!r} on {new.device} in place of a gradient of {old!r} on {old.device}"
+        )
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -200,7 +221,7 @@ class Node:
 
         Args:
             hook: given a tuple of the gradients of the outputs, None where there is none.  It returns None, or a tuple
-                of the same length.
+                of the same length to replace them, each by one of the same shape, dtype and device.
 
         Returns:
             A handle whose `remove()` takes the hook away.
@@ -211,8 +232,8 @@ class Node:
         """Call ``hook(grad_inputs, grad_outputs)`` after this step of a backward pass; it may return other grad_inputs.
 
         Args:
-            hook: given two tuples of gradients, None where there is none.  It returns None, or a tuple in place of the
-                first.
+            hook: given the gradients of the inputs and those of the outputs, as tuples, None where there is none.  It
+                returns None, or a tuple to replace the first, each by one of the same shape, dtype and device.
 
         Returns:
             A handle whose `remove()` takes the hook away.
