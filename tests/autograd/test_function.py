@@ -84,6 +84,33 @@ def test_a_missing_gradient_is_zeros() -> None:
     assert x.grad.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("materialize", [True, False])
+def test_backward_gets_none_for_a_result_that_is_no_tensor(materialize: bool) -> None:
+    class Mixed(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> tuple[Any, ...]:
+            ctx.set_materialize_grads(materialize)
+            last = x * 3
+            ctx.save_for_backward(last)
+            return 5, x * 2, [x], last
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            seen.append([None if gradient is None else gradient.tolist() for gradient in gradients])
+            (last,) = ctx.saved_tensors
+            assert last.grad_fn is ctx._node
+            return gradients[1] * 2
+
+    seen: list[list[Any]] = []
+    x = flow.ones(2, requires_grad=True)
+    number, double, listed, triple = Mixed.apply(x)
+    assert (number, listed[0] is x, triple.requires_grad) == (5, True, True)
+    double.sum().backward()
+    assert seen == [[None, [1.0, 1.0], None, [0.0, 0.0] if materialize else None]]
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
 def test_the_forward_is_not_recorded() -> None:
     class Look(Function):
         @staticmethod

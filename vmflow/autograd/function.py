@@ -51,7 +51,7 @@ class FunctionContext:
         self._dirty = inputs
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Set whether backward gets zeros (True, the default) or None for outputs that have no gradient."""
+        """Set whether backward gets zeros (the default) or None for outputs that are tensors and have no gradient."""
         self._materialize = value
 
     @property
@@ -86,12 +86,13 @@ class FunctionNode(Node):
     __slots__ = ("context", "function", "output_metas", "released")
 
     def __init__(
-        self, function: type[Function], context: FunctionContext, edges: tuple[Edge, ...], outputs: Sequence[Tensor]
+        self, function: type[Function], context: FunctionContext, edges: tuple[Edge, ...], outputs: Sequence[Any]
     ) -> None:
         super().__init__(f"{function.__name__}Backward", edges, len(outputs))
         self.function = function
         self.context = context
-        self.output_metas = tuple([output._blob.meta for output in outputs])
+        # Outputs that are no tensors have a place, too, since `backward` gets an argument for each output.
+        self.output_metas = tuple([output._blob.meta if isinstance(output, Tensor) else None for output in outputs])
         self.released = False
 
     def where(self) -> str:
@@ -101,7 +102,7 @@ class FunctionNode(Node):
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         if self.context._materialize:
             gradients = [
-                zeros_of(meta) if gradient is None else gradient
+                zeros_of(meta) if gradient is None and meta is not None else gradient
                 for gradient, meta in zip(gradients, self.output_metas, strict=True)
             ]
         results = self.function.backward(self.context, *gradients)
@@ -155,8 +156,8 @@ class FunctionNode(Node):
 class Function:
     """Base of ops with a gradient of their own: define `forward` and `backward` as static methods, and call `apply`.
 
-    `forward` runs without recording.  `backward` gets one gradient per output and returns one per argument, None where
-    there is none; it is recorded if the pass is run with ``create_graph=True``.
+    `forward` runs without recording.  `backward` gets one gradient per output, None for one that is no tensor, and
+    returns one per argument, None where there is none; it is recorded if the pass is run with ``create_graph=True``.
 
     Example:
         >>> class Double(flow.autograd.Function):
@@ -206,12 +207,15 @@ class Function:
                 tensor._blob.storage.history += 1
             # An input that is returned as it is keeps its own history: the output is another tensor object.
             outputs = [_as_it_is(output, False) if id(output) in as_is else output for output in outputs]
-            tensors = [output for output in outputs if isinstance(output, Tensor)]
-            node = FunctionNode(cls, context, edges, tensors)
+            node = FunctionNode(cls, context, edges, outputs)
             context._node = node
-            context._saved = [_pack(tensor, tensors) for tensor in context._to_save]
-            for index, output in enumerate(tensors):
-                if output.dtype.category >= 2 and id(output) not in context._non_differentiable:
+            context._saved = [_pack(tensor, outputs) for tensor in context._to_save]
+            for index, output in enumerate(outputs):
+                if (
+                    isinstance(output, Tensor)
+                    and output.dtype.category >= 2
+                    and id(output) not in context._non_differentiable
+                ):
                     made = AutogradMeta(True, node, index, output._blob.storage.history)
                     output._autograd = made.follow(output._autograd) if id(output) in dirty else made
                     if output._base is not None and id(output) in dirty:
@@ -234,7 +238,7 @@ def _as_it_is(tensor: Tensor, is_view: bool) -> Tensor:
     return alias
 
 
-def _pack(tensor: Tensor | None, outputs: Sequence[Tensor]) -> SavedTensor | tuple[SavedTensor, int] | None:
+def _pack(tensor: Tensor | None, outputs: Sequence[Any]) -> SavedTensor | tuple[SavedTensor, int] | None:
     if tensor is None:
         return None
     for index, output in enumerate(outputs):
