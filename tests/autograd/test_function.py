@@ -111,6 +111,60 @@ def test_backward_gets_none_for_a_result_that_is_no_tensor(materialize: bool) ->
     assert x.grad.tolist() == [2.0, 2.0]
 
 
+class Scaled(Function):
+    """In PyTorch's newer form."""
+
+    @staticmethod
+    def forward(x: flow.Tensor, factor: float = 3) -> tuple[flow.Tensor, float]:
+        return x * x * factor, factor
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        x, ctx.factor = inputs
+        assert not flow.is_grad_enabled()
+        assert ctx.needs_input_grad == (x.requires_grad, False)
+        assert output[1] == ctx.factor
+        ctx.save_for_backward(x, output[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: flow.Tensor, none: None) -> tuple[flow.Tensor, None]:
+        x, y = ctx.saved_tensors
+        assert y.grad_fn is ctx._node
+        return gradient * x * 2 * ctx.factor, None
+
+
+def test_a_forward_without_context() -> None:
+    (values,) = arrays_for(1, (3,))
+    check_gradients(lambda x: Scaled.apply(x)[0], values, second=True)
+    check_gradients(lambda x: Scaled.apply(x, 2)[0], values)
+    check_gradients(lambda x: Scaled.apply(x, factor=2)[0], values)
+    assert not Scaled.apply(flow.ones(2))[0].requires_grad
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        Scaled.apply()
+
+
+def test_a_forward_without_context_that_changes_its_input() -> None:
+    class Doubled(Function):
+        @staticmethod
+        def forward(x: flow.Tensor) -> flow.Tensor:
+            return x.mul_(2)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            ctx.mark_dirty(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return gradient * 2
+
+    x = flow.ones(2, requires_grad=True)
+    y = x * 1
+    Doubled.apply(y)
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
 def test_the_forward_is_not_recorded() -> None:
     class Look(Function):
         @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -158,6 +159,7 @@ class Function:
 
     `forward` runs without recording.  `backward` gets one gradient per output, None for one that is no tensor, and
     returns one per argument, None where there is none; it is recorded if the pass is run with ``create_graph=True``.
+    A class that defines `setup_context` has a `forward` without ``ctx``.
 
     Example:
         >>> class Double(flow.autograd.Function):
@@ -178,12 +180,28 @@ class Function:
         raise NotImplementedError("define forward(ctx, ...) as a static method")
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Called after a ``forward(...)`` without ``ctx``, to save on `ctx` what `backward` needs.
+
+        `inputs` are the arguments of forward, those by name and the defaults among them, and `output` is its result.
+        """
+        raise NotImplementedError("define setup_context(ctx, inputs, output) as a static method")
+
+    @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         raise NotImplementedError("define backward(ctx, ...) as a static method")
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`; if autograd records and an argument requires a gradient, make a node to call `backward`."""
+        """Run `forward`, and `setup_context` if the class defines it.
+
+        If autograd records and an argument requires a gradient, make a node that calls `backward`.
+        """
+        separate = cls.setup_context is not Function.setup_context
+        if separate:
+            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
         recording = MODE.get().grad
         operands = tuple([arg for arg in args if isinstance(arg, Tensor)])
         if recording:
@@ -193,7 +211,11 @@ class Function:
         context.needs_input_grad = tuple([edge is not None for edge in edges])
         context.__dict__["_input_metas"] = tuple([arg._blob.meta if isinstance(arg, Tensor) else None for arg in args])
         with no_grad():
-            returned = cls.forward(context, *args, **kwargs)
+            if separate:
+                returned = cls.forward(*args, **kwargs)
+                cls.setup_context(context, args, returned)
+            else:
+                returned = cls.forward(context, *args, **kwargs)
         single = not isinstance(returned, tuple)
         outputs: list[Any] = [returned] if single else list(returned)
         dirty = {id(tensor) for tensor in context._dirty}
