@@ -416,3 +416,32 @@ def test_second_derivatives_through_once_differentiable_are_refused() -> None:
     assert found is not None
     with pytest.raises(RuntimeError, match="once_differentiable"):
         found.sum().backward()
+
+
+@pytest.mark.parametrize("returned", ["gradient", "saved", "both"])
+def test_what_a_backward_marked_once_differentiable_returns_keeps_its_own_history(returned: str) -> None:
+    class Passing(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
+            ctx.save_for_backward(x)
+            return x + y
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, gradient: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+            (saved,) = ctx.saved_tensors
+            first, second = {"gradient": (gradient,) * 2, "saved": (saved,) * 2, "both": (gradient, saved)}[returned]
+            return first, second
+
+    x, y, gradient = [flow.ones(2, requires_grad=True) for _ in range(3)]
+    found = flow.autograd.grad(Passing.apply(x, y), (x, y), gradient, create_graph=True)
+    assert gradient.is_leaf
+    assert x.is_leaf
+    (x * gradient).sum().backward()
+    for tensor in (x, gradient):
+        assert tensor.grad is not None
+        assert tensor.grad.tolist() == [1.0, 1.0]
+    for result in found:
+        assert result is not None
+        with pytest.raises(RuntimeError, match="PassingBackward is marked @once_differentiable"):
+            result.sum().backward()

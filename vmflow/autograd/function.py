@@ -302,18 +302,27 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         with no_grad():
             returned = backward(ctx, *gradients)
         node = ctx._node
-        if MODE.get().grad and isinstance(node, FunctionNode):
-            _end_at(node, gradients, returned if isinstance(returned, tuple) else (returned,))
-        return returned
+        if not MODE.get().grad or not isinstance(node, FunctionNode):
+            return returned
+        results = _ending_at(node, gradients, returned if isinstance(returned, tuple) else (returned,))
+        return results if isinstance(returned, tuple) else results[0]
 
     return wrapped
 
 
-def _end_at(node: FunctionNode, gradients: Sequence[Any], results: tuple[Any, ...]) -> None:
-    """Make differentiating `results` of `backward` an error, if one of the `gradients` given to it has a history."""
+def _ending_at(node: FunctionNode, gradients: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `results` of `backward` such that differentiating them is an error, if any of `gradients` has a history.
+
+    The tensors are other objects on the same memory: a result may be one of the gradients, or a saved tensor, which
+    keep their histories.
+    """
     edges = tuple([edge_of(gradient) if isinstance(gradient, Tensor) else None for gradient in gradients])
-    tensors = [result for result in results if isinstance(result, Tensor) and result.dtype.category >= 2]
-    if any([edge is not None for edge in edges]):
-        end = _Once(node.title, edges, len(tensors))
-        for index, tensor in enumerate(tensors):
-            tensor._autograd = AutogradMeta(True, end, index, tensor._blob.storage.history)
+    if not any([edge is not None for edge in edges]):
+        return results
+    end = _Once(node.title, edges, len(results))
+    ending = list(results)
+    for index, result in enumerate(results):
+        if isinstance(result, Tensor) and result.dtype.category >= 2:
+            ending[index] = alias = result.detach()
+            alias._autograd = AutogradMeta(True, end, index, alias._blob.storage.history)
+    return tuple(ending)
