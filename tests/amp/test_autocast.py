@@ -261,3 +261,31 @@ def test_functions_of_ones_own(cast_inputs: Any) -> None:
     assert seen == [cast_inputs or LOW] * 2
     assert left.grad is not None
     assert left.grad.tolist() == [[2, 2], [2, 2]]
+
+
+def test_functions_of_ones_own_by_the_older_names_for_cuda() -> None:
+    seen: list[bool] = []
+
+    class Twice(flow.autograd.Function):
+        @staticmethod
+        @flow.cuda.amp.custom_fwd
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        @flow.cuda.amp.custom_bwd
+        def backward(ctx: Any, gradient: Any) -> Any:
+            seen.append(flow.is_autocast_enabled("cuda"))
+            return gradient * 2
+
+    class Cast(Twice):
+        forward = staticmethod(flow.cuda.amp.custom_fwd(cast_inputs=flow.float32)(lambda ctx, x: x * 2))
+
+    for kind in (Twice, Cast):
+        x = flow.ones(2, requires_grad=True)
+        with flow.autocast("cuda"):
+            y = kind.apply(x)
+        y.sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [2, 2]
+    assert seen == [True, False]

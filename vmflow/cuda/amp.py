@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from vmflow.amp import (
     GradScaler as _GradScaler,
     autocast as _autocast,
-    custom_bwd as custom_bwd,
-    custom_fwd as custom_fwd,
+    custom_bwd as _custom_bwd,
+    custom_fwd as _custom_fwd,
 )
 from vmflow.dtypes import dtype as DType, float16
 
@@ -28,3 +31,13 @@ def GradScaler(
     """A loss scaler for CUDA devices; if none can be used, `scale` changes nothing and `step` runs the optimizer."""
     on = enabled and is_available()
     return _GradScaler("cuda", init_scale, growth_factor, backoff_factor, growth_interval, on)
+
+
+def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: DType | None = None) -> Callable[..., Any]:
+    """The same as ``vmflow.amp.custom_fwd(..., device_type="cuda")``."""
+    return _custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The same as ``vmflow.amp.custom_bwd(..., device_type="cuda")``."""
+    return _custom_bwd(bwd, device_type="cuda")
