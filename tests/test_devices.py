@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 import threading
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -101,3 +103,32 @@ def test_where_tensors_are() -> None:
     assert flow.ones(2).device is tensor.device
     flow.set_default_device(None)
     assert flow.ones(2).device is tensor.device
+
+
+def new() -> str:
+    """The type of the device of new tensors."""
+    return flow.zeros(1).device.type
+
+
+async def test_a_block_with_a_device_may_be_left_in_another_task() -> None:
+    async def steps() -> AsyncGenerator[str, None]:
+        with flow.device("meta"):
+            yield new()
+
+    with flow.device("cpu"):
+        opened = steps()
+        assert await asyncio.create_task(opened.__anext__()) == "meta"
+        assert new() == "cpu"
+        await opened.aclose()
+        assert new() == "cpu"
+
+
+def test_blocks_with_devices_may_end_in_another_order() -> None:
+    before = new()
+    one, other = flow.device("cpu"), flow.device("meta")
+    one.__enter__()
+    other.__enter__()
+    one.__exit__()
+    assert new() == "meta"
+    other.__exit__()
+    assert new() == before

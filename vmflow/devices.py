@@ -11,9 +11,10 @@ from .errors import DeviceUnavailable
 # The index of the CUDA device that "cuda" means, in each task and thread.
 CURRENT_CUDA: Final[ContextVar[int]] = ContextVar("vmflow.cuda.device", default=0)
 
-# For each open ``with device`` block of this task or thread, from the outermost on: the default device of new tensors
-# before the block, which its end restores.  A `device` object cannot keep this, since all tasks share the object.
-_OUTER: Final[ContextVar[tuple[device | None, ...]]] = ContextVar("vmflow.outer_devices", default=())
+# For each open ``with device`` block of this task or thread, from the outermost on: its device, and the default device
+# of new tensors before the block, which its end restores.  A `device` cannot keep this, since all tasks share the
+# object.
+_OUTER: Final[ContextVar[tuple[tuple[device, device | None], ...]]] = ContextVar("vmflow.outer_devices", default=())
 
 _KINDS: Final = ("cpu", "cuda", "sim", "meta")
 
@@ -64,14 +65,21 @@ class device:
 
     def __enter__(self) -> device:
         mode = MODE.get()
-        _OUTER.set((*_OUTER.get(), mode.device))
+        _OUTER.set((*_OUTER.get(), (self, mode.device)))
         MODE.set(mode.replace(device=self))
         return self
 
     def __exit__(self, *raised: object) -> None:
-        *outer, before = _OUTER.get()
-        _OUTER.set(tuple(outer))
-        MODE.set(MODE.get().replace(device=before))
+        blocks = list(_OUTER.get())
+        own = [place for place, (entered, _) in enumerate(blocks) if entered is self]
+        if not own:
+            return  # the block was entered in another task, and so has changed nothing here
+        _, before = blocks.pop(own[-1])
+        if own[-1] == len(blocks):
+            MODE.set(MODE.get().replace(device=before))
+        else:  # a block that was entered later is still open, and will restore the device in this one's place
+            blocks[own[-1]] = (blocks[own[-1]][0], before)
+        _OUTER.set(tuple(blocks))
 
     def require(self) -> None:
         """Check that ops can run on this device.

@@ -8,6 +8,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections.abc import AsyncGenerator
 
 import numpy as np
 import pytest
@@ -72,6 +73,22 @@ def test_the_device_that_cuda_means_is_chosen_by_block_and_task() -> None:
         assert flow.cuda.current_device() == 0
         with pytest.raises(flow.DeviceUnavailable, match=r"cuda:7 .*2 "):
             flow.cuda.set_device(7)
+
+
+def test_a_block_with_a_device_may_be_left_in_another_task() -> None:
+    async def steps() -> AsyncGenerator[int, None]:
+        with flow.cuda.device(1), flow.cuda.device(None):
+            yield flow.cuda.current_device()
+
+    async def program() -> list[int]:
+        opened = steps()
+        inside = await asyncio.create_task(opened.__anext__())
+        await opened.aclose()
+        return [inside, flow.cuda.current_device()]
+
+    with emulated():
+        assert asyncio.run(program()) == [1, 0]
+        assert flow.cuda.current_device() == 0
 
 
 @pytest.mark.parametrize("mode", MODES)

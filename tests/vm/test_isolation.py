@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,9 +154,25 @@ def test_a_generator_gets_sent_values_and_thrown_exceptions() -> None:
     assert heard == ["sent", "thrown"]
 
 
-async def test_leaving_a_block_in_another_task() -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        flow.no_grad,
+        flow.inference_mode,
+        lambda: flow.autocast("cpu"),
+        lambda: flow.autograd.graph.save_on_cpu(),
+        lambda: flow.cuda.device(None),
+        lambda: flow.cuda.stream(None),
+        lambda: flow.device("cpu"),
+        flow.distributed.record_boxing,
+        flow.nn.init.skipped,
+        flow.nn.utils.parametrize.cached,
+        flow.random.fork_rng,
+    ],
+)
+async def test_leaving_a_block_in_another_task(make: Callable[[], Any]) -> None:
     """An async context manager closed by another task must not raise, as a context variable's token would."""
-    block = flow.no_grad()
+    block = make()
 
     async def enter() -> None:
         block.__enter__()

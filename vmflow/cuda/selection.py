@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import Token
 from types import TracebackType
 
 from vmflow.devices import CURRENT_CUDA, cuda_device, device as Device
@@ -55,17 +54,22 @@ class device:
 
     def __init__(self, device: Device | str | int | None) -> None:
         self._device = device
-        self._tokens: list[Token[int]] = []
+        # For each open block, the index from before; None if it changes nothing.
+        self._before: list[int | None] = []
 
     def __enter__(self) -> None:
         device = self._device
-        stays = device is None or (isinstance(device, int) and device < 0)
-        found = None if stays else cuda_device(device)
-        if found is not None:
-            found.require()
-        self._tokens.append(CURRENT_CUDA.set(CURRENT_CUDA.get() if found is None else found.index))
+        if device is None or (isinstance(device, int) and device < 0):
+            self._before.append(None)
+            return
+        found = cuda_device(device)
+        found.require()
+        self._before.append(CURRENT_CUDA.get())
+        CURRENT_CUDA.set(found.index)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        CURRENT_CUDA.reset(self._tokens.pop())
+        before = self._before.pop()
+        if before is not None:
+            CURRENT_CUDA.set(before)

@@ -69,11 +69,12 @@ def record_boxing() -> Iterator[list[Boxing]]:
         [16.0, 16.0]
     """
     records: list[Boxing] = []
-    token = _RECORDS.set(records)
+    before = _RECORDS.get()
+    _RECORDS.set(records)
     try:
         yield records
     finally:
-        _RECORDS.reset(token)
+        _RECORDS.set(before)
 
 
 def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:

@@ -94,11 +94,12 @@ def skipped() -> Iterator[None]:
         ...     flow.nn.init.ones_(flow.zeros(2))
         tensor([0., 0.])
     """
-    token = _skipping.set(True)
+    before = _skipping.get()
+    _skipping.set(True)
     try:
         yield
     finally:
-        _skipping.reset(token)
+        _skipping.set(before)
 
 
 def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:

@@ -50,11 +50,11 @@ def cached() -> Iterator[None]:
     if _kept.get() is not None:
         yield
         return
-    token = _kept.set({})
+    _kept.set({})
     try:
         yield
     finally:
-        _kept.reset(token)
+        _kept.set(None)
 
 
 class ParametrizationList(ModuleList):
