@@ -93,6 +93,14 @@ def test_images_have_the_bits_of_the_cpu(name: str, dtype: str) -> None:
         equal(have, want, exact=True)
 
 
+def test_an_infinite_gradient_has_no_effect_on_elements_that_nothing_reads() -> None:
+    with emulated("lazy"):
+        x = flow.zeros(1, 1, 4, device="cuda", requires_grad=True)
+        F.interpolate(x, size=2).backward(flow.tensor([[[1.0, np.inf]]], device="cuda"))
+        assert x.grad is not None
+        assert x.grad.tolist() == [[[1, 0, np.inf, 0]]]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_adaptive_means(dtype: str) -> None:
     with emulated("lazy"):

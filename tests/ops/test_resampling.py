@@ -95,16 +95,36 @@ def test_gradients(mode: str, options: dict[str, Any]) -> None:
     check_gradients(lambda x: interpolate(x * x, mode=mode, **options), x, second=True)
 
 
-def test_one_infinite_element_stays_among_its_neighbours() -> None:
-    x = np.zeros((1, 1, 1, 6))
-    x[..., 0] = np.inf
-    result = interpolate(flow.tensor(x), size=(1, 12), mode="bilinear").numpy()
-    assert np.isfinite(result[..., 4:]).all()
-    given = flow.zeros(1, 1, 1, 6, requires_grad=True)
-    weights = flow.tensor(np.append([np.inf], np.ones(11)).astype(np.float32).reshape(1, 1, 1, 12))
-    (interpolate(given, size=(1, 12), mode="bilinear") * weights).sum().backward()
-    assert given.grad is not None
-    assert np.isfinite(given.grad.numpy()[..., 1:]).all()
+@pytest.mark.parametrize(
+    ("mode", "size", "target", "options"),
+    [
+        ("nearest", 4, 2, {}),
+        ("nearest-exact", 5, 3, {}),
+        ("bilinear", 6, 12, {}),
+        ("bilinear", 6, 2, {}),
+        ("bicubic", 9, 3, {}),
+        ("bilinear", 7, 3, {"antialias": True}),
+        ("bicubic", 3, 8, {"antialias": True}),
+    ],
+    ids=str,
+)
+def test_an_infinite_element_has_no_effect_where_it_is_not_read(
+    mode: str, size: int, target: int, options: dict[str, Any]
+) -> None:
+    def resampled(rows: flow.Tensor) -> flow.Tensor:
+        return interpolate(rows.reshape(-1, 1, 1, size), size=(1, target), mode=mode, **options).reshape(-1, target)
+
+    reads = resampled(flow.eye(size)).numpy() != 0  # whether a result reads an element, (elements, results)
+    results = resampled(flow.eye(size).masked_fill_(flow.eye(size) > 0, np.inf)).numpy()
+    assert np.isfinite(results[~reads]).all()
+    rows = flow.zeros(target, size, requires_grad=True)
+    gradients = np.ones((target, target), np.float32)
+    np.fill_diagonal(gradients, np.inf)
+    resampled(rows).backward(flow.tensor(gradients))
+    assert rows.grad is not None
+    assert np.isfinite(rows.grad.numpy()[~reads.T]).all()
+    if mode == "nearest":
+        assert rows.grad.tolist() == [[np.inf, 0, 1, 0], [1, 0, np.inf, 0]]
 
 
 def test_a_table_and_its_transpose_are_one_matrix() -> None:

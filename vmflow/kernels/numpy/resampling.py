@@ -17,7 +17,10 @@ from .half import in_single
 
 
 class Table(NamedTuple):
-    """For each element of the result, the positions of input elements and their weights: two arrays (result, taps)."""
+    """For each element of the result, the positions of input elements and their weights: two arrays (result, taps).
+
+    Where a weight is 0, the element of the input is not read, so that infinities there have no effect.
+    """
 
     places: Array
     weights: Array
@@ -83,9 +86,7 @@ def _transposed(table: Table, size: int) -> Table:
     starts = np.cumsum(counts) - counts
     slots = np.arange(len(places)) - starts[places]
     wide = max(int(counts.max()), 1)
-    # Unused slots of a row refer to one of the row's own elements, so that infinities of others have no effect.
-    first = origins[np.minimum(starts, max(len(origins) - 1, 0))] if len(origins) else np.zeros(size, np.int64)
-    result = Table(np.repeat(first[:, None], wide, 1), np.zeros((size, wide)))
+    result = Table(np.zeros((size, wide), np.int64), np.zeros((size, wide)))
     result.places[places, slots] = origins
     result.weights[places, slots] = weights
     return result
@@ -107,11 +108,12 @@ def _resample(problem: Problem) -> Function:
     every, transposed = problem.attributes
     chooses = not transposed and every[0].filter.startswith("nearest")
     tables = list(enumerate([table(value, transposed) for value in every], 2))[::-1]
+    unread = [[np.flatnonzero(weights == 0) for weights in each.weights.T] for _, each in tables]
     half = dtypes.is_half(source.dtype)
     compute = np.dtype(np.float32) if half else source.dtype.numpy
 
     def kernel(array: Array, out: Array | None) -> Array:
-        for axis, (places, weights) in tables:
+        for (axis, (places, weights)), zeros in zip(tables, unread, strict=True):
             if chooses:
                 array = np.take(array, places[:, 0], axis)
                 continue
@@ -121,6 +123,8 @@ def _resample(problem: Problem) -> Function:
             for tap in range(places.shape[1]):
                 part = np.take(array, places[:, tap], axis)
                 part *= factors[:, tap].reshape(-1, *spread)
+                if len(zeros[tap]):
+                    part[(..., zeros[tap], *[slice(None)] * len(spread))] = 0
                 result = part if result is None else np.add(result, part, result)
             array = result
         return array
