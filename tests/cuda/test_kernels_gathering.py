@@ -68,6 +68,7 @@ MOVES: dict[str, Callable[..., Any]] = {
     "index without dimensions": lambda x, i: x.reshape(3, 2, 2)[i[0, 0] % 3, :, i % 2],
     "index_select": lambda x, i: x.index_select(1, i[0]),
     "index_put": lambda x, i: x.index_put((flow.arange(3, device=x.device), i[:, 0]), x[:, 1]),
+    "index_put by a grid": lambda x, i: _assigned(x, (i[:2, :1] % 3, i[0]), 1),
     "index_put by separated ones": lambda x, i: _assigned(x.reshape(3, 2, 2), (i[:, 0] % 3, slice(None), 0), 1),
     "index_put without dimensions": lambda x, i: _assigned(x, (i[0, 0] % 3,), 1),
     "index_put through a view": lambda x, i: _assigned(x.T, (i[0],), 1),
@@ -153,6 +154,7 @@ def test_sums_at_places(dtype: str) -> None:
     _same(lambda x, i, y: x.scatter(0, i, y, reduce="multiply"), operands)
     _same(lambda x, i, y: x.index_add(0, i[:, 0], y), operands)
     _same(lambda x, i, y: x.index_put((i[:, 0], i[:, 1]), y[:, 0], accumulate=True), operands)
+    _same(lambda x, i, y: x.index_put((i[:, :1], i[:4, 1]), y[:, :4], accumulate=True), operands)
 
 
 def test_a_reduction_of_many_elements_in_few_places() -> None:

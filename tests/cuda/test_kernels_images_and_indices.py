@@ -171,6 +171,7 @@ SUMS: dict[str, Function] = {
     "embedding by frequency": lambda x, i, y: F.embedding(i, x, scale_grad_by_freq=True) * y,
     "gather": lambda x, i, y: x.gather(0, i.reshape(-1, 1).expand(-1, 3)) * y,
     "index": lambda x, i, y: x[i, i.clamp(max=2)] * y[:, 0],
+    "index by a grid": lambda x, i, y: x[i.reshape(-1, 1), i[:3].clamp(max=2)] * y,
     "overlapping windows": lambda x, i, y: (x + 0).as_strided((3, 6), (2, 1), 1).reshape(-1) * y.reshape(-1)[:18],
 }
 

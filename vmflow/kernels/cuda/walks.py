@@ -198,6 +198,6 @@ def _places(names: Sequence[str], rank: int) -> list[str]:
     """Return C++ statements that compute the position in each array from the number of the place, `i`."""
     lines = ["int64 left = i;", *[f"int64 {name}_place = 0;" for name in names]]
     for axis in range(rank - 1, 0, -1):
-        lines.append(f"const int64 index{axis} = left % walk_size{axis}; left /= walk_size{axis};")
-        lines += [f"{name}_place += index{axis} * {name}_step{axis};" for name in names]
+        lines.append(f"const int64 walk_index{axis} = left % walk_size{axis}; left /= walk_size{axis};")
+        lines += [f"{name}_place += walk_index{axis} * {name}_step{axis};" for name in names]
     return [*lines, *[f"{name}_place += left * {name}_step0;" for name in names]]
