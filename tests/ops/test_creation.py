@@ -143,6 +143,8 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.arange(-3), ValueError, "does not lead"),
         (lambda: flow.arange(0, INF), ValueError, "must be finite"),
         (lambda: flow.arange(NAN), ValueError, "must be finite"),
+        (lambda: flow.arange(1 << 63, (1 << 63) + 1), ValueError, "9223372036854775808 does not fit into int64"),
+        (lambda: flow.arange(1 << 63, (1 << 63) + 1, dtype=flow.int8), ValueError, "does not fit into int8"),
         (lambda: flow.arange(2, dtype=flow.bool), TypeError, "no range of bools"),
         (lambda: flow.linspace(0, 1, 2, dtype=flow.bool), TypeError, "linspace is not defined for bool"),
         (lambda: flow.logspace(0, 1, 2, dtype=flow.bool), TypeError, "logspace is not defined for bool"),
@@ -327,6 +329,16 @@ def test_arange_in_a_dtype(contract: KernelContract) -> None:
     check(flow.arange(0.5, 3, dtype=flow.int64), [0, 1, 2], "int64")
     # Each number is computed on its own: adding up 0.1 would be off in the last places.
     check(flow.arange(0, 1000, 0.1, dtype=flow.float64), np.arange(10_000) * 0.1, "float64")
+
+
+def test_arange_beyond_int64(contract: KernelContract) -> None:
+    most = (1 << 64) - 1
+    for start, end, step in ((most - 3, most, 1), (most, most - 3, -1), (0, most, 1 << 63)):
+        expected = np.array(range(start, end, step), np.uint64)
+        check(flow.arange(start, end, step, dtype=flow.uint64), expected, "uint64")
+    for start in (1 << 63, 10**19):
+        check(flow.arange(start, start + 8192, 4096, dtype=flow.float64), [start, start + 4096.0], "float64")
+    check(flow.arange(1 << 63, (1 << 63) + 1, dtype=flow.complex64), [float(1 << 63)], "complex64")
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 10, 101, 1000])

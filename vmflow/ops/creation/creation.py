@@ -19,7 +19,7 @@ from vmflow.operands import check_tensors
 from vmflow.ops.copying import chosen_order, full_of, ones_of, transfer, zeros_of
 from vmflow.ops.declaration import function, method
 from vmflow.ops.destination import out_as_made
-from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.elementwise.inference import CHEAP, fitting, number
 from vmflow.ops.shape.view import lengths
 from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
 
@@ -726,7 +726,8 @@ def arange(
     for an integer `dtype` the arguments first lose their fractions.
 
     Raises:
-        ValueError: if `step` is 0 or leads away from `end`, or an argument is not finite.
+        ValueError: if `step` is 0 or leads away from `end`, an argument is not finite, or `start` or `step` is 2**63 or
+            more and an integer dtype does not hold it.
         TypeError: for bool as dtype.
 
     Example:
@@ -754,6 +755,15 @@ def arange(
     output = sized_meta(
         "arange", (int(length),), dtypes.int64 if dtype is None and integers else dtype, device, None, placement, sbp
     )
+    if integers and max(start, step) >= 1 << 63:
+        # Kernels take integers of int64, in which those of uint64 wrap around.
+        if output.dtype.category == dtypes.INTEGER:
+            start, step = [
+                value if value < 1 << 63 else fitting("arange", value, output.dtype) - (1 << 64)
+                for value in (start, step)
+            ]
+        else:
+            start, step = float(start), float(step)
     return tracked(_interpreter.dispatch(_RANGE, (), (output,), (start, step)), requires_grad)
 
 
