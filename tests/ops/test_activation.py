@@ -187,6 +187,15 @@ def test_extremes_of_composed_functions(contract: KernelContract) -> None:
         assert np.isfinite(values(ends.grad)).all()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_gelu_of_infinities(dtype: str, contract: KernelContract) -> None:
+    ends = flow.tensor([-INF, INF], dtype=getattr(flow, dtype), requires_grad=True)
+    result = activation.gelu(ends)
+    check(result, [0.0, INF], dtype)
+    result.sum().backward()
+    check(ends.grad, [0.0, 1.0], dtype)
+
+
 @pytest.mark.parametrize("name", ["gelu", "silu", "elu", "softplus"])
 def test_half_precision_rounds_once(name: str, contract: KernelContract) -> None:
     function = getattr(activation, name)

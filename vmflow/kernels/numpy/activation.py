@@ -76,8 +76,9 @@ _SIGN: Final = np.array(-(1 << 31), np.int32)
 # The minimum of two arrays takes a third of the time of the minimum of an array and a number.
 _BORDERS: Final = np.full(TILE // 4, _BORDER, np.float32)
 _ZEROS: Final = np.zeros(TILE // 4, np.float32)
-# In gelu and its gradient |x| is limited to 1e5, where the tail is 0 in float32; infinity times 0 would be nan.
-_FARTHEST: Final = np.full(TILE // 4, 1e5, np.float32)
+# In gelu and its gradient |x| is limited to 1e5, where the tail is 0; infinity times 0 would be nan.
+_FAR: Final = 1e5
+_FARTHEST: Final = np.full(TILE // 4, _FAR, np.float32)
 
 
 def _minus_eighth_power(x: Array) -> None:
@@ -152,19 +153,21 @@ def _gelu_gradient_step_of_single(
 def _gelu_step(x: Array, out: Array, chance: Array) -> None:
     np.multiply(x, -sqrt(0.5), chance)
     erfc_of_double(chance, chance)
-    np.multiply(chance, x, chance)
+    np.maximum(x, -_FAR, out=out)
+    np.multiply(chance, out, chance)
     np.multiply(chance, 0.5, out)
 
 
 def _gelu_gradient_step(gradient: Array, x: Array, out: Array, chance: Array, density: Array) -> None:
+    np.clip(x, -_FAR, _FAR, out=chance)
+    np.multiply(chance, -0.5, density)
+    np.multiply(density, chance, density)
+    np.exp(density, density)
+    np.multiply(density, chance, density)
+    np.multiply(density, 1 / sqrt(2 * pi), density)
     np.multiply(x, -sqrt(0.5), chance)
     erfc_of_double(chance, chance)
     np.multiply(chance, 0.5, chance)
-    np.multiply(x, -0.5, density)
-    np.multiply(density, x, density)
-    np.exp(density, density)
-    np.multiply(density, x, density)
-    np.multiply(density, 1 / sqrt(2 * pi), density)
     np.add(chance, density, chance)
     np.multiply(chance, gradient, out)
 
