@@ -435,6 +435,8 @@ def test_pow_of_special_numbers(contract: KernelContract) -> None:
     check(base ** flow.tensor(0.5), [INF, 0.0, 0.0, 2.0], "float64")
     check(base**2, [INF, 0.0, 0.0, 16.0], "float64")
     check(base**-1, [-0.0, -INF, INF, 0.25], "float64")
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        check(_tensor([-INF, -0.0, 0.0, 4.0], dtype) ** 0.5, [NAN, -0.0, 0.0, 2.0], dtype)
     check(flow.tensor(9.0) ** 0.5, 3.0, "float32")
     check(flow.tensor(3.0) ** 2, 9.0, "float32")
     check(0.0**base, [INF, 1.0, 1.0, 0.0], "float64")
@@ -459,6 +461,13 @@ def test_common_powers(exponent: float, dtype: str) -> None:
         np.testing.assert_allclose(flow.pow(base, exponent, out=flow.empty_like(base)).numpy(), expected, **bound)
         np.testing.assert_allclose(base.clone().pow_(exponent).numpy(), expected, **bound)
     assert (flow.tensor(4.0) ** exponent).item() == 4.0**exponent
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0.5, 2, 3, 4, 1.5])
+def test_powers_of_half_precision_are_rounded_once(exponent: float, dtype: str, contract: KernelContract) -> None:
+    numbers = flow.tensor(np.linspace(0.1, 6, 400), dtype=getattr(flow, dtype))
+    check(numbers**exponent, values((numbers.float() ** exponent).to(numbers.dtype)), dtype, tolerance=0.0)
 
 
 def test_gradient_of_pow_where_it_is_flat_or_infinite() -> None:

@@ -457,6 +457,18 @@ def test_corner_cases_of_extrema_and_signs(contract: KernelContract) -> None:
     assert x.positive() is x
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_with_logarithms_are_rounded_once(dtype: str, contract: KernelContract) -> None:
+    x = flow.tensor(np.linspace(0.1, 6, 400), dtype=getattr(flow, dtype))
+    single = x.float()
+    for found, exact in (
+        (flow.xlogy(x, x), flow.xlogy(single, single)),
+        (flow.xlogy(3, x), flow.xlogy(3, single)),
+        (flow.xlogy(x, 3), flow.xlogy(single, 3)),
+    ):
+        check(found, values(exact.to(x.dtype)), dtype, tolerance=0.0)
+
+
 def test_products_with_logarithms_at_zero(contract: KernelContract) -> None:
     x = flow.tensor([0.0, 0.0, 2.0, 0.0], requires_grad=True)
     y = flow.tensor([0.0, -1.0, 0.0, NAN], requires_grad=True)

@@ -12,6 +12,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function
 from vmflow.kernels.numpy.selection import chosen
 
+from .half import rounded_once
 from .ufuncs import comparable, computes, saturated, takes_numbers
 
 takes_numbers(comparable, "eq", "ne", "lt", "le", "gt", "ge")
@@ -67,6 +68,7 @@ _QUICKLY: Final[dict[complex, Callable[[Array, Array | None], Array]]] = {
 
 
 @computes("pow_scalar")
+@rounded_once
 def _scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.ndim == 0:
         quick = _QUICKLY.get(exponent.item())

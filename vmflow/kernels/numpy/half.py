@@ -24,3 +24,14 @@ def in_single(kernel: Function, half: bool) -> Function:
         return kernel(*[array.astype("float32") for array in arrays], None).astype(arrays[0].dtype)
 
     return with_casts
+
+
+def rounded_once(function: Function) -> Function:
+    """Wrap an elementwise function to compute operands of half precision in float32."""
+    of_half = in_single(function, True)
+
+    def rounded(*arguments: Any) -> Array:
+        half = arguments[0].dtype.name in ("float16", "bfloat16")
+        return (of_half if half else function)(*arguments)
+
+    return rounded

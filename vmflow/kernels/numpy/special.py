@@ -16,6 +16,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.numpy.tiles import in_tiles
 
+from .half import rounded_once
 from .normal_quantile import CENTRE, SIDE, TAIL, normal_quantile, ratio
 from .ufuncs import computes
 
@@ -288,6 +289,7 @@ def derivative_of_cotangent(n: int) -> tuple[float, ...]:
 
 
 @computes("xlogy")
+@rounded_once
 def _xlogy(factor: Array, array: Array, out: Array | None) -> Array:
     product = factor * np.log(array)
     return np.where((factor == 0) & ~np.isnan(array), np.zeros((), product.dtype), product)
