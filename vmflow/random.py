@@ -526,7 +526,7 @@ def randint(
     ``randint(low, high, size)``, or ``randint(high, size)`` from 0 up; int64 unless `dtype` says otherwise.
 
     Raises:
-        TypeError: if a limit is no integer.
+        TypeError: if a limit is no integer, or the dtype is complex.
         ValueError: if there is no integer between the limits, or the dtype does not hold the integers.
 
     Example:
@@ -576,6 +576,8 @@ def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> Tensor
     """Return `output`, after checking that its dtype holds the integers from `low` up to but without `high`."""
     if not all([isinstance(limit, (int, np.integer)) for limit in (low, high)]):
         raise TypeError(f"{name}: expected integers, as in {name}(low, high, size) or {name}(high, size)")
+    if output.dtype.is_complex:
+        raise TypeError(f"{name} is not defined for {output.dtype.name} tensors")
     if low >= high:
         raise ValueError(f"{name}: there is no integer from {low} up to, without, {high}")
     for limit in (low, high - 1):
