@@ -848,5 +848,6 @@ def test_open_files_that_do_not_serve(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         flow.save({"a": object()}, buffer)
     assert buffer.getvalue() == b""
-    with pytest.raises(ValueError, match="BytesIO is damaged"):
-        flow.load(io.BytesIO(b"PK and nothing else"))
+    for content in (b"PK and nothing else", b"\x10\0\0\0\0\0\0\0{bad json......}"):
+        with pytest.raises(ValueError, match="load: BytesIO is damaged"):
+            flow.load(io.BytesIO(content))

@@ -178,7 +178,7 @@ def load(
         mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only the parts in use
             are read; checksums are not compared then.  Writes to a tensor stay in memory.
         global_src_rank: the rank that reads the file for all ranks, each of which calls `load`; the tensors are global
-            ones on the CPU, broadcast over all ranks, whatever `map_location` says.
+            ones, broadcast over all ranks, on devices of the type that `map_location` chooses.
 
     Raises:
         ValueError: if the file is damaged, has another format, or holds a dtype that vmflow does not have; if the
@@ -205,7 +205,9 @@ def load(
     if global_src_rank is not None:
         from .distributed.loading import load_for_all  # imported here, as few programs need it
 
-        return load_for_all(f, global_src_rank)
+        if mmap:
+            raise ValueError("load: a file that one rank reads for all cannot be mapped into memory; leave out mmap")
+        return load_for_all(f, map_location, global_src_rank)
     if isinstance(f, (str, os.PathLike)):
         return _load_path(os.fspath(f), place, bool(mmap))
     if mmap:
@@ -231,7 +233,7 @@ def _load_path(path: str, place: Placing, mmap: bool) -> Any:
             return _load_pytorch(path, file.read(), path, place)
     if begin.startswith(b"PK") or _is_npz(path):
         return _decoded(*_read_npz(path, path), path, place)
-    return _decoded(*_read(path), path, place)
+    return _decoded(*_read(path, path), path, place)
 
 
 def _decoded(arrays: dict[str, Array], described: str | None, path: str, place: Placing) -> Any:
@@ -503,12 +505,15 @@ def flush(path: str) -> None:
 # Reading
 
 
-def _read(path: str) -> tuple[dict[str, Array], str | None]:
-    """Read a safetensors file: its arrays by name, and the JSON of `save` in its metadata (None if there is none)."""
+def _read(file_path: str, path: str) -> tuple[dict[str, Array], str | None]:
+    """Read a safetensors file: its arrays by name, and the JSON of `save` in its metadata (None if there is none).
+
+    Messages name it `path`.
+    """
     safetensors = _library()
     arrays: dict[str, Array] = {}
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
+        with safetensors.safe_open(file_path, framework="numpy") as file:
             metadata = file.metadata() or {}
             for name in file.keys():  # noqa: SIM118 (it is no dict)
                 header = file.get_slice(name)
@@ -533,7 +538,7 @@ def _read_opened(content: bytes, path: str) -> tuple[dict[str, Array], str | Non
         copy = os.path.join(folder, "content.safetensors")
         with open(copy, "wb") as file:
             file.write(content)
-        return _read(copy)
+        return _read(copy, path)
 
 
 def _read_npz(source: str | IO[bytes], path: str) -> tuple[dict[str, Array], str | None]:

@@ -643,6 +643,6 @@ def _unknown(module: str, name: str) -> Damaged:
 
 
 _ABSENT: Final = (
-    *("uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
-    *("float8_e8m0fnu", "float4_e2m1fn_x2", "quint8", "qint8", "qint32", "quint4x2", "ComplexHalfStorage"),
+    *("complex32", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *("float4_e2m1fn_x2", "quint8", "qint8", "qint32", "quint4x2", "ComplexHalfStorage"),
 )

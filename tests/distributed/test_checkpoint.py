@@ -206,7 +206,12 @@ def test_an_error_of_the_one_rank_that_reads_is_raised_on_all() -> None:
 
 def test_a_program_of_one_rank_loads_a_file_for_all(tmp_path: Path) -> None:
     flow.save({"a": flow.ones(2)}, tmp_path / "x.npz")
-    assert flow.load(tmp_path / "x.npz", global_src_rank=0)["a"].tolist() == [1.0, 1.0]
+    path = tmp_path / "x.npz"
+    assert flow.load(path, global_src_rank=0)["a"].tolist() == [1.0, 1.0]
+    on_sim = flow.load(path, "sim", global_src_rank=0)["a"]
+    assert (on_sim.placement.type, on_sim.tolist()) == ("sim", [1.0, 1.0])
+    with pytest.raises(ValueError, match="cannot be mapped into memory"):
+        flow.load(path, mmap=True, global_src_rank=0)
 
 
 def test_a_file_of_whole_tensors_is_written_by_one_rank_and_read_by_one(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ from .process import get_rank, get_world_size
 from .sbp import broadcast
 
 
-def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
+def load_for_all(f: str | os.PathLike[str] | IO[bytes], map_location: Any, rank: int) -> Any:
     """Load a file of `rank` as `vmflow.load` does, on all ranks, with broadcast global tensors in place of tensors.
 
-    Their placement is all ranks' CPUs.
+    They are on each rank's device of the type of the device that `map_location` chooses.
+
     Raises:
         OSError: on all ranks, if `rank` cannot read the file.
         ValueError: on all ranks, if there is no such rank, or the file is damaged.
@@ -45,12 +46,12 @@ def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
     whole = bytes(_from(rank, tensor(given)).numpy())
     if failed:
         raise OSError(f"load: rank {rank} could not read the file: {whole.decode()}")
-    everywhere = Placement.all("cpu")
 
     def spread(of: Tensor, keys: str) -> Tensor:
-        return cut("load", of, None, everywhere, (broadcast,))
+        everywhere = Placement.all(of.device.type)
+        return cut("load", of.to(everywhere.device), None, everywhere, (broadcast,))
 
-    return mapped(load(BytesIO(whole)), spread)
+    return mapped(load(BytesIO(whole), map_location), spread)
 
 
 def _sent(numbers: list[int], rank: int) -> list[int]:
