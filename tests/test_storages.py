@@ -51,6 +51,15 @@ def test_a_storage_keeps_the_memory() -> None:
     assert len(more) == 3
 
 
+async def test_the_size_of_a_storage_without_data() -> None:
+    async with flow.VirtualMachine(gather=32):
+        part = flow.zeros(2, 3, device="meta")[1]
+        with pytest.warns(flow.BlockingCallWarning):
+            assert part.untyped_storage().nbytes() == 24
+        assert (part.storage().size(), len(part.untyped_storage())) == (6, 24)
+    assert repr(part.storage()) == "<TypedStorage of 6 elements of vmflow.float32 on meta>"
+
+
 def test_storages_on_another_device() -> None:
     x = flow.arange(4.0, device="sim:1")[1:]
     memory = x.storage()

@@ -21,7 +21,7 @@ from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
 from .handles import Handle as Handle
 from .instructions import origin
-from .instructions.blob import Array, Size
+from .instructions.blob import Array, Size, Storage
 from .memory_formats import contiguous_format, fits_rank, lies_in, memory_format, order_of, preserve_format
 from .tensor_fields import CLASS, new_tensor
 from .tensor_operators import TensorOperators
@@ -367,13 +367,7 @@ class Tensor(TensorMethods):
             with _interpreter.eagerly():
                 tensor = self.detach().to("cpu")
         storage = tensor._blob.storage
-        if not storage.settled():
-            pending = writer_of(storage)
-            if pending is not None:
-                machine, writer = pending
-                machine.wait(writer)
-        if storage.failure is not None:
-            storage.failure.throw()
+        _wait_for(storage)
         machine = storage.machine
         if machine is not None and machine.races is not None:
             machine.races.host_reads(storage.dependence)
@@ -685,8 +679,22 @@ CLASS.append(Tensor)
 
 
 def settle(tensor: Tensor) -> None:
-    """Block until a tensor's value is computed; raise its op's exception if that has failed."""
-    tensor._array()
+    """Block until a tensor's value is computed, on any device; raise its op's exception if that has failed."""
+    part = tensor if tensor._blob.meta.spread is None else tensor.detach().to_local()
+    storage = part._blob.storage
+    if not storage.settled() and running_loop() is not None:
+        _warn_of_blocking()
+    _wait_for(storage)
+
+
+def _wait_for(storage: Storage) -> None:
+    if not storage.settled():
+        pending = writer_of(storage)
+        if pending is not None:
+            machine, writer = pending
+            machine.wait(writer)
+    if storage.failure is not None:
+        storage.failure.throw()
 
 
 def watch_requires_grad(tensor: Tensor) -> None:
