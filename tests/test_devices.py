@@ -18,6 +18,8 @@ def test_equal_devices_are_one_object() -> None:
     assert flow.device("cpu") is flow.device("cpu")
     assert flow.device("cpu") is flow.device("cpu", 0)
     assert flow.device("cpu") is flow.device("cpu:0")
+    assert flow.device("cpu") is flow.device("cpu:1") is flow.device("cpu", 1)
+    assert flow.device("meta") is flow.device("meta:1")
     assert flow.device("cuda") is flow.device("cuda:0")
     assert flow.device("cuda:1") is flow.device("cuda", 1)
     assert flow.device("cuda:1") is not flow.device("cuda:0")

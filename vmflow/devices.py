@@ -18,6 +18,9 @@ _OUTER: Final[ContextVar[tuple[tuple[device, device | None], ...]]] = ContextVar
 
 _KINDS: Final = ("cpu", "cuda", "sim", "meta")
 
+# The types of which there is one device.
+_SINGLE: Final = ("cpu", "meta")
+
 
 class device:
     """The device that a tensor's memory is on: ``device("cpu")``, ``device("cuda:1")``, ``device("cuda", 1)``.
@@ -32,7 +35,8 @@ class device:
     Attributes:
         type: "cpu", "cuda", "sim" (a simulated accelerator, to test programs against) or "meta": meta tensors have
             shapes and dtypes and no data, and ops infer the shapes and dtypes of their results.
-        index: the number among devices of the same type; by default 0, for "cuda" that of the current device.
+        index: the number among devices of the same type; 0 for "cpu" and "meta", which have one device each, whichever
+            index is given.
 
     Raises:
         ValueError: for an unknown type or a malformed index.
@@ -100,7 +104,7 @@ class device:
         return f"device(type={self.type!r}, index={self.index})"
 
     def __str__(self) -> str:
-        return self.type if self.type in ("cpu", "meta") else f"{self.type}:{self.index}"
+        return self.type if self.type in _SINGLE else f"{self.type}:{self.index}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return device, (self.type, self.index)
@@ -145,7 +149,7 @@ def _make(cls: type[device], name: str, index: int | None) -> device:
         index = int(number)
     if index is not None and index < 0:
         raise ValueError(f"a device index cannot be negative: {index}")
-    key = (kind, index or 0)
+    key = (kind, 0 if kind in _SINGLE else index or 0)
     made = _DEVICES.get(key)
     if made is None:
         made = object.__new__(cls)
