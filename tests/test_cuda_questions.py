@@ -17,6 +17,7 @@ def test_programs_fall_back_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.type == "cpu"
     assert flow.cuda.device_count() == 0
     assert not flow.backends.mps.is_available()
+    assert not flow.backends.cuda.is_built()
     flow.cuda.manual_seed(1)
     flow.cuda.manual_seed_all(1)
     flow.cuda.empty_cache()

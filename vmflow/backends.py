@@ -52,6 +52,16 @@ class _Cuda(_Backend):
         super().__init__()
         self.matmul = _MatrixProducts()
 
+    def is_available(self) -> bool:
+        """Whether there is a CUDA device that can be used."""
+        from .cuda.properties import is_available  # imported here, since few programs ask
+
+        return is_available()
+
+    def is_built(self) -> bool:
+        """As `is_available`: vmflow compiles its CUDA kernels while the program runs."""
+        return self.is_available()
+
 
 class _Codegen:
     """C kernels for the CPU, compiled by the system's C compiler while the program runs.

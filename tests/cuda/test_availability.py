@@ -322,6 +322,7 @@ def test_an_index_out_of_range_is_in_the_error(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(flow.DeviceUnavailable, match="cuda:3 cannot be used: this machine has 1 CUDA device"):
         flow.device("cuda:3").require()
     assert flow.cuda.is_available()
+    assert flow.backends.cuda.is_built()
     assert flow.cuda.device_count() == 1
 
 
@@ -367,7 +368,7 @@ def test_this_machine() -> None:
     found = availability.describe()
     reason = flow.cuda.why_not()
     assert found["why_not"] == reason
-    assert flow.cuda.is_available() == (reason is None)
+    assert flow.cuda.is_available() == flow.backends.cuda.is_built() == (reason is None)
     if reason is None:
         assert flow.cuda.device_count() > 0
         flow.device("cuda").require()
