@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
+from vmflow.native import mypyc_attr
+
 from .blob import Blob, Storage
 from .fuse import FuseInstructionPolicy
 from .instruction import Dependence, Instruction
@@ -74,6 +76,7 @@ LONGEST: Final = 16
 MOST_WORK: Final = 50_000_000
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Links:
     """Decides which instructions join a future `Chain`, while the engine looks for further ones.
 

@@ -227,6 +227,30 @@ def test_the_story_of_a_machine_can_be_replayed() -> None:
     machine.close()
 
 
+def test_chains_are_replayed_as_they_were_made() -> None:
+    engine = VirtualMachineEngine(story=1 << 16)
+    with entered(VirtualMachine(gather=32)) as machine:
+        machine.engine = engine
+        x = flow.ones(1000, 1000, device="cpu")
+        y = x * 2 + 1
+        z = (y * 3 - x).relu()
+        assert z[0, 0].item() == 8.0
+    launched = [turn.launched for turn in engine.story.turns]
+    assert "chain" in [instruction.name for launches in launched for instruction in launches]
+    script = _recorded(engine)
+    assert replay(script).story.script() == script
+
+
+def test_instructions_are_fused_as_they_were_by_an_engine_with_another_limit() -> None:
+    bench = Bench(VirtualMachineEngine(fuse_below=1_000_000))
+    for name in "abcd":
+        bench.issue(name, cost=100_000, fusable=True)
+    assert bench.turn() == ["a+b+c+d"]
+    script = _recorded(bench.engine)
+    assert replay(script).story.script() == script
+    bench.drain()
+
+
 def test_a_script_whose_beginning_was_forgotten_is_refused() -> None:
     engine = VirtualMachineEngine(story=2)
     bench = Bench(engine)

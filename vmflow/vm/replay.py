@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from vmflow.context import Mode
 from vmflow.errors import InternalError
+from vmflow.instructions.chain import Links
 from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import LAUNCHED, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
@@ -17,19 +18,46 @@ from .story import Script
 
 
 class Replayed(InstructionPolicy):
-    """The policy of a replayed instruction: orders it as the original policy did, and runs nothing."""
+    """The policy of a replayed instruction: orders it as the original policy did, and runs nothing.
 
-    __slots__ = ("barrier", "follows", "fusable", "name", "preschedulable")
+    Instructions are fused as the script says, since it lacks the operands on which chains depend.  For the engine they
+    all make chains, so that its limit of a fused instruction's cost does not count.
 
-    def __init__(self, name: str, fusable: bool, barrier: bool, preschedulable: bool, follows: Stream | None) -> None:
+    Attributes:
+        fused_into: the serial of the fused instruction that stood for this one; None if it was not fused.
+    """
+
+    __slots__ = ("barrier", "follows", "fusable", "fused_into", "name", "prepares", "preschedulable")
+
+    def __init__(
+        self, name: str, fused_into: int | None, barrier: bool, preschedulable: bool, follows: Stream | None
+    ) -> None:
         self.name = name
-        self.fusable = fusable
+        self.fused_into = fused_into
+        self.fusable = self.prepares = fused_into is not None
         self.barrier = barrier
         self.preschedulable = preschedulable
         self.follows = follows
 
     def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
         return FuseInstructionPolicy(members)
+
+    def chain(self, instruction: Instruction) -> Links:
+        return ReplayedLinks(self.fused_into)
+
+
+class ReplayedLinks(Links):
+    """Accepts the instructions that were fused into one."""
+
+    def __init__(self, fused_into: int | None) -> None:
+        self._fused_into = fused_into
+
+    def take(self, instruction: Instruction) -> bool:
+        policy = instruction.policy
+        return isinstance(policy, Replayed) and policy.fused_into == self._fused_into
+
+    def end(self) -> None:
+        pass
 
 
 class ReplayedStream(StreamPolicy):
@@ -87,7 +115,7 @@ def replay(script: Script) -> VirtualMachineEngine:
                     absorbed["stream"], Stream(absorbed["stream"], None, ReplayedStream(absorbed["depth"]))
                 ),
                 Replayed(
-                    absorbed["name"], absorbed["fusable"], absorbed["barrier"], absorbed["preschedulable"], follows
+                    absorbed["name"], absorbed["fused_into"], absorbed["barrier"], absorbed["preschedulable"], follows
                 ),
                 accessed(absorbed["reads"]),
                 accessed(absorbed["writes"]),

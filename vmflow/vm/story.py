@@ -120,7 +120,7 @@ class Story:
         script: Script = []
         for turn in self.turns:
             fences = {serial: (barrier, follows) for serial, barrier, follows in turn.fences}
-            fused = {instruction.serial for instruction in members_of(turn.fused)}
+            fused = {member.serial: whole.serial for whole in turn.fused for member in whole.members or ()}
             script.append(
                 {
                     "failed": [serial for serial, _ in turn.failures],
@@ -136,7 +136,7 @@ class Story:
                             "cost": instruction.cost,
                             "depth": instruction.stream.policy.depth,
                             "priority": priority_of(instruction),
-                            "fusable": instruction.serial in fused,
+                            "fused_into": fused.get(instruction.serial),
                             **_order(fences.get(instruction.serial), name),
                         }
                         for instruction in turn.absorbed
