@@ -152,6 +152,24 @@ def test_a_deep_copy_shares_nothing() -> None:
     assert copy.deepcopy(view).tolist() == view.tolist()
 
 
+def test_deep_copies_of_views_share_their_memory_again() -> None:
+    whole = flow.arange(6.0)
+    part, turned = whole[1:], whole.reshape(2, 3).t()
+    for tensors in ([whole, part, turned], [turned, part, whole]):
+        copies = copy.deepcopy(tensors)
+        assert [again.tolist() for again in copies] == [tensor.tolist() for tensor in tensors]
+        copies[0].zero_()
+        assert [again.sum().item() for again in copies] == [0, 0, 0]
+    assert whole.tolist() == [0, 1, 2, 3, 4, 5]
+    x = flow.ones(2, requires_grad=True)
+    x.grad = flow.ones(2)
+    again, gradient = copy.deepcopy([x, x.grad])
+    assert again.grad is gradient
+    assert [again.shape for again in copy.deepcopy([whole[:0], whole, flow.zeros(0, 3).t()])] == [(0,), (6,), (3, 0)]
+    numbers = flow.tensor([1 + 2j, 3 + 4j])
+    assert [again.tolist() for again in copy.deepcopy([numbers.imag, numbers])] == [[2, 4], [1 + 2j, 3 + 4j]]
+
+
 def test_a_deep_copy_of_a_result_is_detached() -> None:
     x = flow.ones(2, requires_grad=True)
     y = x * 3

@@ -35,8 +35,8 @@ class device:
     Attributes:
         type: "cpu", "cuda", "sim" (a simulated accelerator, to test programs against) or "meta": meta tensors have
             shapes and dtypes and no data, and ops infer the shapes and dtypes of their results.
-        index: the number among devices of the same type; 0 for "cpu" and "meta", which have one device each, whichever
-            index is given.
+        index: the number among devices of the same type; by default 0, for "cuda" that of the current device; always 0
+            for "cpu" and "meta", which have one device each.
 
     Raises:
         ValueError: for an unknown type or a malformed index.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
 from .handles import Handle as Handle
 from .instructions import origin
-from .instructions.blob import Array, Size, Storage
+from .instructions.blob import Array, Blob, Size, Storage, meta
 from .memory_formats import contiguous_format, fits_rank, lies_in, memory_format, order_of, preserve_format
 from .tensor_fields import CLASS, new_tensor
 from .tensor_operators import TensorOperators
@@ -632,7 +633,8 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor the memory, shape and dtype of that one.
+        Assigning another tensor gives this tensor the memory of that one.  RuntimeError if this tensor requires a
+        gradient, and the other is neither floating-point nor complex.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
@@ -647,6 +649,9 @@ class Tensor(TensorMethods):
     def data(self, other: Tensor) -> None:
         if not isinstance(other, Tensor):
             raise TypeError(f"data must be a tensor, not {type(other).__name__}")
+        dtype = other._blob.meta.dtype
+        if self.requires_grad and dtype.category < dtypes.FLOATING:
+            raise RuntimeError(f"data: a tensor that requires a gradient cannot become {dtype.name}")
         self._blob, self._lease, self._base = other._blob, other._lease, None
 
     def __copy__(self) -> Tensor:
@@ -658,13 +663,17 @@ class Tensor(TensorMethods):
         return made.requires_grad_(self.requires_grad)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
-        """Copy a tensor into its own memory, a leaf with its gradient; the copy of a non-leaf requires no gradient."""
-        copy = self.detach().clone()
+        """Copy a tensor into new memory, a leaf with its gradient; the copy of a non-leaf requires no gradient.
+
+        The whole memory of a view is copied, after waiting for it, so that the copies of all tensors on it share memory
+        again.
+        """
+        copy = _on_copied_memory(self, memo)
+        memo[id(self)] = copy
         if self.is_leaf:
             copy.requires_grad_(self.requires_grad)
             if self.grad is not None:
-                copy.grad = self.grad.__deepcopy__(memo)
-        memo[id(self)] = copy
+                copy.grad = deepcopy(self.grad, memo)
         return copy
 
     def __pos__(self) -> Tensor:
@@ -674,6 +683,26 @@ class Tensor(TensorMethods):
 
 
 CLASS.append(Tensor)
+
+
+def _on_copied_memory(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
+    """A tensor like `tensor`, without autograd history, on a copy of its memory, which `memo` keeps by the storage."""
+    blob = tensor._blob
+    storage = blob.storage
+    if storage.lazy or blob.meta.spread is not None or not blob.meta.numel:
+        return tensor.detach().clone()  # the memory is unknown, not all of it here, or of no use
+    whole = memo.get(id(storage))
+    if whole is None:
+        given = tensor.detach()
+        if blob.strides is not None:
+            settle(tensor)  # before, the size of the memory is unknown
+            array = storage.array
+            everything = meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)
+            given = new_tensor(Blob(storage, everything), tensor._lease)
+        with _interpreter.eagerly():  # since a graph may be being built
+            whole = memo[id(storage)] = given.clone()
+    return new_tensor(Blob(whole._blob.storage, blob.meta, blob.strides, blob.offset), whole._lease)
+
 
 # For graphs
 

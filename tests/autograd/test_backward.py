@@ -484,6 +484,11 @@ def test_detach_and_data() -> None:
     x.data = flow.tensor([7.0], dtype=flow.float64)
     assert x.requires_grad
     assert x.tolist() == [7.0]
+    for tensor in (x, x * 2):
+        with pytest.raises(RuntimeError, match="data: a tensor that requires a gradient cannot become int64"):
+            tensor.data = flow.tensor([7])
+    y.data = flow.tensor([7])
+    assert y.dtype is flow.int64
 
 
 def test_assigning_grad_is_checked() -> None:
