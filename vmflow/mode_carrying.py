@@ -31,7 +31,8 @@ def carried(
     Args:
         function: the function to wrap.
         switch: sets the part of the mode and returns its former value.
-        make_value: called at each call of the function for the value to set.
+        make_value: called for the value to set, at each call of the function; a generator's call begins with its first
+            step.
         left_by: called with that value and the exception, if an exception ends the call.
     """
     import inspect  # numpy has imported it already
@@ -51,9 +52,30 @@ def carried(
     elif inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            # All is done here, since an async generator cannot hand its consumer on to another one.
             value = make_value()
-            return _step_async(cast(Any, function)(*args, **kwargs), switch, value, left_by)
+            inner: AsyncGenerator[Any, Any] = cast(Any, function)(*args, **kwargs)
+            step: Any = inner.__anext__()
+            try:
+                while True:
+                    try:
+                        item = await _Stepwise(step, switch, value)
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        step = inner.athrow(error)
+                    else:
+                        step = inner.asend(sent)
+            except BaseException as error:
+                left_by(value, error)
+                raise
+            finally:
+                await _Stepwise(inner.aclose(), switch, value)
 
     elif inspect.isgeneratorfunction(function):
 
@@ -121,29 +143,3 @@ def _step(inner: Generator[Any, Any, Any], switch: Switch, value: Any) -> Genera
             inner.close()
         finally:
             switch(before)
-
-
-async def _step_async(
-    inner: AsyncGenerator[Any, Any], switch: Switch, value: Any, left_by: LeftBy
-) -> AsyncGenerator[Any, Any]:
-    """Run an async generator with a part of the mode set to `value`; `_step` does this for plain generators."""
-    step: Any = inner.__anext__()
-    try:
-        while True:
-            try:
-                item = await _Stepwise(step, switch, value)
-            except StopAsyncIteration:
-                return
-            try:
-                sent = yield item
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                step = inner.athrow(error)
-            else:
-                step = inner.asend(sent)
-    except BaseException as error:
-        left_by(value, error)
-        raise
-    finally:
-        await _Stepwise(inner.aclose(), switch, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import itertools
 import logging
 import random
@@ -302,6 +303,7 @@ async def test_a_decorated_async_generator_does_not_leak_into_its_consumer() -> 
         finally:
             seen.append(name_around())
 
+    assert inspect.isasyncgenfunction(work)
     seen: list[str | None] = []
     async for name in work():
         assert name == "inside"
