@@ -69,6 +69,11 @@ def test_dtypes_stay(dtype: flow.dtype) -> None:
     assert result.to(flow.complex64).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16, flow.float32, flow.float64])
+def test_a_negative_zero_keeps_its_sign(dtype: flow.dtype) -> None:
+    assert flow.signbit(pad(flow.ones(1, dtype=dtype), (1, 1), value=-0.0)).tolist() == [True, False, True]
+
+
 def test_nothing_to_add_is_a_copy() -> None:
     x = flow.ones(2)
     result = pad(x, (0, 0))

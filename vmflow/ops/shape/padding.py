@@ -130,7 +130,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if not any(before or after for before, after in pairs):
         return input.clone()
     if mode == "constant":
-        return _interpreter.dispatch(_PAD, (input,), tuple(pairs), (number("pad", value or 0),))
+        return _interpreter.dispatch(_PAD, (input,), tuple(pairs), (number("pad", 0 if value is None else value),))
     return _from_within(input, pairs, mode)
 
 
