@@ -269,7 +269,11 @@ def to_register(scalar: Scalar, held: DType) -> Convert | None:
 def _immediate(number: Immediate, scalar: Scalar) -> Array:
     if number.bits is not None:
         if scalar.kind == "float" and number.size != scalar.size:
-            return np.array([number.value], np.float64).astype(scalar.dtype)
+            with np.errstate(over="ignore"):
+                return np.array([number.value], np.float64).astype(scalar.dtype)
+        if number.size > scalar.size == 4:
+            # A store takes its values as bits, also those that it rounds to the type f32.
+            return _immediate(number, SCALARS["f32"]).view(scalar.dtype)
         return np.array([number.bits], np.uint64).astype(scalar.bits).view(scalar.dtype)
     if scalar.kind == "predicate":
         return np.array([bool(number.value)])

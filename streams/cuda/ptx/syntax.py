@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from .faults import Place, PtxSyntaxError
 from .statements import Address, Function, Immediate, Instruction, Label, Operand, Register, Unit, Variable, Vector
@@ -15,7 +18,8 @@ _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TOKEN: Final = re.compile(
     r"""\s*(?:
       (?P<text>"(?:[^"\\]|\\.)*")
-    | (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?|-?\d+\.\d+(?:[eE][-+]?\d+)?|-?\d+U?)
+    | (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?
+        |-?(?:\d+\.\d+|\.\d+|\d+\.(?![A-Za-z_]))(?:[eE][-+]?\d+)?|-?\d+\.?[eE][-+]?\d+|-?\d+U?)
     | (?P<word>\.[A-Za-z_]\w*(?:::\w+)*|[%$]?[A-Za-z_$%][\w$%.]*(?:::[\w$.]+)*)
     | (?P<sign>[-+@!{}()\[\],;:=<>|&])
     )""",
@@ -129,19 +133,30 @@ class _Parser:
         if word[:2].lower() == "0d":
             bits = int(word[2:], 16)
             return Immediate(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, 8)
-        if "." in word:
-            return Immediate(float(word), struct.unpack("<Q", struct.pack("<d", float(word)))[0], 8)
-        return Immediate(self._integer(word))
+        if "x" in word.lower() or not set(word) & set(".eE"):
+            return Immediate(self._integer(word))
+        value = float(word)
+        if math.isinf(value):
+            raise self._wrong(f"{word} is too large")
+        return Immediate(value, struct.unpack("<Q", struct.pack("<d", value))[0], 8)
 
     def _encoded(self, word: str, type_: str) -> bytes:
-        """Return the bytes of a number in the initial value of a variable of this type."""
+        """Return the bytes of a number in the initial value of a variable of this type.
+
+        A number of double precision, such as any decimal one, is rounded to the type; a type of bits holds a float of
+        its size.
+        """
         scalar = SCALARS[type_]
         number = self._immediate(word)
-        if number.bits is not None:
-            if number.size != scalar.size:
-                raise self._wrong(f"{word} is not of the type .{type_} of the variable that it initialises")
-            return number.bits.to_bytes(scalar.size, "little")
-        return (int(number.value) & ((1 << 8 * scalar.size) - 1)).to_bytes(scalar.size, "little")
+        if number.bits is None and scalar.kind != "float":
+            return (int(number.value) & ((1 << 8 * scalar.size) - 1)).to_bytes(scalar.size, "little")
+        if number.bits is not None and type_ in ("f32", "f64", "b32", "b64"):
+            if number.size == scalar.size:
+                return number.bits.to_bytes(scalar.size, "little")
+            if scalar.size == 4:
+                with np.errstate(over="ignore"):
+                    return np.array(number.value).astype(np.float32).tobytes()
+        raise self._wrong(f"{word} is not of the type .{type_} of the variable that it initialises")
 
     # The module
 
@@ -254,6 +269,8 @@ class _Parser:
                 data += self._encoded(word, type_)
             elif word == "generic":
                 continue
+            elif word in ("-", "+"):
+                raise self._wrong(f"{word!r} is no initial value")
             elif word not in (",", "(", ")"):
                 step = self._integer(self._take()) if self._accept("+") else 0
                 references.append((len(data), word, step))
@@ -391,7 +408,8 @@ class _Parser:
         if sign == "!" and isinstance(inner, Register):
             return Register("!" + inner.name)
         if sign == "-" and isinstance(inner, Immediate):
-            return inner._replace(value=-inner.value)
+            bits = None if inner.bits is None else inner.bits ^ 1 << 8 * inner.size - 1
+            return inner._replace(value=-inner.value, bits=bits)
         raise self._wrong(f"{sign!r} must not stand before this operand")
 
     def _parts(self, end: str) -> Sequence[Operand]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,6 +210,33 @@ def test_variables_of_vectors_are_aligned_to_the_whole_vector(
     first, x, last = found.tolist()
     assert x - first == alignment
     assert last - x == length
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        # As ptxas understands them.
+        (".f32 x[4] = {0.1, -1.0, 1e5, -.5E-1}", np.array([0.1, -1, 1e5, -0.05], np.float32)),
+        (".f32 x[3] = {1., -0.0, 1.e2}", np.array([1, -0.0, 100], np.float32)),
+        (".f32 x[3] = {1.0e300, 1.4e-45, 16777217.0}", np.array([np.inf, 1.4e-45, 1 << 24], np.float32)),
+        (".f32 x[2] = {0f7FFFFFFF, 0d3FF0000000000001}", np.array([0x7FFFFFFF, 0x3F800000], np.uint32)),
+        (".f64 x[2] = {0.1, 0d3FF0000000000001}", np.array([0.1, 1 + 2**-52])),
+        (".b32 x[3] = {0.1, 0f3F800000, 0x1e5}", np.array([0x3DCCCCCD, 0x3F800000, 0x1E5], np.uint32)),
+        (".b64 x[2] = {-1.0, -1}", np.array([0xBFF << 52, (1 << 64) - 1], np.uint64)),
+        (".u32 x[2] = {-1, 5U}", np.array([(1 << 32) - 1, 5], np.uint32)),
+    ],
+)
+def test_initial_values(declaration: str, expected: Any) -> None:
+    module = ptx.parse(f".global {declaration};")
+    assert module.variable("x").tobytes() == expected.tobytes()
+
+
+def test_the_sign_of_a_number_may_stand_apart() -> None:
+    found = np.zeros(3)
+    stores = "st.global.f64 [%rd1], - 0.5; st.global.f64 [%rd1+8], -0.5; st.global.f32 [%rd1+16], - 1e300;"
+    run(written(stores), 1, 1, found)
+    assert found[:2].tolist() == [-0.5, -0.5]
+    assert found.view(np.float32)[4] == -np.inf
 
 
 def test_parameters_of_vectors_are_aligned_to_the_whole_vector() -> None:

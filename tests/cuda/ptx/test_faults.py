@@ -487,7 +487,11 @@ def test_forms_that_are_not_known(body: str, problem: str) -> None:
         (".global .u32 x[n];", "an integer was expected, not 'n'", 3),
         (".global .align x .u32 y;", "an integer was expected, not 'x'", 3),
         (".global .align 12 .u32 y;", "an alignment is a power of two, not 12", 3),
-        (".global .f32 x = 0d3FF0000000000000;", "0d3FF0000000000000 is not of the type .f32 of the variable", 3),
+        (".global .f32 x = 1;", "1 is not of the type .f32 of the variable", 3),
+        (".global .u32 x = 1.0;", "1.0 is not of the type .u32 of the variable", 3),
+        (".global .f16 x = 1.0;", "1.0 is not of the type .f16 of the variable", 3),
+        (".global .f64 x = 1e400;", "1e400 is too large", 3),
+        (".global .f32 x = -(1.0);", "'-' is no initial value", 3),
         (".global .f64 x[2] = {0d3FF0000000000000, 0f3F800000};", "0f3F800000 is not of the type .f64", 3),
     ],
 )
