@@ -124,17 +124,31 @@ def _blob_of(update: Update, tensor: Tensor) -> Blob:
     return updated_part(update.name, tensor)._blob
 
 
+def by_device(tensors: Iterable[Tensor]) -> dict[Device, list[Tensor]]:
+    """Group tensors by device, in their order: an update can change tensors of one device only.
+
+    Example:
+        >>> from vmflow.multi_tensor import by_device
+        >>> by_device([flow.ones(1), flow.zeros(1)])
+        {device(type='cpu'): [tensor([1.]), tensor([0.])]}
+    """
+    found: dict[Device, list[Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.device, []).append(tensor)
+    return found
+
+
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
     """Set the `grad` of tensors to None, or all their gradients to zero by one instruction for each device."""
-    by_device: dict[Device, list[Tensor]] = {}
+    zeroed: list[Tensor] = []
     for tensor in tensors:
         if tensor.grad is None:
             continue
         if set_to_none:
             tensor.grad = None
         else:
-            by_device.setdefault(tensor.grad.device, []).append(tensor.grad.detach_())
-    for device, gradients in by_device.items():
+            zeroed.append(tensor.grad.detach_())
+    for device, gradients in by_device(zeroed).items():
         zero = choose_update("zero", device).kernel()
         issue_update(
             Update("zero_grad", zero, (), gradients, sum([gradient.numel() for gradient in gradients]) // 4, True)

@@ -422,6 +422,72 @@ def test_steps_within_graphs_are_replayed(name: str) -> None:
         assert devices.driver.graphs == 4
 
 
+# Parameters on several devices
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cuda:0"), ("cuda:1", "cuda:0")])
+@pytest.mark.parametrize("name", [*EXACT, *WITH_POWERS, "Adafactor"])
+def test_a_step_of_one_group_on_several_devices(name: str, devices: Sequence[str]) -> None:
+    makes: dict[str, Make] = {**EXACT, **WITH_POWERS, "Adafactor": lambda p: optim.Adafactor(p, 0.1)}
+
+    def ends(*places: str) -> list[np.ndarray[Any, Any]]:
+        parameters = [flow.tensor(_numbers(0, (7,), "float64"), device=place).requires_grad_() for place in places]
+        optimizer = makes[name](parameters)
+        for step in range(3):
+            for seed, parameter in enumerate(parameters):
+                parameter.grad = flow.tensor(_numbers(2 * step + seed, (7,), "float64"), device=parameter.device)
+            optimizer.step()
+        return [parameter.detach().cpu().numpy() for parameter in parameters]
+
+    expected = ends("cpu", "cpu")
+    with emulated("random", 9):
+        found = ends(*devices)
+    for have, want in zip(found, expected, strict=True):
+        _close(have, want, 64)
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:1")])
+@pytest.mark.parametrize("order", [1.0, 2.0, math.inf])
+def test_gradients_on_several_devices_are_clipped_together(order: float, devices: Sequence[str]) -> None:
+    with emulated("random", 10):
+        parameters = [flow.zeros(2, device=device, requires_grad=True) for device in devices]
+        for parameter, value in zip(parameters, (3.0, 4.0), strict=True):
+            parameter.grad = flow.tensor([value, 0.0], device=parameter.device)
+        norm = nn.utils.clip_grad_norm_(parameters, 0.5, order)
+        assert norm.device is parameters[0].device
+        assert norm.item() == {1.0: 7, 2.0: 5, math.inf: 4}[order]
+        kept = [parameter.grad.tolist()[0] for parameter in parameters if parameter.grad is not None]
+        assert kept == pytest.approx([1.5 / norm.item(), 2 / norm.item()], rel=1e-5)
+        nn.utils.clip_grad_value_(parameters, 0.125)
+        assert [parameter.grad.tolist() for parameter in parameters if parameter.grad is not None] == [[0.125, 0]] * 2
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:1")])
+def test_averages_on_several_devices(devices: Sequence[str]) -> None:
+    with emulated("random", 11):
+        parameters = [flow.ones(2, device=device, requires_grad=True) for device in devices]
+        model = nn.ParameterList([nn.Parameter(parameter.detach()) for parameter in parameters])
+        averaged = optim.swa_utils.AveragedModel(model)
+        for _ in range(3):
+            averaged.update_parameters(model)
+            with flow.no_grad():
+                for parameter in model:
+                    parameter.add_(3)
+        assert [average.tolist() for average in averaged.module.parameters()] == [[4, 4]] * 2
+        assert averaged.n_averaged.item() == 3
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda:0", "cuda:1"])
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_a_learning_rate_on_another_device(name: str, device: str, place: str) -> None:
+    with emulated("random", 12):
+        parameter = flow.ones(2, device=device, requires_grad=True)
+        parameter.grad = flow.ones(2, device=device)
+        getattr(optim, name)([parameter], lr=flow.tensor(0.25, device=place)).step()
+        assert parameter.tolist() == pytest.approx([0.75, 0.75])
+
+
 # Compiling for GPUs that are not here
 
 

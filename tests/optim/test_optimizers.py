@@ -235,6 +235,15 @@ def test_a_step_is_one_instruction_for_all_groups(name: str) -> None:
     assert len(issued) == 1
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adafactor"])
+def test_parameters_of_a_group_on_several_devices(name: str) -> None:
+    parameters = [flow.ones(2, device=device, requires_grad=True) for device in ("meta", "cpu", "sim")]
+    for parameter in parameters:
+        parameter.grad = flow.ones(2, device=parameter.device)
+    getattr(optim, name)(parameters, lr=0.25).step()
+    assert [parameter.tolist() for parameter in parameters[1:]] == [pytest.approx([0.75, 0.75])] * 2
+
+
 def test_without_gradients_nothing_is_issued_nor_remembered() -> None:
     parameter = flow.zeros(2, requires_grad=True)
     for optimizer in (optim.SGD([parameter], momentum=0.5), optim.Adam([parameter])):

@@ -11,7 +11,7 @@ from vmflow.devices import device as Device
 from vmflow.interpreter import eagerly
 from vmflow.kernels.problems.updates import AdaptScale
 from vmflow.kernels.updates import choose_update
-from vmflow.multi_tensor import Update, issue_update
+from vmflow.multi_tensor import Update, by_device, issue_update
 from vmflow.ops.creation.creation import full, zeros
 from vmflow.optim.optimizer import Optimizer
 from vmflow.scopes import scope
@@ -132,8 +132,7 @@ class GradScaler:
         """Divide gradients by the scale, an instruction per device; return a scalar, above 0 if some are not finite."""
         scale, _ = self._tensors()
         findings: list[Tensor] = []
-        for device in dict.fromkeys([gradient.device for gradient in gradients]):
-            chosen = [gradient for gradient in gradients if gradient.device is device]
+        for device, chosen in by_device(gradients).items():
             with scope(shield=True):
                 # This flag is 1 until the instruction has checked the gradients: if a cancelled scope drops that
                 # instruction, the optimizer's step must be skipped.

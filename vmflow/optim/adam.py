@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final, Unpack
 
 from vmflow.kernels.problems import updates
-from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
-from .optimizer import COUNTS, Execution, Optimizer, Parameters, are_numbers, check_not_negative, rate_of
+from .optimizer import COUNTS, Execution, Optimizer, Parameters, Step, are_numbers, check_not_negative, rate_of
 
 # The first values of the running averages of the gradient and of its square.
 AVERAGES: Final = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
@@ -94,7 +93,7 @@ class Adam(_Averaging):
             settings["do_bias_correction"] = False
         super().__init__(params, settings, execution)
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         amsgrad = group["amsgrad"]
         settings = updates.Adam(
             *_common(group),
@@ -179,7 +178,7 @@ class NAdam(_Averaging):
         }
         super().__init__(params, settings, execution)
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         settings = updates.NAdam(
             *_common(group), group["decoupled_weight_decay"], group["momentum_decay"], group["maximize"]
         )
@@ -232,7 +231,7 @@ class RAdam(_Averaging):
         }
         super().__init__(params, settings, execution)
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         settings = updates.RAdam(*_common(group), group["decoupled_weight_decay"], group["maximize"])
         return self._group_update(group, "radam", settings, AVERAGES)
 
@@ -276,7 +275,7 @@ class Adamax(_Averaging):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, settings, execution)
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         settings = updates.Adamax(*_common(group), group["maximize"])
         return self._group_update(group, "adamax", settings, dict.fromkeys(self.shaped, 0.0))
 
@@ -341,6 +340,6 @@ class LAMB(_Averaging):
         if group["amsgrad"]:
             raise ValueError("LAMB: amsgrad is not supported; Adam has it")
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         settings = updates.LAMB(*_common(group), group["adam_w_mode"], group["do_bias_correction"], group["maximize"])
         return self._group_update(group, "lamb", settings, AVERAGES)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from vmflow.kernels.problems import updates
-from vmflow.multi_tensor import Update
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, are_numbers, check_not_negative, rate_of
+from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, Step, are_numbers, check_not_negative, rate_of
 
 
 class Adagrad(Optimizer):
@@ -71,7 +70,7 @@ class Adagrad(Optimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         settings = updates.Adagrad(
             rate_of(group),
             group["lr_decay"],
@@ -126,7 +125,7 @@ class Adadelta(Optimizer):
         if group["rho"] > 1:
             raise ValueError(f"Adadelta: rho must be within [0, 1], got {group['rho']!r}")
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         settings = updates.Adadelta(
             rate_of(group),
             group["rho"],
@@ -191,7 +190,7 @@ class RMSprop(Optimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("RMSprop", group, "lr", "alpha", "eps", "weight_decay", "momentum")
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         momentum, centered = group["momentum"], group["centered"]
         settings = updates.RMSprop(
             rate_of(group),
@@ -257,7 +256,7 @@ class Rprop(Optimizer):
                 f"Rprop: step_sizes must be a smallest size that is not negative and a largest, got {sizes!r}"
             )
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
         settings = updates.Rprop(
             rate_of(group),
@@ -327,7 +326,7 @@ class ASGD(Optimizer):
             if not isinstance(group[name], NUMBERS):
                 raise ValueError(f"ASGD: {name} must be a number, got {group[name]!r}")
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         settings = updates.ASGD(
             rate_of(group),
             group["lambd"],

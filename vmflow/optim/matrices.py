@@ -92,7 +92,7 @@ class Adafactor(Optimizer):
                 new = _adafactor(group, parameter, state)
                 values += new.values()
                 outputs += [parameter, *[state[name] for name in new if name]]
-            return self._assignment(group, values, outputs)
+            return self._assignment(values, outputs)
 
         return step if parameters else None
 
@@ -227,7 +227,7 @@ class Muon(Optimizer):
             pairs = [_muon(group, *pair) for pair in zip(parameters, buffers, strict=True)]
             values = [tensor for pair in pairs for tensor in pair]
             outputs = [tensor for pair in zip(parameters, buffers, strict=True) for tensor in pair]
-            return self._assignment(group, values, outputs)
+            return self._assignment(values, outputs)
 
         return step if parameters else None
 

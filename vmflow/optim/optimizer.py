@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypedDict
 
 import numpy as np
@@ -14,7 +15,7 @@ from vmflow.devices import device as Device
 from vmflow.interpreter import eagerly
 from vmflow.kernels.problems.updates import COSTS
 from vmflow.kernels.updates import Rule, choose_update
-from vmflow.multi_tensor import Update, issue_together, zero_gradients
+from vmflow.multi_tensor import Update, by_device, issue_together, zero_gradients
 from vmflow.nn.utils import clip_grad_norm_
 from vmflow.ops.creation import creation
 from vmflow.scopes import scope
@@ -29,6 +30,10 @@ Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 # arguments.
 StepPreHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, Any]] | None]"
 StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], None]"
+
+
+# A step of parameters: an update, or a function that issues the ops which compute the step, and returns the update.
+Step: TypeAlias = "Update | Callable[[], Update]"
 
 
 class Execution(TypedDict, total=False):
@@ -139,11 +144,14 @@ class Optimizer:
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ValueError if a setting of a parameter group is out of range; the base class checks nothing."""
 
-    def update(self, group: dict[str, Any]) -> Update | Callable[[], Update] | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         """Return one step of the parameters of a group that have gradients; None if no parameter has a gradient.
 
         If ops compute the step, the result is a function that issues the ops and returns the `Update`.  The function is
         called without recording for autograd, and a graph that is being built contains its ops.
+
+        All parameters are on one device: for a group whose parameters are on several, `update` is called once for each
+        device, with a copy of the group's dict whose "params" are those of the device.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
@@ -173,11 +181,11 @@ class Optimizer:
         settings: Any,
         shaped: Mapping[str, complex],
         counts: Mapping[str, float] = COUNTS,
-    ) -> Update | None:
+    ) -> Step | None:
         """Return the step of a parameter group by the update rule `rule`; None if no parameter has a gradient.
 
         Args:
-            group: a parameter group of the optimizer.
+            group: a parameter group of the optimizer, or its part on one device.
             rule, settings: the name and the settings of the rule; see `vmflow.kernels.problems.updates`.
             shaped, counts: see `_remembered`.
         """
@@ -187,28 +195,33 @@ class Optimizer:
         # `_remembered` makes an entry in `self.state`, which keeps the parameter alive, so rules without state skip it.
         states = [self._remembered(parameter, shaped, counts) for parameter in parameters] if shaped or counts else []
         inputs: list[Any] = [parameter.grad for parameter in parameters]
-        if settings.lr is None:
-            inputs.append(group["lr"])
         outputs = [*parameters]
         for name in (*shaped, *counts):
             outputs += [state[name] for state in states]
-        kernel = self._rule_of(group, rule, parameters[0].device).kernel(settings)
-        elements = sum([parameter.numel() for parameter in parameters])
-        return Update(f"{type(self).__name__}.step", kernel, inputs, outputs, COSTS.get(rule, 1) * elements)
+        kernel = self._rule_of(parameters[0], rule).kernel(settings)
+        cost = COSTS.get(rule, 1) * sum([parameter.numel() for parameter in parameters])
+        update = Update(f"{type(self).__name__}.step", kernel, inputs, outputs, cost)
+        if settings.lr is None:
+            lr, device = group["lr"], parameters[0].device
+            # Kernels of all devices read a rate in the host's memory.
+            if lr.device is not device and lr.device.type != "cpu":
+                return lambda: replace(update, inputs=[*inputs, lr.to(device)])
+            inputs.append(lr)
+        return update
 
-    def _assignment(self, group: dict[str, Any], values: list[Tensor], outputs: list[Tensor]) -> Update:
+    def _assignment(self, values: list[Tensor], outputs: list[Tensor]) -> Update:
         """Return a step that copies `values`, which ops have computed, into `outputs`: parameters and their state."""
-        kernel = self._rule_of(group, "assign", outputs[0].device).kernel()
+        kernel = self._rule_of(outputs[0], "assign").kernel()
         return Update(
             f"{type(self).__name__}.step", kernel, values, outputs, sum([output.numel() for output in outputs]) // 4
         )
 
-    def _rule_of(self, group: dict[str, Any], name: str, device: Device) -> Rule:
-        """The update rule `name` for a parameter group on a device, chosen at the first call and then cached."""
-        key = id(group), name, device
+    def _rule_of(self, first: Tensor, name: str) -> Rule:
+        """The update rule `name` for a step whose first output is `first`, chosen at the first call and then cached."""
+        key = id(first), name, first.device
         found = self._rules.get(key)
         if found is None:
-            found = self._rules[key] = choose_update(name, device)
+            found = self._rules[key] = choose_update(name, first.device)
         return found
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -256,13 +269,14 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         mode = MODE.get()
+        groups = [part for group in self.param_groups for part in _parts(group)]
         if mode.scope is None and mode.interpreter is None:
-            updates = [self.update(group) for group in self.param_groups]
+            updates = [self.update(group) for group in groups]
         else:
             # State that `update` makes is kept for later steps, so a surrounding scope must not cancel it, and a graph
             # that is being built must not record the ops that make it.
             with scope(shield=True), eagerly():
-                updates = [self.update(group) for group in self.param_groups]
+                updates = [self.update(group) for group in groups]
         issue_together([_computed(update) for update in updates if update is not None], skip)
         return loss
 
@@ -399,7 +413,14 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def _computed(update: Update | Callable[[], Update]) -> Update:
+def _parts(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parameter group itself if its parameters are on one device, else a group like it for each device."""
+    if len({parameter.device for parameter in group["params"]}) <= 1:
+        return [group]
+    return [{**group, "params": parameters} for parameters in by_device(group["params"]).values()]
+
+
+def _computed(update: Step) -> Update:
     if isinstance(update, Update):
         return update
     mode = MODE.get()

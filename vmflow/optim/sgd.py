@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from vmflow.kernels.problems import updates
-from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
-from .optimizer import Execution, Optimizer, Parameters, check_not_negative, rate_of, with_gradients
+from .optimizer import Execution, Optimizer, Parameters, Step, check_not_negative, rate_of, with_gradients
 
 
 class SGD(Optimizer):
@@ -80,7 +79,7 @@ class SGD(Optimizer):
         super().load_state_dict(state_dict)
         self._filled = {}
 
-    def update(self, group: dict[str, Any]) -> Update | None:
+    def update(self, group: dict[str, Any]) -> Step | None:
         momentum = group["momentum"]
         settings = updates.SGD(
             rate_of(group),

@@ -36,7 +36,8 @@ class Weighted:
     """A running average of tensors of any shape: ``average += (newest - average) * weight``.
 
     A `weight` of None stands for ``1 / (n_averaged + 1)``, for the plain mean of all tensors.  `AveragedModel` computes
-    the average by one instruction, without waiting for `n_averaged`; its first update copies.  Raises no errors.
+    the average by one instruction for each device, without waiting for `n_averaged`; its first update copies.  Raises
+    no errors.
 
     Example:
         >>> flow.optim.swa_utils.Weighted(0.25)(flow.zeros(2), flow.ones(2), 1)
@@ -88,11 +89,11 @@ get_ema_multi_avg_fn = get_ema_avg_fn
 class AveragedModel(Module):
     """A copy of a model whose parameters are averages of the model's parameters at several moments of its training.
 
-    Izmailov and others, 2018.  With the functions of this module, one instruction updates all averages, so a cancelled
-    scope never drops a part of them.
+    Izmailov and others, 2018.  With the functions of this module, one instruction updates all averages on a device, so
+    a cancelled scope never drops a part of them.
 
     Args:
-        model: the model to copy; all its parameters are on one device.
+        model: the model to copy.
         device: the device of the copy, by default that of the model.
         avg_fn: computes the new average of one parameter; by default the plain mean.
         multi_avg_fn: instead of `avg_fn`; computes the new averages of all parameters in place.  Other functions than
@@ -146,11 +147,16 @@ class AveragedModel(Module):
         if not isinstance(function, Weighted):
             self._average_by_functions(averaged)
             averaged, function = [], Weighted(1.0)
-        pairs = [*averaged, *copied]
-        outputs = [*[mine for mine, _ in pairs], self.n_averaged]
-        kernel = choose_update("average", outputs[0].device).kernel(Averages(len(averaged), function.weight))
-        elements = sum([output.numel() for output in outputs])
-        issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
+        devices = dict.fromkeys([self.n_averaged.device, *[mine.device for mine, _ in (*averaged, *copied)]])
+        # The update of each device counts: the first one in `n_averaged`, the others in copies made before.
+        numbers = [self.n_averaged.to(device) for device in devices]
+        for device, number in zip(devices, numbers, strict=True):
+            weighed = [pair for pair in averaged if pair[0].device is device]
+            pairs = [*weighed, *[pair for pair in copied if pair[0].device is device]]
+            outputs = [*[mine for mine, _ in pairs], number]
+            kernel = choose_update("average", device).kernel(Averages(len(weighed), function.weight))
+            elements = sum([output.numel() for output in outputs])
+            issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 
     def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
         """Return the tensors to average and the tensors to copy, as pairs of the average's and the model's tensor."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING, Any, TypeVar
 from vmflow import dtypes
 from vmflow.kernels.problems.updates import Clip as _Clip, ScaleToNorm as _ScaleToNorm, TotalNorm as _TotalNorm
 from vmflow.kernels.updates import choose_update as _choose_update
-from vmflow.multi_tensor import Update as _Update, issue_update as _issue_update
+from vmflow.multi_tensor import Update as _Update, by_device as _by_device, issue_update as _issue_update
 from vmflow.nn import init
 from vmflow.nn.module import Module
 from vmflow.nn.weight_norms import (
@@ -89,7 +89,8 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale gradients down, all by one factor, so that the norm of all their elements is at most `max_norm`.
 
-    One instruction scales all gradients.  The call does not wait, unless `error_if_nonfinite` is True.
+    One instruction scales all gradients of a device.  The call does not wait, unless `error_if_nonfinite` is True.  The
+    result is on the device of the first gradient.
 
     Args:
         parameters: the parameters whose gradients to change.
@@ -128,7 +129,9 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Compute the norm of all elements of several tensors, usually gradients, by one instruction; return a scalar.
+    """Compute the norm of all elements of several tensors, usually gradients, and return it as a scalar.
+
+    One instruction measures all tensors of a device; the result is on the device of the first tensor.
 
     Args:
         tensors: a tensor, or an iterable of tensors.
@@ -202,7 +205,9 @@ def clip_grads_with_norm_(
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
-    """Limit every element of the parameters' gradients to [-clip_value, clip_value], by one instruction.
+    """Limit every element of the parameters' gradients to [-clip_value, clip_value].
+
+    One instruction changes all gradients of a device.
 
     Raises:
         TypeError: for a limit that is no number, or complex gradients.
@@ -220,9 +225,9 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, f
     for gradient in gradients:
         if gradient.is_complex():
             raise TypeError("clip_grad_value_: complex gradients have no order to be clipped by; use clip_grad_norm_")
-    if gradients:
-        clip = _choose_update("clip", gradients[0].device).kernel(_Clip(float(clip_value)))
-        _issue_update(_Update("clip_grad_value_", clip, [], gradients, _elements(gradients)))
+    for device, there in _by_device(gradients).items():
+        clip = _choose_update("clip", device).kernel(_Clip(float(clip_value)))
+        _issue_update(_Update("clip_grad_value_", clip, [], there, _elements(there)))
 
 
 def _total_norm(function: str, tensors: list[Tensor], order: float) -> Tensor:
@@ -233,18 +238,20 @@ def _total_norm(function: str, tensors: list[Tensor], order: float) -> Tensor:
         dtype = tensors[0].dtype.to_real()
         for tensor in tensors:
             dtype = dtypes.promote_types(dtype, tensor.dtype.to_real())
-    norm = creation.zeros((), dtype=dtype, device=tensors[0].device if tensors else None)
-    if tensors:
-        measure = _choose_update("total_norm", norm.device).kernel(_TotalNorm(order))
-        _issue_update(_Update("total_norm", measure, tensors, [norm], _elements(tensors)))
-    return norm
+    norms: list[Tensor] = []
+    for device, there in _by_device(tensors).items():
+        norms.append(creation.zeros((), dtype=dtype, device=device))
+        measure = _choose_update("total_norm", device).kernel(_TotalNorm(order))
+        _issue_update(_Update("total_norm", measure, there, [norms[-1]], _elements(there)))
+    if len(norms) > 1:
+        return _total_norm(function, [norm.to(norms[0].device) for norm in norms], order)
+    return norms[0] if norms else creation.zeros((), dtype=dtype)
 
 
 def _scale_to(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
-    if gradients:
-        scale = _choose_update("scale_to_norm", gradients[0].device).kernel(_ScaleToNorm(limit))
-        norm = norm.to(gradients[0].device)
-        _issue_update(_Update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients)))
+    for device, there in _by_device(gradients).items():
+        scale = _choose_update("scale_to_norm", device).kernel(_ScaleToNorm(limit))
+        _issue_update(_Update("clip_grad_norm_", scale, [norm.to(device)], there, _elements(there)))
 
 
 def _elements(tensors: list[Tensor]) -> int:
