@@ -244,6 +244,44 @@ async def test_a_tensor_as_learning_rate_is_changed_in_place_without_waiting(
         assert (await tensor).item() == pytest.approx(expected["lr"], rel=1e-12)
 
 
+def together(lib: Any, optimizer: Any, which: str) -> Any:
+    schedules = lib.optim.lr_scheduler
+    if which == "chained":
+        return schedules.ChainedScheduler([schedules.ExponentialLR(optimizer, 0.5), schedules.StepLR(optimizer, 2)])
+    low = schedules.ConstantLR(optimizer, 0.5, 100)
+    return schedules.SequentialLR(optimizer, [low, schedules.ExponentialLR(optimizer, 0.5)], [1])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("which", ["chained", "sequential"])
+async def test_combined_schedules_of_a_tensor_do_not_wait(which: str, shared: bool) -> None:
+    plain, other = optimizer_of(flow), optimizer_of(flow)
+    one = await flow.tensor(0.1, dtype=flow.float64)
+    for number, group in enumerate(other.param_groups):
+        group["lr"] = one if shared else await flow.tensor(0.1 * (number + 1), dtype=flow.float64)
+    expected, scheduler = together(flow, plain, which), together(flow, other, which)
+    for _ in range(6):
+        expected.step()
+        scheduler.step()
+        assert scheduler.get_last_lr()[0] == pytest.approx(expected.get_last_lr()[0])
+    wanted = [group["lr"] for group in plain.param_groups]
+    found = [(await group["lr"]).item() for group in other.param_groups]
+    assert found == pytest.approx([wanted[0]] * 2 if shared else wanted)
+
+
+def test_another_change_of_a_tensor_remains_in_effect() -> None:
+    lr = flow.tensor(1.0)
+    optimizer = optim.SGD([flow.zeros(1)], lr=lr)
+    scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    scheduler.step()
+    lr.mul_(8)
+    scheduler.step()
+    assert lr.item() == 2
+    optimizer.param_groups[0]["lr"] = flow.tensor(16.0)
+    scheduler.step()
+    assert scheduler.get_last_lr() == [8]
+
+
 def test_going_on_from_a_state_dict() -> None:
     optimizer = optimizer_of(flow)
     scheduler = lr_scheduler.CosineAnnealingLR(optimizer, 7)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from vmflow.autograd import no_grad
+from vmflow.instructions.blob import Storage
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
 
@@ -44,11 +46,36 @@ def with_both_names(init: Callable[..., None]) -> Callable[..., None]:
 _VARIABLE: Final = 0x08  # inspect.CO_VARKEYWORDS, the code flag of functions that take ``**kwargs``
 
 
+class _Written(NamedTuple):
+    """A learning rate that a scheduler has written into a tensor, known without waiting for the tensor.
+
+    Attributes:
+        tensor: the tensor, which is kept alive, so that no other has its id.
+        storage, version: the tensor's memory, and its version right after the writing.
+        rate: the rate.
+    """
+
+    tensor: Tensor
+    storage: Storage
+    version: int
+    rate: float
+
+    def is_overwritten(self) -> bool:
+        """Whether the tensor's value may be another one by now."""
+        storage = self.tensor._blob.storage
+        return storage is not self.storage or storage.version != self.version
+
+
+# For each optimizer, the rates that one of its schedulers has written last, by the tensors' ids.
+_WRITTEN: Final[WeakKeyDictionary[Optimizer, dict[int, _Written]]] = WeakKeyDictionary()
+
+
 class LRScheduler:
     """The base of schedulers, which set the learning rates of an optimizer's parameter groups at each `step`.
 
     Subclasses define `get_lr`, or `rate_at`, or both.  The parameter groups keep their initial learning rates as
-    "initial_lr".  A learning rate that is a tensor is changed in place.
+    "initial_lr".  A learning rate that is a tensor is changed in place; a step waits for the tensor's value only if
+    something else than the optimizer's schedulers has changed it.
 
     Args:
         optimizer: the optimizer whose learning rates to set.
@@ -160,24 +187,30 @@ class LRScheduler:
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Set the learning rate of each parameter group, and print the rates if `verbose`."""
+        written: list[tuple[Tensor, float]] = []
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 with no_grad():
                     group["lr"].fill_(rate)
+                written.append((group["lr"], rate))
             else:
                 group["lr"] = rate
+        _WRITTEN[self.optimizer] = {
+            id(lr): _Written(lr, lr._blob.storage, lr._blob.storage.version, rate) for lr, rate in written
+        }
         self._last_lr = list(rates)
         if self.verbose:
             for position, rate in enumerate(rates):
                 print(f"{type(self).__name__}: epoch {self.last_epoch}, learning rate of group {position}: {rate:.4e}")
 
     def present(self) -> list[float]:
-        """The groups' present learning rates; for a tensor the number last set, or before the first step its value."""
-        last: list[float] | None = getattr(self, "_last_lr", None)
-        return [
-            number(group["lr"]) if last is None or not isinstance(group["lr"], Tensor) else last[position]
-            for position, group in enumerate(self.optimizer.param_groups)
-        ]
+        """The groups' present learning rates; waits for the value of a tensor that no scheduler has written last."""
+        written = _WRITTEN.get(self.optimizer, {})
+        found: list[float] = []
+        for group in self.optimizer.param_groups:
+            entry = written.get(id(group["lr"]))
+            found.append(number(group["lr"]) if entry is None or entry.is_overwritten() else entry.rate)
+        return found
 
     def scaled(self, factor: float) -> list[float]:
         """The groups' present learning rates times a factor."""
