@@ -64,6 +64,40 @@ def test_the_bottom_of_the_valley_is_found() -> None:
     assert losses[0] > 100
 
 
+@pytest.mark.parametrize("start", [100.0, -3.5, 8.0])
+def test_a_loss_that_is_a_line_far_from_its_minimum(start: float) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (flow, torch):
+        parameter = lib.tensor([start, 2 * start], dtype=lib.float64, requires_grad=True)
+        optimizer = lib.optim.LBFGS([parameter], line_search_fn="strong_wolfe")
+
+        def closure(parameter: Any = parameter, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = (parameter - 7).abs().sum()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+        found.append(parameter.tolist())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
+
+
+def test_a_line_search_with_a_rate_of_0_stays_where_it_is() -> None:
+    parameter = flow.tensor([1.0], requires_grad=True)
+    optimizer = optim.LBFGS([parameter], lr=0, line_search_fn="strong_wolfe")
+
+    def closure() -> flow.Tensor:
+        optimizer.zero_grad()
+        loss = (parameter**2).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 1
+    assert parameter.tolist() == [1]
+
+
 def test_going_on_from_a_state_dict() -> None:
     arguments = {"line_search_fn": "strong_wolfe", "max_iter": 3}
     expected, _, _ = minimized(flow, arguments, 4)

@@ -142,7 +142,7 @@ class _Search:
             if slope > -settings["tolerance_change"]:
                 break
             before = self.loss
-            if settings["line_search_fn"] is None:
+            if settings["line_search_fn"] is None or not place:  # a rate of 0 leaves no line to search
                 _move(self.parameters, None, direction, place)
                 if iteration == settings["max_iter"]:
                     break

@@ -114,7 +114,7 @@ def _zoom(
 def _between(first: Point, second: Point, least: float, most: float) -> float:
     """Return the place, within `least` and `most`, where the cubic with both points' losses and slopes is lowest.
 
-    The result is the middle of the bounds if the cubic has no minimum.
+    If the cubic has no minimum, the result is the middle of the bounds; if it is a line, the bound where it is lower.
     """
     if first.place > second.place:
         first, second = second, first
@@ -124,5 +124,8 @@ def _between(first: Point, second: Point, least: float, most: float) -> float:
     if square < 0:
         return (least + most) / 2
     turn = sqrt(square)
-    place = second.place - width * (second.slope + turn - bend) / (second.slope - first.slope + 2 * turn)
+    share = second.slope - first.slope + 2 * turn
+    if not share:  # a line, or a parabola with a maximum
+        return most if first.slope + second.slope < 0 else least
+    place = second.place - width * (second.slope + turn - bend) / share
     return min(max(place, least), most)
