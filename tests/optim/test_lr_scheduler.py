@@ -297,6 +297,25 @@ def test_going_on_from_a_state_dict() -> None:
     np.testing.assert_allclose(rates(other, resumed, 5), expected[4:], rtol=1e-12)
 
 
+# PyTorch forgets how many restarts there were before.
+RESUMED = [case for case in CASES if case != ("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2, "eta_min": 0.01})]
+
+
+@pytest.mark.parametrize(("name", "arguments"), RESUMED)
+def test_resuming_by_number_as_in_pytorch(name: str, arguments: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    for epochs in range(1, 9):
+        found = []
+        for lib in (flow, torch):
+            optimizer, other = optimizer_of(lib), optimizer_of(lib)
+            rates(optimizer, getattr(lib.optim.lr_scheduler, name)(optimizer, **arguments), epochs)
+            other.load_state_dict(optimizer.state_dict())
+            resumed = getattr(lib.optim.lr_scheduler, name)(other, **arguments, last_epoch=epochs - 1)
+            assert resumed.last_epoch == epochs
+            found.append(rates(other, resumed, 12))
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-15)
+
+
 def test_functions_are_not_part_of_the_state() -> None:
     scheduler = lr_scheduler.LambdaLR(optimizer_of(flow), lambda epoch: 1.0)
     assert set(scheduler.state_dict()) == {"base_lrs", "last_epoch", "_last_lr"}

@@ -93,6 +93,20 @@ def test_rates_are_those_of_pytorch(arguments: dict[str, Any]) -> None:
     np.testing.assert_allclose(found[0], known, rtol=1e-10)
 
 
+@pytest.mark.parametrize("anneal_epochs", [0, 4])
+def test_annealing_goes_on_by_the_number_of_the_epoch(anneal_epochs: int) -> None:
+    optimizer, other = [flow.optim.SGD([flow.zeros(1)], lr=0.5) for _ in range(2)]
+    scheduler = swa_utils.SWALR(optimizer, 0.1, anneal_epochs)
+    for _ in range(2):
+        scheduler.step()
+    other.load_state_dict(optimizer.state_dict())
+    resumed = swa_utils.SWALR(other, 0.1, anneal_epochs, last_epoch=1)
+    for _ in range(4):
+        assert resumed.get_last_lr() == scheduler.get_last_lr()
+        resumed.step()
+        scheduler.step()
+
+
 def test_wrong_rates_are_refused() -> None:
     optimizer = optim.SGD([flow.zeros(1)])
     for arguments, match in (

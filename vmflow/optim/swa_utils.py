@@ -270,6 +270,8 @@ class SWALR(LRScheduler):
         return self.swa_lrs[group] * share + base * (1 - share)
 
     def get_lr(self) -> list[float]:
+        if self._is_initial and self.anneal_epochs:
+            return self.present()
         epoch = self.last_epoch if self.anneal_epochs else max(1, self.last_epoch)
         before, now = self._share(epoch - 1), self._share(epoch)
         return [

@@ -144,7 +144,7 @@ class LinearLR(LRScheduler):
         epoch = self.last_epoch
         if epoch == 0:
             return self.scaled(self.start_factor)
-        if epoch > self.total_iters:
+        if self._is_initial or epoch > self.total_iters:
             return self.present()
         if not self.factor_at(epoch - 1):  # the present rate is 0, and no factor turns 0 into the next rate
             return self.rates_at(epoch)
@@ -172,7 +172,7 @@ class ExponentialLR(LRScheduler):
         return base * float(self.gamma**epoch)
 
     def get_lr(self) -> list[float]:
-        return self.scaled(self.gamma if self.last_epoch else 1.0)
+        return self.present() if self._is_initial else self.scaled(self.gamma)
 
 
 # The arguments of `PolynomialLR` behind the optimizer, in PyTorch's order and in OneFlow's.
@@ -253,7 +253,7 @@ class PolynomialLR(LRScheduler):
         if not self.chained:
             return super().get_lr()
         epoch, length = self.last_epoch, self.total_iters
-        if epoch == 0 or epoch > length:
+        if self._is_initial or epoch > length:
             return self.present()
         return self.scaled(((1 - epoch / length) / (1 - (epoch - 1) / length)) ** self.power)
 
@@ -312,7 +312,7 @@ class CosineAnnealingLR(LRScheduler):
     def get_lr(self) -> list[float]:
         present = self.present()
         epoch = self.last_epoch
-        if epoch == 0:
+        if self._is_initial:
             return present
         before = 1 + math.cos(math.pi * (epoch - 1) / self.T_max)
         if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
@@ -475,6 +475,6 @@ class MultiplicativeLR(_ByFunction):
         return math.prod([self.lr_lambdas[group](index) for index in range(1, epoch + 1)], start=base)
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch == 0:
+        if self._is_initial:
             return self.present()
         return [rate * self.lr_lambdas[group](self.last_epoch) for group, rate in enumerate(self.present())]

@@ -92,7 +92,8 @@ class SequentialLR(_Combined):
         optimizer: the optimizer of all schedulers.
         schedulers: the schedulers in their order.
         milestones: the epochs at which the second scheduler and the following ones begin.
-        last_epoch: the number of the last epoch when resuming, -1 when starting.
+        last_epoch: the number of the last epoch, -1 when starting.  As in PyTorch, the first scheduler begins with its
+            epoch 0 all the same, so use `load_state_dict` to resume.
         interval_rescaling: OneFlow's: whether a scheduler begins with its epoch 0 at its milestone, as by default;
             False: with the epoch that the scheduler would have reached if it had run from the start.  A bool for all
             milestones, or a list with one for each; also in the position of `last_epoch`, where OneFlow has it.

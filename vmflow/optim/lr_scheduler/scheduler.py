@@ -77,11 +77,16 @@ class LRScheduler:
     "initial_lr".  A learning rate that is a tensor is changed in place; a step waits for the tensor's value only if
     something else than the optimizer's schedulers has changed it.
 
+    To resume with `last_epoch`, load the optimizer's state dict first: its rates are those of the epoch that begins,
+    and schedulers that multiply the rates in each epoch keep them in the constructor.  As in PyTorch, `StepLR`,
+    `MultiStepLR` and `ConstantLR` multiply the rates in the constructor if they do so at the beginning of that epoch.
+    `load_state_dict` resumes correctly in all cases.
+
     Args:
         optimizer: the optimizer whose learning rates to set.
-        last_epoch: the number of the last epoch when resuming, whose rates the optimizer must have; -1 when starting.
-            The constructor begins the next epoch.  Schedulers with this argument take it by OneFlow's name `last_step`
-            as well; all take OneFlow's `verbose`: whether to print the rates they set.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.  The constructor begins the next
+            epoch.  Schedulers with this argument take it by OneFlow's name `last_step` as well; all take OneFlow's
+            `verbose`: whether to print the rates they set.
 
     Attributes:
         base_lrs: the initial learning rates, one per group.
@@ -105,6 +110,10 @@ class LRScheduler:
     unsaved: tuple[str, ...] = ("optimizer",)
     verbose: bool = False
 
+    # Whether the step in progress is the first, which must not multiply the rates: they are those of its epoch already.
+    # PyTorch's name, for subclasses written for PyTorch.
+    _is_initial: bool = False
+
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "__init__" in cls.__dict__:
@@ -125,8 +134,7 @@ class LRScheduler:
                     f"{last_epoch} needs; load the optimizer's state dict first"
                 )
         self.base_lrs: list[float] = [number(group["initial_lr"]) for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
-        self.step()
+        self._begin_behind(last_epoch)
 
     @property
     def last_step(self) -> int:
@@ -182,8 +190,16 @@ class LRScheduler:
 
     def restart(self) -> None:
         """Begin epoch 0 again; the caller must have set the optimizer's rates to the initial rates before."""
-        self.last_epoch = -1
-        self.step()
+        self._begin_behind(-1)
+
+    def _begin_behind(self, last_epoch: int) -> None:
+        """Take the first step, into the epoch behind `last_epoch`."""
+        self.last_epoch = last_epoch
+        self._is_initial = True
+        try:
+            self.step()
+        finally:
+            del self._is_initial
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Set the learning rate of each parameter group, and print the rates if `verbose`."""
