@@ -575,6 +575,36 @@ def test_a_transformed_distribution_equals_the_named_one() -> None:
     assert repr(wide.transforms[0].inv) == "AffineTransform().inv"
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d, t: d.AffineTransform(t([1.0, 2.0, 3.0]), 2.0),
+        lambda d, t: d.AffineTransform(1.0, t([1.0, 2.0, 3.0])).inv,
+        lambda d, t: d.PowerTransform(t([1.0, 2.0, 3.0])),
+        lambda d, t: d.PowerTransform(t([1.0, 2.0, 3.0])).inv,
+        lambda d, t: d.ComposeTransform([d.ExpTransform(), d.AffineTransform(t([1.0, 2.0, 3.0]), t([[1.0], [2.0]]))]),
+        lambda d, t: (
+            d.ComposeTransform([d.PowerTransform(t([[1.0], [2.0]])), d.AffineTransform(t([0.0] * 3), 1.0)]).inv
+        ),
+    ],
+)
+def test_tensors_of_transforms_give_each_sample_its_own_draw(make: Any) -> None:
+    torch = pytest.importorskip("torch")
+    found, shapes = [], []
+    for lib in (flow, torch):
+        d, transform = lib.distributions, make(lib.distributions, lib.tensor)
+        forward, inverse = transform.forward_shape((2, 1)), transform.inverse_shape((3,))
+        lib.manual_seed(0)
+        made = d.TransformedDistribution(d.Uniform(lib.tensor(1.0), lib.tensor(2.0)), [transform])
+        sample = made.sample((4,))
+        shapes.append([tuple(shape) for shape in (made.batch_shape, sample.shape, forward, inverse)])
+        drawn = transform.inv(made.sample()).numpy().ravel().round(5)
+        assert len(set(drawn.tolist())) == drawn.size
+        found.append(made.log_prob(transform(lib.tensor(1.25))).numpy())
+    assert shapes[0] == shapes[1]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
 NOT_ONE_TO_ONE: list[Callable[[], Any]] = [
     lambda: dist.AbsTransform(),
     lambda: dist.ComposeTransform([dist.AffineTransform(0.0, 2.0), dist.AbsTransform()]),

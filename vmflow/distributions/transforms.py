@@ -21,7 +21,8 @@ from .distribution import Distribution, summed
 class Transform:
     """An invertible function with the logarithm of its Jacobian determinant.
 
-    Derived classes define `_call`, `_inverse` and `log_abs_det_jacobian`, and `sign` if there is one.
+    Derived classes define `_call`, `_inverse` and `log_abs_det_jacobian`, `sign` if there is one, and `forward_shape`
+    and `inverse_shape` if they may change the shape.
 
     Attributes:
         domain, codomain: the constraints of the function's arguments and results.
@@ -63,6 +64,14 @@ class Transform:
         """The logarithm of the absolute Jacobian determinant at `x`; `y` is the transform of `x`."""
         raise NotImplementedError(f"{type(self).__name__} has no log_abs_det_jacobian")
 
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the transform of a tensor of this `shape`; the same shape by default."""
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape that `undo` returns for a tensor of this `shape`; the same shape by default."""
+        return tuple(shape)
+
     @property
     def inv(self) -> Transform:
         """The inverse transform."""
@@ -92,6 +101,12 @@ class _Inverse(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._of.log_abs_det_jacobian(y, x)
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._of.inverse_shape(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._of.forward_shape(shape)
 
     @property
     def inv(self) -> Transform:
@@ -156,6 +171,12 @@ class PowerTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return (self.exponent * y / x).abs().log()
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return _broadcast("PowerTransform", shape, self.exponent)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return _broadcast("PowerTransform", shape, self.exponent)
 
 
 class SigmoidTransform(Transform):
@@ -283,6 +304,12 @@ class AffineTransform(Transform):
             each = x.new_full(tuple(x.shape), math.log(abs(self.scale)))
         return summed(each, self.event_dim)
 
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return _broadcast("AffineTransform", shape, self.loc, self.scale)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return _broadcast("AffineTransform", shape, self.loc, self.scale)
+
 
 class ComposeTransform(Transform):
     """Several transforms, one after another.
@@ -330,12 +357,25 @@ class ComposeTransform(Transform):
             x = y
         return total
 
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return tuple(shape)
+
     def __repr__(self) -> str:
         return f"ComposeTransform({self.parts!r})"
 
 
 class TransformedDistribution(Distribution):
     """The distribution of the transformed samples of a base distribution.
+
+    The base distribution's batch is expanded to the shape to which the transforms' tensors, such as the `loc` of an
+    `AffineTransform`, broadcast samples, so that each element of a sample is drawn by itself.
 
     `cdf` and `icdf` need samples that are single numbers, and one-to-one transforms with a `sign`.
 
@@ -346,8 +386,8 @@ class TransformedDistribution(Distribution):
 
     Raises:
         TypeError: if an element of `transforms` is no transform.
-        ValueError: if the `event_dim` of a transform exceeds the number of dimensions of samples, or if an affine
-            transform's tensors do not broadcast with samples.
+        ValueError: if the `event_dim` of a transform exceeds the number of dimensions of samples, or if a transform's
+            tensors do not broadcast with samples.
 
     Example:
         >>> uniform = flow.distributions.Uniform(0.0, 1.0)
@@ -367,20 +407,18 @@ class TransformedDistribution(Distribution):
             if not isinstance(part, Transform):
                 raise TypeError(f"TransformedDistribution: expected transforms, got {type(part).__name__}")
         self.transforms = parts
-        shape = own = (*base_distribution.batch_shape, *base_distribution.event_shape)
+        own = (*base_distribution.batch_shape, *base_distribution.event_shape)
         events = max([len(base_distribution.event_shape), *[part.event_dim for part in parts]])
-        if events > len(shape):
+        if events > len(own):
             raise ValueError(
                 f"TransformedDistribution: a transform takes {events} dimensions as a whole, and samples have the "
-                f"shape {list(shape)}"
+                f"shape {list(own)}"
             )
-        # The loc and scale of affine transforms broadcast with samples: the base distribution's batch may be expanded.
-        for part in parts:
-            if isinstance(part, AffineTransform):
-                given = [tuple(value.shape) for value in (part.loc, part.scale) if isinstance(value, Tensor)]
-                shape = broadcast_shapes("TransformedDistribution", shape, *given)
-        if shape != own:
-            base_distribution = base_distribution.expand(shape[: len(shape) - len(base_distribution.event_shape)])
+        together = ComposeTransform(parts)
+        shape = together.forward_shape(own)
+        before = together.inverse_shape(shape)
+        if before != own:
+            base_distribution = base_distribution.expand(before[: len(before) - len(base_distribution.event_shape)])
         self.base_dist = base_distribution
         kept = len(shape) - events
         super().__init__(shape[:kept], shape[kept:], validate_args)
@@ -456,6 +494,12 @@ class TransformedDistribution(Distribution):
 
     def __repr__(self) -> str:
         return f"TransformedDistribution({self.base_dist}, {self.transforms})"
+
+
+def _broadcast(name: str, shape: Sequence[int], *factors: Tensor | float) -> tuple[int, ...]:
+    """The shape to which a tensor of `shape` broadcasts with the tensors among `factors`."""
+    given = [tuple(factor.shape) for factor in factors if isinstance(factor, Tensor)]
+    return broadcast_shapes(name, tuple(shape), *given)
 
 
 def _sign_of(name: str, factor: Tensor | float) -> Tensor | int:
