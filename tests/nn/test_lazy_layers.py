@@ -101,6 +101,46 @@ def test_state_dicts_between_lazy_and_other_layers() -> None:
     assert repr(lazy) == repr(full)
 
 
+@pytest.mark.parametrize(
+    ("kind", "arguments", "shape"),
+    [
+        ("Linear", (3,), (2, 6)),
+        ("Conv1d", (4, 2), (2, 6, 5)),
+        ("ConvTranspose2d", (4, 2), (2, 6, 3, 3)),
+        ("BatchNorm1d", (), (2, 6)),
+        ("InstanceNorm2d", (1e-5, 0.1, True, True), (2, 6, 3, 3)),
+    ],
+)
+def test_members_that_are_loaded_keep_their_values(
+    kind: str, arguments: tuple[Any, ...], shape: tuple[int, ...]
+) -> None:
+    full = getattr(nn, kind)(6, *arguments).state_dict()
+    for name in full:
+        layer = getattr(nn, f"Lazy{kind}")(*arguments)
+        layer.load_state_dict({name: flow.full_like(full[name], 2)}, strict=False)
+        layer.eval()(flow.ones(*shape))
+        found = layer.state_dict()
+        assert (found[name] == 2).all()
+        assert [(key, value.shape) for key, value in found.items()] == [(key, full[key].shape) for key in full]
+        for other in found.keys() & {"running_mean", "running_var"} - {name}:
+            assert (found[other] == (other == "running_var")).all()
+
+
+@pytest.mark.parametrize(
+    ("lazy", "loaded", "shape"),
+    [
+        (lambda: nn.LazyLinear(2), lambda: nn.Linear(3, 2), (1, 4)),
+        (lambda: nn.LazyConv1d(2, 2), lambda: nn.Conv1d(3, 2, 2), (1, 4, 5)),
+        (lambda: nn.LazyBatchNorm1d(), lambda: nn.BatchNorm1d(3), (2, 4)),
+    ],
+)
+def test_an_input_that_does_not_fit_a_loaded_weight(lazy: Any, loaded: Any, shape: tuple[int, ...]) -> None:
+    layer = lazy()
+    layer.load_state_dict({"weight": loaded().weight.detach()}, strict=False)
+    with pytest.raises((ValueError, RuntimeError)):
+        layer(flow.ones(*shape))
+
+
 def test_a_graph_has_the_parameters_as_variables() -> None:
     class Graph(nn.Graph):
         def __init__(self) -> None:

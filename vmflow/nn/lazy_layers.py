@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from vmflow import dtypes
+from vmflow.autograd.grad_mode import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.interpreter import eagerly
@@ -39,7 +40,7 @@ from .normalization_layers import (
     InstanceNorm3d,
     _ChannelNorm,
 )
-from .parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from .parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin, is_lazy
 
 
 class LazyModuleMixin(Module):
@@ -135,19 +136,30 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Set `in_features` by the input's last dimension, and draw the parameters; if loaded, set it by the weight."""
-        if self.has_uninitialized_params():
-            self.in_features = input.shape[-1]
-            _materialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
-            self.reset_parameters()
-        elif self.in_features == 0:  # the parameters have been loaded
-            self.in_features = self.weight.shape[-1]
+        self.in_features = (input if is_lazy(self.weight) else self.weight).shape[-1]
+        _initialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
 
 
-def _materialize(module: Module, shapes: dict[str, tuple[int, ...]]) -> None:
+def _initialize(module: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Give shapes and initial values to the parameters and buffers of a lazy layer that have none.
+
+    Args:
+        module: a lazy layer.
+        shapes: the shapes of the parameters and buffers that may have none, by name.
+    """
+    if not module.has_uninitialized_params():
+        return
+    # `reset_parameters` sets all parameters and buffers, but those that have shapes already have been loaded.
+    members = [*module._parameters.values(), *module._buffers.values()]
+    loaded = [(member, member.detach().clone()) for member in members if member is not None and not is_lazy(member)]
     for name, shape in shapes.items():
         member = getattr(module, name)
-        if isinstance(member, UninitializedTensorMixin):
+        if is_lazy(member):
             member.materialize(shape)
+    module.reset_parameters()
+    with no_grad():
+        for member, values in loaded:
+            member.copy_(values)
 
 
 class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
@@ -170,10 +182,10 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
         """Set `in_channels` by the input's channels, and draw the parameters; if loaded, set it by the weight."""
-        if not self.has_uninitialized_params():
-            if self.in_channels == 0:  # the parameters have been loaded
-                self.in_channels = self._loaded_channels()
-            return
+        self.in_channels = self._channels_of(input) if is_lazy(self.weight) else self._loaded_channels()
+        _initialize(self, {"weight": (*self._channels(), *self.kernel_size), "bias": (self.out_channels,)})
+
+    def _channels_of(self, input: Tensor) -> int:
         name, rank = type(self).__name__, self._rank
         if input.ndim not in (rank + 1, rank + 2):
             raise ValueError(f"{name}: expected {rank + 1} or {rank + 2} dimensions, got shape {list(input.shape)}")
@@ -183,9 +195,7 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
                 f"{name}: {channels} channels, of an input of shape {list(input.shape)}, cannot be split into "
                 f"{self.groups} groups"
             )
-        self.in_channels = channels
-        _materialize(self, {"weight": (*self._channels(), *self.kernel_size), "bias": (self.out_channels,)})
-        self.reset_parameters()
+        return channels
 
     def _channels(self) -> tuple[int, int]:
         """The sizes of the first two dimensions of the weight."""
@@ -390,14 +400,11 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Set `num_features` by the input's channels, and initialize the tensors; if loaded, set it by their size."""
-        if self.has_uninitialized_params():
-            self.num_features = self._features(input)
-            names = ("weight", "bias", "running_mean", "running_var")
-            _materialize(self, dict.fromkeys(names, (self.num_features,)))
-            self.reset_parameters()
-        elif self.num_features == 0:  # the parameters have been loaded, or the layer has no parameters
-            known = [value for value in (self.weight, self.running_mean) if value is not None]
-            self.num_features = known[0].shape[0] if known else self._features(input)
+        names = ("weight", "bias", "running_mean", "running_var")
+        members = [getattr(self, name) for name in names]
+        known = [member for member in members if member is not None and not is_lazy(member)]
+        self.num_features = known[0].shape[0] if known else self._features(input)
+        _initialize(self, dict.fromkeys(names, (self.num_features,)))
 
     def _features(self, input: Tensor) -> int:
         if input.ndim < 2:
