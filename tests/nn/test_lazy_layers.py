@@ -65,6 +65,23 @@ def test_moves_and_casts_reach_uninitialized_members() -> None:
     assert {tensor.dtype for tensor in (layer.weight, layer.running_mean)} == {flow.float64}
 
 
+@pytest.mark.parametrize(
+    "moved",
+    [
+        lambda layer: layer.to("meta"),
+        lambda layer: layer.to_empty(device="meta"),
+        lambda layer: layer.to_empty(device="meta").to_empty(device=flow.ones(1).device),
+    ],
+)
+def test_lazy_layers_move_to_the_meta_device_and_back(moved: Any) -> None:
+    layer = moved(nn.LazyBatchNorm1d(dtype=flow.float64))
+    assert layer.has_uninitialized_params()
+    x = flow.ones(2, 3, dtype=flow.float64, device=layer.weight.device)
+    assert layer(x).shape == (2, 3)
+    assert {(tensor.device, tensor.dtype) for tensor in layer.parameters()} == {(x.device, x.dtype)}
+    assert nn.UninitializedParameter().to("meta").device == flow.device("meta")
+
+
 def test_reading_a_missing_shape_raises() -> None:
     layer = nn.LazyBatchNorm1d()
     assert repr(layer.weight) == "<UninitializedParameter>"

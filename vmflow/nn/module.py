@@ -732,7 +732,10 @@ class Module:
             recurse: whether to do the same for the modules below this module.
         """
         return self._apply(
-            lambda tensor: tensor.to(device=device) if is_lazy(tensor) else empty_like(tensor, device=device), recurse
+            lambda tensor: (
+                tensor.new_empty((0,), device=device) if is_lazy(tensor) else empty_like(tensor, device=device)
+            ),
+            recurse,
         )
 
     def share_memory(self) -> Self:

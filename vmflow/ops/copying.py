@@ -94,7 +94,8 @@ def transfer(input: Tensor, device: Device) -> Tensor:
     """
     kinds = {input.device.type, device.type}
     if device.type == "meta":
-        return full_of(meta(input.shape, input.dtype, device), 0)
+        # A lazy module's parameter has no `shape` yet, but its tensor of no elements has one.
+        return full_of(meta(input._blob.meta.shape, input.dtype, device), 0)
     if input.device.type == "meta":
         raise RuntimeError(
             f"a tensor on the meta device has no data to copy to {device}; make one by empty_like(tensor, device=...), "
