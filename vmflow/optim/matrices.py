@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from vmflow import dtypes
+from vmflow.devices import device as Device
 from vmflow.multi_tensor import Update
 from vmflow.ops.creation import creation
 from vmflow.ops.reduction.extrema import minimum
@@ -88,8 +89,9 @@ class Adafactor(Optimizer):
         def step() -> Update:
             values: list[Tensor] = []
             outputs: list[Tensor] = []
+            settings = _settings_on(parameters[0].device, group)
             for parameter, state in zip(parameters, states, strict=True):
-                new = _adafactor(group, parameter, state)
+                new = _adafactor(settings, parameter, state)
                 values += new.values()
                 outputs += [parameter, *[state[name] for name in new if name]]
             return self._assignment(values, outputs)
@@ -224,7 +226,8 @@ class Muon(Optimizer):
         ]
 
         def step() -> Update:
-            pairs = [_muon(group, *pair) for pair in zip(parameters, buffers, strict=True)]
+            settings = _settings_on(parameters[0].device, group)
+            pairs = [_muon(settings, *pair) for pair in zip(parameters, buffers, strict=True)]
             values = [tensor for pair in pairs for tensor in pair]
             outputs = [tensor for pair in zip(parameters, buffers, strict=True) for tensor in pair]
             return self._assignment(values, outputs)
@@ -259,6 +262,12 @@ def _orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps:
         factor = (unit * third + square.float() * fifth).bfloat16() @ square
         found = (unit * first + factor.float()).bfloat16() @ found
     return found.T if turned else found
+
+
+def _settings_on(device: Device, group: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a group for ops on a device: a learning rate in a tensor is moved there."""
+    lr = group["lr"]
+    return {**group, "lr": lr.to(device)} if isinstance(lr, Tensor) else group
 
 
 def _check_real(name: str, group: dict[str, Any]) -> None:
