@@ -89,6 +89,13 @@ def test_spectral_norm(kind: str, arguments: tuple[Any, ...], shape: tuple[int, 
     assert largest == pytest.approx(1, rel=1e-6)
 
 
+def test_spectral_norm_of_a_class_derived_from_transposed_convolutions() -> None:
+    class Up(nn.ConvTranspose1d):
+        pass
+
+    assert utils.spectral_norm(Up(3, 5, 2)).weight_u.shape == (5,)
+
+
 def test_two_calls_before_the_backward_pass() -> None:
     layer = utils.spectral_norm(nn.Linear(3, 2))
     x = flow.ones(1, 3)
@@ -111,8 +118,20 @@ def test_arguments_that_are_refused(kind: str) -> None:
     add(layer, "bias", dim=0)
     remove(layer, "bias")
     assert list(layer._parameters)[-1] == "bias"
-    with pytest.raises(IndexError, match="dim 2 is out of range"):
-        utils.weight_norm(nn.Linear(2, 2), dim=2)
+    layer = nn.Linear(2, 2)
+    layer.scalar = nn.Parameter(flow.ones(()))
+    layer.whole = nn.Parameter(flow.ones(2, 2, dtype=flow.int64), requires_grad=False)
+    before = [name for name, _ in layer.named_parameters()]
+    errors: Any
+    for name, dim, errors, match in (
+        ("weight", 2, IndexError, "dim 2 is out of range"),
+        ("weight", -3, IndexError, "dim -3 is out of range"),
+        ("scalar", 0, IndexError, "dim 0 is out of range"),
+        ("whole", 0, (TypeError, ValueError, RuntimeError), "int64"),
+    ):
+        with pytest.raises(errors, match=match):
+            add(layer, name, dim=dim)
+        assert [name for name, _ in layer.named_parameters()] == before
     with pytest.raises(ValueError, match="must be positive"):
         utils.spectral_norm(nn.Linear(2, 2), n_power_iterations=0)
 

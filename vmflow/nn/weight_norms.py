@@ -50,12 +50,13 @@ def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
     return weight.norm(2, others, keepdim=True) if others else weight.abs()
 
 
-def _taken(function: str, module: Module, name: str) -> Parameter:
-    """Remove the parameter `name` from a module and return it; raise ValueError with `function` if there is none."""
+def _parameter_of(function: str, module: Module, name: str, dim: int | None) -> Parameter:
+    """Return the parameter `name` of a module; raise an error with `function` if there is none, or it has no `dim`."""
     weight = module._parameters.get(name)
     if weight is None:
         raise ValueError(f"{function}: {type(module).__name__} has no parameter {name!r}")
-    del module._parameters[name]
+    if dim is not None and not -weight.ndim <= dim < weight.ndim:
+        raise IndexError(f"{function}: dim {dim} is out of range for a weight of shape {list(weight.shape)}")
     return weight
 
 
@@ -112,15 +113,13 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
         (vmflow.Size([3, 1]), vmflow.Size([3, 4]))
     """
     _check_single("weight_norm", module, WeightNorm, name)
-    parameter = module._parameters.get(name)
-    if parameter is not None and dim is not None:
-        if not -parameter.ndim <= dim < parameter.ndim:
-            raise IndexError(f"weight_norm: dim {dim} is out of range for a weight of shape {list(parameter.shape)}")
-        dim %= parameter.ndim
-    weight = _taken("weight_norm", module, name)
-    hook = WeightNorm(name, dim)
-    module.register_parameter(f"{name}_g", Parameter(length_of_slices(weight.detach(), dim)))
-    module.register_parameter(f"{name}_v", Parameter(weight.detach()))
+    weight = _parameter_of("weight_norm", module, name, dim)
+    hook = WeightNorm(name, None if dim is None else dim % weight.ndim)
+    length, direction = Parameter(length_of_slices(weight.detach(), hook.dim)), Parameter(weight.detach())
+    # Only now, when nothing raises any more, is the module changed.
+    del module._parameters[name]
+    module.register_parameter(f"{name}_g", length)
+    module.register_parameter(f"{name}_v", direction)
     with no_grad():  # the hook computes the weight with gradients before each call
         setattr(module, name, hook.compute_weight(module))
     module.register_forward_pre_hook(hook)
@@ -201,6 +200,7 @@ def spectral_norm(
 
     Raises:
         ValueError: if there is no such parameter, or for fewer than one iteration.
+        IndexError: if the weight has no such dimension.
         RuntimeError: if the weight is normalised already.
 
     Example:
@@ -212,16 +212,21 @@ def spectral_norm(
     if n_power_iterations <= 0:
         raise ValueError(f"spectral_norm: n_power_iterations must be positive, got {n_power_iterations}")
     if dim is None:
-        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
-    weight = _taken("spectral_norm", module, name)
+        dim = 1 if any([kind.__name__.startswith("ConvTranspose") for kind in type(module).__mro__]) else 0
+    weight = _parameter_of("spectral_norm", module, name, dim)
     hook = SpectralNorm(name, n_power_iterations, eps, dim)
-    module.register_parameter(f"{name}_orig", weight)
     with no_grad():
-        matrix = as_matrix(weight, dim)
-        for suffix, size in (("u", matrix.shape[0]), ("v", matrix.shape[1])):
-            start = beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
-            module.register_buffer(f"{name}_{suffix}", F.normalize(start, dim=0, eps=eps))
-        setattr(module, name, weight.detach())
+        starts = [
+            beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
+            for size in as_matrix(weight, dim).shape
+        ]
+        left, right = [F.normalize(start, dim=0, eps=eps) for start in starts]
+    # Only now, when nothing raises any more, is the module changed.
+    del module._parameters[name]
+    module.register_parameter(f"{name}_orig", weight)
+    module.register_buffer(f"{name}_u", left)
+    module.register_buffer(f"{name}_v", right)
+    setattr(module, name, weight.detach())
     module.register_forward_pre_hook(hook)
     return module
 
