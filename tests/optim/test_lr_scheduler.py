@@ -38,6 +38,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("OneCycleLR", {"max_lr": 1.0, "total_steps": 400}),
     ("OneCycleLR", {"max_lr": [1.0, 2.0], "epochs": 4, "steps_per_epoch": 100, "anneal_strategy": "linear"}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 5, "step_size_down": 0}),
     ("OneCycleLR", {"max_lr": 1.0, "total_steps": 301, "three_phase": True, "pct_start": 0.25}),
 ]
 
@@ -203,6 +204,15 @@ def test_the_first_beta_is_a_momentum_too() -> None:
         scheduler.step()
     with pytest.raises(ValueError, match="beyond the last"):
         scheduler.step()
+
+
+def test_cycles_that_begin_at_the_top() -> None:
+    cycle = first_rates(lambda x: lr_scheduler.OneCycleLR(x, 1.0, 10, pct_start=0.1, cycle_momentum=False), 10)
+    assert cycle == pytest.approx([0.5 + 0.5 * math.cos(math.pi * step / 9) for step in range(10)], abs=1e-5)
+    up = lr_scheduler.OneCycleLR(optimizer_of(flow), 1.0, 2, pct_start=1.0)
+    assert [up.rate_at(step, 0.04) for step in range(3)] == pytest.approx([0.04, 1.0, 4e-6])
+    sawtooth = first_rates(lambda x: lr_scheduler.CyclicLR(x, 0.1, 0.5, 0, 2, cycle_momentum=False), 4)
+    assert sawtooth == pytest.approx([0.5, 0.3, 0.5, 0.3])
 
 
 def test_rates_by_hand() -> None:

@@ -105,7 +105,7 @@ class CyclicLR(_WithMomentum):
         """The height of the rate between its bounds in a step: 0 at the lower bound, 1 at the upper."""
         cycle = 1 + epoch // self.total_size
         done = epoch / self.total_size + 1 - cycle
-        height = done / self.step_ratio if done <= self.step_ratio else (done - 1) / (self.step_ratio - 1)
+        height = done / self.step_ratio if done < self.step_ratio else (done - 1) / (self.step_ratio - 1)
         if self.scale_fn is not None:
             return height * self.scale_fn(cycle if self.scale_mode == "cycle" else epoch)
         if self.mode == "triangular2":
@@ -205,7 +205,8 @@ class OneCycleLR(_WithMomentum):
         rise = self.pct_start * self.total_steps
         ends = [0.0, rise - 1, 2 * rise - 2][: len(corners) - 1] + [self.total_steps - 1.0]
         phase = next((index for index in range(1, len(corners)) if epoch <= ends[index]), len(corners) - 1)
-        done = (epoch - ends[phase - 1]) / (ends[phase] - ends[phase - 1])
+        length = ends[phase] - ends[phase - 1]
+        done = (epoch - ends[phase - 1]) / length if length else 1.0
         start, end = corners[phase - 1], corners[phase]
         if self.anneal_strategy == "linear":
             return start + (end - start) * done
