@@ -17,6 +17,14 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 200), nn.ReLU(), nn.Linear(200, 2))
 
 
+def test_a_parameter_given_twice_has_one_place() -> None:
+    parameter = nn.Parameter(flow.tensor([1.0, 2.0]))
+    group = ContiguousParamsGroup([[parameter, parameter], [parameter]])
+    parameter.sum().backward()
+    assert [tensor.numel() for tensor in group.grouped_parameters] == [128]
+    assert nn.utils.clip_grad_norm_(group.grouped_parameters, 100.0).item() == pytest.approx(2**0.5)
+
+
 @pytest.mark.parametrize("zeroing", ["optimizer", "optimizer to zero", "module", "module to zero"])
 def test_training_gives_the_same_values_as_without_grouping(zeroing: str) -> None:
     ours = net()

@@ -115,7 +115,7 @@ def _checked(groups: Any) -> list[list[Tensor]]:
                 raise ValueError(
                     f"ContiguousParamsGroup: only floating-point parameters can be grouped, got {member.dtype.name}"
                 )
-        trained = [member for member in members if member.requires_grad and member not in seen]
+        trained = [member for member in dict.fromkeys(members) if member.requires_grad and member not in seen]
         seen.update(trained)
         checked.append(trained)
     return checked
