@@ -633,7 +633,7 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor the memory of that one.  RuntimeError if this tensor requires a
+        Assigning another tensor gives this tensor its memory, shape and dtype.  RuntimeError if this tensor requires a
         gradient, and the other is neither floating-point nor complex.
 
         Example:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -192,6 +193,21 @@ def test_sparse_has_zeros_in_every_column() -> None:
         nn.init.sparse_(flow.empty(3), 0.5)
     with pytest.raises(ValueError, match="must be within"):
         nn.init.sparse_(flow.empty(3, 2), 1.5)
+
+
+async def test_a_task_that_begins_while_values_are_skipped_fills_tensors_after_the_end() -> None:
+    ended = asyncio.Event()
+
+    async def fill() -> tuple[list[float], list[float]]:
+        values = nn.init.ones_(flow.zeros(2)).clone()
+        await ended.wait()
+        return (await values).tolist(), (await nn.init.ones_(flow.zeros(2))).tolist()
+
+    with nn.init.skipped():
+        task = asyncio.create_task(fill())
+        await asyncio.sleep(0)
+    ended.set()
+    assert await task == ([0, 0], [1, 1])
 
 
 def test_a_layer_can_be_made_without_initial_values() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import copy
 import pickle
 from typing import Any
@@ -191,6 +193,26 @@ def test_within_cached_it_is_computed_once() -> None:
     assert layer.parametrizations.weight.original.grad.tolist() == [[4] * 3] * 2
     with parametrize.cached():
         assert layer.weight is not first
+
+
+async def test_a_task_that_begins_within_cached_computes_anew_after_its_end() -> None:
+    layer = parametrize.register_parametrization(nn.Linear(3, 2), "weight", Doubled())
+    shared, ended = [], asyncio.Event()
+
+    async def read(own_block: bool) -> None:
+        shared.append(layer.weight)
+        with parametrize.cached() if own_block else contextlib.nullcontext():
+            shared.append(layer.weight)
+            await ended.wait()
+            assert (layer.weight is shared[0]) is own_block
+        assert layer.weight is not shared[0]
+
+    with parametrize.cached():
+        tasks = [asyncio.create_task(read(own_block)) for own_block in (False, True)]
+        await asyncio.sleep(0)
+        assert [weight is layer.weight for weight in shared] == [True] * 4
+    ended.set()
+    await asyncio.gather(*tasks)
 
 
 def test_graphs() -> None:

@@ -82,24 +82,38 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
 
 
-_skipping: ContextVar[bool] = ContextVar("skipping", default=False)
+class _Block:
+    """A block of `skipped`.
+
+    Attributes:
+        is_open: whether the block has not ended; tasks that began within it may go on with a copy of its context.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+
+
+_block: ContextVar[_Block | None] = ContextVar("block", default=None)
 
 
 @contextmanager
 def skipped() -> Iterator[None]:
     """Make a block in which the functions of `nn.init` leave tensors as they are, in this task or thread.
 
+    They do so, too, in tasks that begin within the block, until its end.
+
     Example:
         >>> with flow.nn.init.skipped():
         ...     flow.nn.init.ones_(flow.zeros(2))
         tensor([0., 0.])
     """
-    before = _skipping.get()
-    _skipping.set(True)
+    before, block = _block.get(), _Block()
+    _block.set(block)
     try:
         yield
     finally:
-        _skipping.set(before)
+        block.is_open = False
+        _block.set(before)
 
 
 def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
@@ -109,7 +123,8 @@ def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
         target: Any = kwargs["tensor"] if "tensor" in kwargs else args[0] if args else None
         _check_tensors(function.__name__, target)
-        if _skipping.get():
+        block = _block.get()
+        if block is not None and block.is_open:
             return target  # type: ignore[no-any-return]
         with no_grad():
             return function(*args, **kwargs)

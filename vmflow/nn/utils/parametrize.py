@@ -28,18 +28,28 @@ from vmflow.tensors import Tensor
 
 Changed = TypeVar("Changed", bound=Module)
 
-# The tensors computed within a block of `cached`, by parametrization, interpreter, grad mode and autocast; `_kept` is
-# None outside of such blocks.
-_Kept = dict[tuple[Any, ...], Tensor]
-_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+class _Block:
+    """A block of `cached`.
+
+    Attributes:
+        kept: the tensors computed within the block, by parametrization, interpreter, grad mode and autocast; None after
+            the block's end, because tasks that began within the block may go on with a copy of its context.
+    """
+
+    def __init__(self, kept: dict[tuple[Any, ...], Tensor] | None) -> None:
+        self.kept = kept
+
+
+_block: ContextVar[_Block] = ContextVar("block", default=_Block(None))  # noqa: B039 (the default never changes)
 
 
 @contextmanager
 def cached() -> Iterator[None]:
     """Make a block in which parametrized tensors are computed once, not at each reading, in this task or thread.
 
-    Tasks that begin within the block have its computed tensors, too, even after its end.  The original tensors, other
-    parameters and buffers of the parametrizations, and the training mode must not change within the block.
+    Tasks that begin within the block share its tensors until its end.  The original tensors, other parameters and
+    buffers of the parametrizations, and the training mode must not change within the block.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 2))
@@ -47,14 +57,14 @@ def cached() -> Iterator[None]:
         ...     layer.weight is layer.weight
         True
     """
-    if _kept.get() is not None:
-        yield
-        return
-    _kept.set({})
+    before = _block.get()
+    block = _Block({} if before.kept is None else before.kept)
+    _block.set(block)
     try:
         yield
     finally:
-        _kept.set(None)
+        block.kept = None
+        _block.set(before)
 
 
 class ParametrizationList(ModuleList):
@@ -249,7 +259,7 @@ def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
 
 def _computed(name: str, module: Any) -> Tensor:
     parametrization: ParametrizationList = module.parametrizations[name]
-    kept = _kept.get()
+    kept = _block.get().kept
     if kept is None:
         result: Tensor = parametrization()
         return result
