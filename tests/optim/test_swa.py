@@ -94,6 +94,25 @@ def test_rates_are_those_of_pytorch(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("anneal_epochs", [0, 4])
+@pytest.mark.parametrize("milestones", [[5], [0], [3, 3]])
+def test_annealing_behind_another_schedule_as_in_pytorch(milestones: list[int], anneal_epochs: int) -> None:
+    torch = pytest.importorskip("torch")
+    found: list[list[float]] = []
+    for lib in (flow, torch):
+        optimizer = lib.optim.SGD([lib.zeros(1, requires_grad=True)], lr=0.5)
+        schedules = lib.optim.lr_scheduler
+        parts = [schedules.ExponentialLR(optimizer, 0.9) for _ in milestones]
+        parts.append(lib.optim.swa_utils.SWALR(optimizer, 0.05, anneal_epochs))
+        scheduler = schedules.SequentialLR(optimizer, parts, milestones)
+        found.append([])
+        for _ in range(12):
+            found[-1].append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("anneal_epochs", [0, 4])
 def test_annealing_goes_on_by_the_number_of_the_epoch(anneal_epochs: int) -> None:
     optimizer, other = [flow.optim.SGD([flow.zeros(1)], lr=0.5) for _ in range(2)]
     scheduler = swa_utils.SWALR(optimizer, 0.1, anneal_epochs)

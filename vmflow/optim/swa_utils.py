@@ -241,6 +241,8 @@ class SWALR(LRScheduler):
         [1.0, 0.75, 0.5, 0.5]
     """
 
+    begins_at_present = True
+
     def __init__(
         self,
         optimizer: Optimizer,

@@ -88,6 +88,8 @@ class ChainedScheduler(_Combined):
 class SequentialLR(_Combined):
     """Run one scheduler after another; each begins at its milestone, from the initial learning rates.
 
+    An `SWALR` begins with the present learning rates.
+
     Args:
         optimizer: the optimizer of all schedulers.
         schedulers: the schedulers in their order.
@@ -151,6 +153,7 @@ class SequentialLR(_Combined):
 
     def restart(self) -> None:
         self.last_epoch = 0
+        self.set_rates(self.base_lrs)
         self._begin(bisect_right(self._milestones, 0))
 
     def step(self, epoch: int | None = None) -> None:
@@ -161,13 +164,14 @@ class SequentialLR(_Combined):
             self._schedulers[chosen].step(self.last_epoch)
             self._last_lr = self._schedulers[chosen].get_last_lr()
         elif chosen and self._milestones[chosen - 1] == self.last_epoch:
+            if not self._schedulers[chosen].begins_at_present:
+                self.set_rates(self.base_lrs)
             self._begin(chosen)
         else:
             self._schedulers[chosen].step()
             self._last_lr = self._schedulers[chosen].get_last_lr()
 
     def _begin(self, chosen: int) -> None:
-        self.set_rates(self.base_lrs)
         self._schedulers[chosen].restart()
         self._last_lr = self._schedulers[chosen].get_last_lr()
 

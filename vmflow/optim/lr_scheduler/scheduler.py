@@ -110,6 +110,9 @@ class LRScheduler:
     unsaved: tuple[str, ...] = ("optimizer",)
     verbose: bool = False
 
+    # Whether a `SequentialLR` begins the scheduler with the present learning rates, not the initial ones.
+    begins_at_present: bool = False
+
     # Whether the step in progress is the first, which must not multiply the rates: they are those of its epoch already.
     # PyTorch's name, for subclasses written for PyTorch.
     _is_initial: bool = False
