@@ -271,6 +271,20 @@ def test_largest_of_bags(bags: list[int]) -> None:
     compare("largest_of_bag", (flow.tensor(numbers, device="cpu"), flow.tensor(bags, device="cpu")), (5,))
 
 
+def test_checked_offsets() -> None:
+    compare("checked_offsets", (flow.tensor([0, 2, 2, 6], dtype=flow.int32, device="cpu"),), (6,))
+    compare("checked_offsets", (flow.tensor([], dtype=flow.int64, device="cpu"),), (6,))
+
+
+@pytest.mark.parametrize("offsets", [[1, 3], [0, 3, 2], [0, -1], [0, 7]])
+def test_wrong_offsets_are_an_error(offsets: list[int]) -> None:
+    with pytest.raises(IndexError, match=r"embedding_bag: (the first bag must begin|offset -?\d at \d is less)"):
+        compare("checked_offsets", (flow.tensor(offsets, device="cpu"),), (6,))
+    op = OPS["checked_offsets"]
+    with pytest.raises(IndexError, match=r"embedding_bag: (the first bag must begin|offset -?\d at \d is less)"):
+        interpreter.dispatch(op, (flow.tensor(offsets, device="cuda"),), (6,)).to("cpu").numpy()
+
+
 # All of them
 
 

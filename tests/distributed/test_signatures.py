@@ -42,6 +42,7 @@ WITHOUT_RULE: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("bernoulli", "multinomial", "poisson", "standard_gamma"), "a number depends on its place in the whole"
     ),
+    "checked_offsets": "each offset is compared with the one before",
     "largest_of_bag": "bags lie one behind the other in one dimension",
     "embedding_limit_norms": "it changes rows that other ranks may name, too",
     "to_device": "a placement has one device",

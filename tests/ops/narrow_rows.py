@@ -321,6 +321,10 @@ def _largest_of_each(weight: Array) -> Array:
     return np.stack([weight[list(bag)].max(0) if bag else np.zeros(weight.shape[1]) for bag in _BAGS])
 
 
+def _empty_bags(offsets: flow.Tensor) -> flow.Tensor:
+    return interpreter.dispatch(OPS["checked_offsets"], (flow.zeros_like(offsets),), (4,))
+
+
 ROWS: Final[list[Row]] = [
     Row("to_device", _there_and_back, lambda x: x, ALL, order=2),
     # Orders
@@ -481,5 +485,6 @@ ROWS: Final[list[Row]] = [
         shapes=(((3, 4), (3, 4)), ((5,), (5,)), ((2, 0, 3), (2, 0, 3)), ((), ()), ((2, 1), (3,))),
         order=2,
     ),
+    Row("checked_offsets", _empty_bags, np.zeros_like, INTEGERS, result="int64", shapes=(((5,),), ((0,),))),
     Row("largest_of_bag", _largest_of_bags, _largest_of_each, REAL, shapes=(((3, 4),), ((3, 0),), ((5, 1),))),
 ]

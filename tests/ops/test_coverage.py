@@ -149,13 +149,14 @@ BECAUSE_REFUSED: Final[dict[str, tuple[str, ...]]] = {
             "layer_norm",
         ),
         *("fft", "irfft", "linear", "matmul", "pad", "rfft", "scatter_diagonal", "slice"),
-        *("bincount", "bincount_length", "repeated_places", "repetitions", "unfold", "view_as_complex"),
+        *("bincount", "bincount_length", "checked_offsets", "repeated_places", "repetitions", "unfold"),
+        "view_as_complex",
         *("pivots_to_permutation", "weighted_half"),
         *("ctc_loss", "ctc_loss_gradient", "gru_layer", "gru_layer_gradient", "largest_of_bag", "lstm_layer"),
         *("lstm_layer_gradient", "pad_borders", "pad_borders_gradient", "rnn_layer", "rnn_layer_gradient"),
     ),
     "vectors": (*_MATRICES, *_LINES_AND_MORE, "batch_norm", "pad_borders", "pad_borders_gradient", "pinv"),
-    "matrices": ("bincount", "bincount_length", "repeated_places", "repetitions"),
+    "matrices": ("bincount", "bincount_length", "checked_offsets", "repeated_places", "repetitions"),
 }
 BECAUSE_NEEDLESS: Final[dict[str, tuple[str, ...]]] = {
     # These calls need no op there, or have nothing to do.

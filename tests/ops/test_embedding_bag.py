@@ -87,6 +87,36 @@ def test_empty_bags_are_zero(mode: str) -> None:
     assert tuple(F.embedding_bag(nothing.reshape(0, 2), table, mode=mode).shape) == (0, 3)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_indices_behind_the_last_offset_are_in_no_bag(mode: str) -> None:
+    """Not against PyTorch, which takes them for the mean's divisor and the maximum."""
+    results = []
+    for given in (INPUT, INPUT[:7]):
+        table = flow.tensor(TABLE, requires_grad=True)
+        offsets = flow.tensor([0, 3, 3, 7])
+        result = F.embedding_bag(flow.tensor(given), table, offsets, mode=mode, include_last_offset=True)
+        result.square().sum().backward()
+        assert table.grad is not None
+        results.append((result.tolist(), table.grad.tolist()))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize(
+    ("offsets", "complaint"),
+    [
+        ([1, 3], "the first bag must begin at index 0, not 1"),
+        ([0, 3, 2], "offset 2 at 2 is less than the one before"),
+        ([0, -1], "offset -1 at 1 is less than the one before"),
+        ([0, 3, 5], "offset 5 at 2 .* more than the 4 indices"),
+    ],
+)
+def test_wrong_offsets_raise_where_the_result_is_read(offsets: list[int], complaint: str, mode: str) -> None:
+    result = F.embedding_bag(flow.tensor([0, 1, 2, 3]), flow.tensor(TABLE), flow.tensor(offsets), mode=mode)
+    with pytest.raises(IndexError, match=complaint):
+        result.numpy()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_other_dtypes(dtype: str) -> None:
     table = flow.tensor(TABLE, dtype=getattr(flow, dtype))
@@ -102,6 +132,7 @@ def test_other_dtypes(dtype: str) -> None:
     [
         ({"mode": "median"}, ValueError, "mode must be one of sum, mean, max"),
         ({"offsets": None}, ValueError, "needs a vector of offsets, got none"),
+        ({"offsets": np.zeros(0, np.int64)}, ValueError, "2 indices need at least one offset, got none"),
         ({"offsets": np.zeros(2, np.float32)}, TypeError, "offsets must be integers"),
         ({"input": np.zeros((2, 2), np.int64)}, ValueError, "takes no offsets"),
         ({"input": np.zeros((2, 2, 2), np.int64)}, ValueError, "one or two dimensions"),

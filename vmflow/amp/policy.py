@@ -66,16 +66,16 @@ WIDEST: Final = _names("""
 AS_GIVEN: Final = _names("""
     absolute_difference adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d all amax
     amin any arange argmax argmin argsort as_strided avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli
-    bincount bincount_length cast col2im copy_ count_nonzero cummax cummin diagonal distinct dropout element_of_rank
-    elu embedding embedding_limit_norms empty expand exponential exponential_linear eye fill flip frequencies fused
-    gather gelu_by_tanh hardshrink hardsigmoid hardswish hardtanh huber im2col index index_add_to_zeros isin
-    largest_of_bag leaky_relu linspace logcumsumexp logsigmoid matrix_exp max_pool1d max_pool1d_with_indices
-    max_pool2d max_pool2d_with_indices mish mode multinomial nonzero one_hot orthogonal_ pad permute
-    pivots_to_permutation plane_gather plane_scatter poisson polygamma quick_gelu rand randint randn randperm
-    recurrence repeat repeated_places repetitions resample reshape respread roll scatter_diagonal scatter_slices
-    searchsorted slice smooth_l1 softshrink softsign square_relu squared_difference standard_gamma strided_get
-    strided_put tanhshrink threshold to_device topk triangle triangle_places trunc_normal_ unfold view_as_real
-    weighted_half
+    bincount bincount_length cast checked_offsets col2im copy_ count_nonzero cummax cummin diagonal distinct dropout
+    element_of_rank elu embedding embedding_limit_norms empty expand exponential exponential_linear eye fill flip
+    frequencies fused gather gelu_by_tanh hardshrink hardsigmoid hardswish hardtanh huber im2col index
+    index_add_to_zeros isin largest_of_bag leaky_relu linspace logcumsumexp logsigmoid matrix_exp max_pool1d
+    max_pool1d_with_indices max_pool2d max_pool2d_with_indices mish mode multinomial nonzero one_hot orthogonal_ pad
+    permute pivots_to_permutation plane_gather plane_scatter poisson polygamma quick_gelu rand randint randn
+    randperm recurrence repeat repeated_places repetitions resample reshape respread roll scatter_diagonal
+    scatter_slices searchsorted slice smooth_l1 softshrink softsign square_relu squared_difference standard_gamma
+    strided_get strided_put tanhshrink threshold to_device topk triangle triangle_places trunc_normal_ unfold
+    view_as_real weighted_half
 """)
 
 CLASSES: Final[Mapping[str, CastTo]] = {

@@ -9,13 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.problems.embedding import wrong_offset
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import PACKAGE, into_outs
 from .checks import check_range
 from .indexing import read_at
-from .pointwise import fill_array
+from .pointwise import copy_array, fill_array
 from .rows import BLOCK
 from .scattering import (
     ADD_TO_ZERO,
@@ -147,6 +148,37 @@ extern "C" __global__ void limit_norms({STORED[dtype]}* table, const int64* keys
 }}
 """
     return CudaKernel("limit_norms", source)
+
+
+@builds("checked_offsets", package=PACKAGE)
+def _build_checked_offsets(problem: Problem) -> Kernel:
+    (count,) = problem.attributes
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (offsets,), (out,) = operands, outs
+        with in_order(launcher, out) as checked:
+            if checked.size:
+                copy_array(launcher, offsets, checked)
+                report = launcher.error_report(lambda position, value: wrong_offset(position, value, count))
+                _CHECK_OFFSETS.launch_over(launcher, checked.size, (report, checked, checked.size, count))
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+_CHECK_OFFSETS: Final = CudaKernel(
+    "check_offsets",
+    """
+extern "C" __global__ void check_offsets(unsigned long long* report, const int64* in, int64 size, int64 count) {
+    const int64 threads = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += threads) {
+        const int64 value = in[i];
+        if (value < (i ? in[i - 1] : 0) || value > (i ? count : 0)) {
+            if (atomicCAS(report, 0ULL, (unsigned long long)i + 1) == 0) report[1] = value;
+        }
+    }
+}
+""",
+)
 
 
 @builds("largest_of_bag", package=PACKAGE)

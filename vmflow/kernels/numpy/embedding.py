@@ -10,6 +10,7 @@ from vmflow import dtypes
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.indexing import AddRows
+from vmflow.kernels.problems.embedding import wrong_offset
 
 
 def _check_rows(index: Array, rows: int) -> None:
@@ -66,6 +67,18 @@ def _limit_norms(problem: Problem, values: Array, places: Array, out: Array | No
     named, norms = named[norms > limit], norms[norms > limit]
     out[named] = (values[named] * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
     return out
+
+
+@kernel_of("checked_offsets")
+def _checked_offsets(problem: Problem, offsets: Array, out: Array | None) -> Array:
+    (count,) = problem.attributes
+    checked = offsets.astype(np.int64)
+    limits = np.full(len(checked), count)
+    limits[:1] = 0
+    wrong = np.flatnonzero((checked < np.append(0, checked[:-1])[: len(checked)]) | (checked > limits))
+    if wrong.size:
+        raise wrong_offset(int(wrong[0]), int(checked[wrong[0]]), count)
+    return checked
 
 
 @kernel_of("largest_of_bag")

@@ -12,6 +12,7 @@ from vmflow.ops.autocasting import promotes_here
 from vmflow.ops.creation import creation
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
+from vmflow.ops.reduction.searching import searchsorted
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device
 from vmflow.transfers import beside
 
@@ -32,6 +33,15 @@ def _infer_largest_of_bag(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     return Inferred(output, rows.numel * CHEAP * 4 + bags * 3000)
 
 
+def _infer_checked_offsets(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (offsets,) = metas
+    if offsets.dtype.category != INTEGER or len(offsets.shape) != 1:
+        raise ValueError(f"embedding_bag: {offsets} are no vector of offsets")
+    return Inferred(meta(offsets.shape, dtypes.int64, offsets.device), offsets.numel * CHEAP * 4)
+
+
+# The offsets, once they are known to ascend from 0 to at most the number of indices, the attribute.
+_CHECKED_OFFSETS = OpExpr("checked_offsets", _infer_checked_offsets, Form(1, tuple[Size]), "embedding")
 _LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]), "embedding")
 
 
@@ -53,7 +63,8 @@ def embedding_bag(
     Args:
         input: indices of rows, (bags, rows per bag), or one bag after the other in one dimension.
         weight: the table, (rows, width).
-        offsets: the index in a one-dimensional `input` at which each bag begins, from 0 up; checked when the op runs.
+        offsets: the index in a one-dimensional `input` at which each bag begins; the first is 0, and none is less than
+            the one before.
         max_norm: if given, rows that `input` names are first scaled down, in place, to this norm if theirs is larger.
         norm_type: the exponent of that norm.
         scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it; not for
@@ -62,7 +73,7 @@ def embedding_bag(
         sparse: must be False; gradients are dense.
         per_sample_weights: the factor of each row, in the shape of `input` and the dtype of `weight` (under autocast
             another dtype promotes); for sums only.
-        include_last_offset: whether `offsets` has the end of the last bag too.
+        include_last_offset: whether `offsets` has the end of the last bag too; indices behind it are in no bag.
         padding_idx: a row that bags leave out and that gets no gradient; may count from the end.
 
     Returns:
@@ -71,7 +82,7 @@ def embedding_bag(
     Raises:
         TypeError: for dtypes that do not fit.
         ValueError: for shapes and options that do not fit.
-        IndexError: if a row does not exist, when the result is read.
+        IndexError: if a row does not exist or offsets are wrong, when the result is read.
 
     Example:
         >>> flow.nn.functional.embedding_bag(flow.tensor([[0, 1]]), flow.tensor([[1.0, 2.0], [3.0, 4.0]]), mode="sum")
@@ -94,19 +105,18 @@ def embedding_bag(
         counted = None if counted is None else counted.reshape((-1,))
     else:
         assert offsets is not None
-        starts = offsets[:-1] if include_last_offset else offsets
-        bags = starts.shape[0]
-        bag = _bag_of_each(input.shape[0], starts)
-    if mode == "max":
-        return _largest(rows, bag, counted, bags)
-    return _summed(rows, bag, counted, bags, mode == "mean")
+        bags = offsets.shape[0]
+        bag = _bag_of_each(input.shape[0], offsets)
+    result = _largest(rows, bag, counted, bags) if mode == "max" else _summed(rows, bag, counted, bags, mode == "mean")
+    # The end of the last bag counts as the beginning of another bag, which has the indices behind it.
+    return result[:-1] if include_last_offset else result
 
 
-def _bag_of_each(count: int, starts: Tensor) -> Tensor:
-    """Return a vector with the bag number of each of `count` indices, where bag i begins at index ``starts[i]``."""
-    begun = starts.new_zeros(count + 1, dtype=dtypes.int64)
-    begun = begun.index_add(0, starts.to(dtypes.int64), creation.ones_like(starts, dtype=dtypes.int64))
-    return begun[:count].cumsum(0) - 1
+def _bag_of_each(count: int, offsets: Tensor) -> Tensor:
+    """Return a vector with the bag number of each of `count` indices, where bag i begins at index ``offsets[i]``."""
+    offsets = _interpreter.dispatch(_CHECKED_OFFSETS, (offsets,), (count,))
+    places = beside(creation.arange(count, device=offsets.device), offsets)
+    return searchsorted(offsets, places, right=True) - 1
 
 
 def _summed(rows: Tensor, bag: Tensor, counted: Tensor | None, bags: int, mean: bool) -> Tensor:
@@ -156,6 +166,8 @@ def _check(
         raise TypeError(f"{name}: the offsets must be integers, not {offsets.dtype.name}")
     if include_last and (offsets is None or not offsets.shape[0]):
         raise ValueError(f"{name}: include_last_offset needs offsets with at least the end of the last bag")
+    if offsets is not None and input.shape[0] and not offsets.shape[0]:
+        raise ValueError(f"{name}: {input.shape[0]} indices need at least one offset, got none")
     if per_sample_weights is not None:
         if mode != "sum":
             raise ValueError(f"{name}: per_sample_weights are for mode 'sum' only, not {mode!r}")
