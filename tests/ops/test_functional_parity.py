@@ -319,6 +319,14 @@ def test_soft_margin_does_not_overflow() -> None:
     assert x.grad.tolist() == [-1.0, 0.0]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int8", "float16"])
+def test_soft_margin_takes_targets_of_any_dtype(dtype: str) -> None:
+    x, ones = flow.tensor([1.0, 2.0]), flow.ones(2)
+    loss = F.soft_margin_loss(x, ones.to(getattr(flow, dtype)))
+    assert loss.dtype is flow.float32
+    assert loss.item() == F.soft_margin_loss(x, ones).item()
+
+
 def test_combined_margin() -> None:
     x = numbers(0, 3, 4, low=-0.9, high=0.9)
     label = np.array([1, 3, 0])

@@ -252,8 +252,9 @@ def soft_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("soft_margin_loss", input, target)
+    # The product is negated, since unsigned targets have no negatives.
     # Above 40, softplus(x) equals x to the last digit of float64.
-    losses = softplus(-target * input, threshold=40)
+    losses = softplus(-(target * input), threshold=40)
     if input.dtype.category == FLOATING and losses.dtype is not input.dtype:
         losses = losses.to(input.dtype)
     return reduced("soft_margin_loss", losses, reduction)
