@@ -470,6 +470,34 @@ def test_powers_of_half_precision_are_rounded_once(exponent: float, dtype: str, 
     check(numbers**exponent, values((numbers.float() ** exponent).to(numbers.dtype)), dtype, tolerance=0.0)
 
 
+_EVERYWHERE = [real + imaginary for real in (-1.4, -0.3, 0.6, 1.7) for imaginary in (-1.2j, -0.4j, 0.3j, 1.1j)]
+
+
+_COMPLEX = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log10", "log1p"),
+    *("log2", "reciprocal", "rsqrt", "sin", "sinh", "sqrt", "square", "tan", "tanh"),
+)
+
+
+@pytest.mark.parametrize("name", _COMPLEX)
+def test_gradients_by_complex_numbers(name: str) -> None:
+    _check_complex_gradient(getattr(flow, name))
+
+
+@pytest.mark.parametrize("base", [-1.5, 1.5, 2.0 - 1.0j])
+def test_gradients_of_powers_by_complex_exponents(base: complex) -> None:
+    _check_complex_gradient(lambda x: base**x)
+    _check_complex_gradient(lambda x: flow.tensor(base) ** x)
+
+
+def _check_complex_gradient(function: Callable[[flow.Tensor], flow.Tensor]) -> None:
+    """The gradient of the sum of real parts is the conjugate of the derivative."""
+    x = flow.tensor(_EVERYWHERE, dtype=flow.complex128).requires_grad_()
+    (gradient,) = flow.autograd.grad(function(x).real.sum(), x)
+    slope = (function(x.detach() + 1e-6) - function(x.detach() - 1e-6)) / 2e-6
+    np.testing.assert_allclose(gradient.numpy(), slope.conj().numpy(), rtol=1e-6)
+
+
 def test_gradient_of_pow_where_it_is_flat_or_infinite() -> None:
     base = _tensor([0.0, 0.0, 0.0, 2.0], "float64").requires_grad_()
     exponent = _tensor([0.0, 1.0, 2.0, 0.0], "float64").requires_grad_()

@@ -14,6 +14,7 @@ from vmflow.ops.formula import formula
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 
+from .arithmetic_gradients import conj_if_complex
 from .error_function import erf as erf
 from .inference import CHEAP, EXPENSIVE, TO_FLOAT, elementwise
 from .pointwise import unary
@@ -96,7 +97,7 @@ tanh = unary(
 
 @tanh.op.gradient(outputs=(0,))
 def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    value = node.output(0)
+    value = conj_if_complex(node.output(0))
     return (gradient * (1 - value * value),)
 
 

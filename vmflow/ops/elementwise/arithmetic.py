@@ -308,7 +308,8 @@ def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor
     base, exponent = node.input(0), node.input(1)
     if exponent.dtype.category < FLOATING:
         exponent = cast(exponent, gradient.dtype)
-    if base.dtype.category < FLOATING:
+    # Negative bases have powers and logarithms with complex exponents, as complex numbers.
+    if base.dtype.category < gradient.dtype.category:
         base = cast(base, gradient.dtype)
     first, second = node.needs
     # Masks of elements whose derivative is 0, where the derivative's formula (0 * 0**-1 or 0 * log(0)) gives nan.
