@@ -435,6 +435,12 @@ def _complex(shape: tuple[int, ...], seed: int = 0) -> Array:
     return sample(shape, "complex128", seed)
 
 
+def test_the_older_svd_of_complex_matrices(contract: KernelContract) -> None:
+    array = _complex((2, 4, 3))
+    u, s, v = flow.svd(flow.tensor(array))
+    check(u @ (s.unsqueeze(-1) * v.mH), array, "complex128", tolerance=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 2), (2, 4)], ids=str)
 def test_gradients_of_complex_matrices(shape: tuple[int, ...], contract: KernelContract) -> None:
     """The inputs are real and imaginary parts, since numerical gradients need real numbers."""

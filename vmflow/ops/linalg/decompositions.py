@@ -661,7 +661,7 @@ def svd_of(
             input.new_zeros((*batch, rows, rows)), svdvals(input), input.new_zeros((*batch, columns, columns))
         )
     left, values, right = svd(input, not some)
-    return SVDFactors(left, values, right.mT)
+    return SVDFactors(left, values, adjoint(right))
 
 
 # Eigenvalues of symmetric matrices
