@@ -425,6 +425,18 @@ def test_norm_of_zero_has_a_zero_gradient() -> None:
         check(tensor.grad, np.zeros((2, 3)), "float32")
 
 
+@pytest.mark.parametrize(
+    ("p", "value", "gradient"),
+    [(0.5, 9.0, [0.0, 3.0, -1.5]), (-1.0, 0.0, [0.0, 0.0, 0.0]), (-0.5, 0.0, [0.0, 0.0, 0.0])],
+)
+def test_norms_below_the_first_have_a_zero_gradient_by_zeros(p: float, value: float, gradient: list[float]) -> None:
+    tensor = flow.tensor([0.0, 1.0, -4.0], requires_grad=True)
+    result = tensor.norm(p)
+    result.backward()
+    check(result, value, "float32")
+    check(tensor.grad, gradient, "float32")
+
+
 def test_counts_of_non_zero_elements_and_reductions_without_nan(contract: KernelContract) -> None:
     array = np.array([[1.0, NAN, 0.0], [NAN, NAN, 4.0]])
     tensor = flow.tensor(array)

@@ -98,6 +98,17 @@ def std(
     return _root(spread, 2).to(input.dtype.to_real())
 
 
+def _powers(size: Tensor, p: float) -> Tensor:
+    """Compute ``size**p`` of numbers that are not negative, for `p < 1` with a gradient of 0 where `size` is 0.
+
+    There the derivative is infinite: times 0, as from `abs`, it would give nan.
+    """
+    if p > 1:
+        return size**p
+    nothing = size == 0
+    return where(nothing, 0.0 if p > 0 else math.inf, where(nothing, 1.0, size) ** p)
+
+
 def _root(total: Tensor, p: float) -> Tensor:
     """Compute the `p`-th root of `total`, a sum of powers, with a gradient of 0 where `total` is 0.
 
@@ -167,7 +178,7 @@ def norm(
 ) -> Tensor:
     """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" or None for 2.
 
-    Where the norm is 0 its gradient is taken as 0.
+    Where the norm is 0 its gradient is taken as 0, and for ``p < 1`` so is the gradient by an element that is 0.
 
     Raises:
         TypeError: for bools and integers.
@@ -201,7 +212,7 @@ def norm(
     elif p == 1:
         result = sum(size, dim, keepdim)
     else:
-        result = _root(sum(size**p, dim, keepdim), p)
+        result = _root(sum(_powers(size, p), dim, keepdim), p)
     return result.to(input.dtype.to_real())
 
 
