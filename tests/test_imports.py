@@ -57,6 +57,8 @@ LATE = {
     # attrs, and the fusing of ops.
     "vmflow.interpreter": ("vmflow.ops.chains", "vmflow.distributed.global_interpreter"),
     "vmflow.ops.formula": ("vmflow.ops.recording",),
+    # Activations, which are made of transcendental functions.
+    "vmflow.ops.elementwise.transcendental": ("vmflow.ops.elementwise.activation",),
     # HTML, which only notebooks need.
     "vmflow.representation": ("vmflow.markup",),
     # Global tensors.

@@ -281,10 +281,18 @@ def _hypot_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 @logaddexp.op.gradient(inputs=(0, 1), outputs=(0,))
 def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    total = node.output(0)
-    # Where both operands are -inf, the result is -inf and exp(-inf - -inf) nan: subtract 0 there, for a gradient of 0.
-    total = where(total == -math.inf, 0.0, total)
-    return gradient * exp(node.input(0) - total), gradient * exp(node.input(1) - total)
+    first, second = _shares(node, 1.0)
+    return gradient * first, gradient * second
+
+
+def _shares(node: OpNode, logarithm: float) -> tuple[Tensor, Tensor]:
+    """Return the share of each operand's power in the sum of both, whose base has the given logarithm."""
+    from .activation import sigmoid  # which imports this module
+
+    apart = (node.input(0) - node.input(1)) * logarithm
+    # Where both operands are -inf, the shares are 0.
+    nothing = node.output(0) == -math.inf
+    return sigmoid(where(nothing, -math.inf, apart)), sigmoid(where(nothing, -math.inf, -apart))
 
 
 @public()
@@ -377,8 +385,8 @@ def _entr_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @logaddexp2.op.gradient(inputs=(0, 1), outputs=(0,))
 def _logaddexp2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    total = where(node.output(0) == -math.inf, 0.0, node.output(0))
-    return gradient * exp2(node.input(0) - total), gradient * exp2(node.input(1) - total)
+    first, second = _shares(node, math.log(2))
+    return gradient * first, gradient * second
 
 
 def entr(input: Tensor) -> Tensor:
