@@ -77,6 +77,15 @@ def test_zeros_stay_zeros(scheme: str, formula: str) -> None:
     assert nn.FakeQuantization("google", 8, "symmetric")(flow.zeros(0, 3), flow.ones(1), flow.zeros(1)).shape == (0, 3)
 
 
+@pytest.mark.parametrize("bit", [2, 8])
+@pytest.mark.parametrize("number", [5.0, 0.01, -3.5])
+@pytest.mark.parametrize("scheme", ["symmetric", "affine"])
+def test_equal_numbers_keep_their_value(scheme: str, number: float, bit: int) -> None:
+    x = flow.full((2, 3), number, dtype=flow.float64)
+    found = nn.MinMaxObserver("google", bit, scheme, False)(x)
+    np.testing.assert_allclose(nn.FakeQuantization("google", bit, scheme)(x, *found).numpy(), x.numpy(), 1e-12)
+
+
 @pytest.mark.parametrize(("scheme", "formula"), HOW)
 def test_moving_averages(scheme: str, formula: str) -> None:
     observer = nn.MovingAverageMinMaxObserver(True, formula, 1, 8, scheme, 0.9)

@@ -495,6 +495,7 @@ def _check_complex_gradient(function: Callable[[flow.Tensor], flow.Tensor]) -> N
     x = flow.tensor(_EVERYWHERE, dtype=flow.complex128).requires_grad_()
     (gradient,) = flow.autograd.grad(function(x).real.sum(), x)
     slope = (function(x.detach() + 1e-6) - function(x.detach() - 1e-6)) / 2e-6
+    assert gradient is not None
     np.testing.assert_allclose(gradient.numpy(), slope.conj().numpy(), rtol=1e-6)
 
 

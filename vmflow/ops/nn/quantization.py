@@ -76,17 +76,21 @@ def extremes(input: Tensor, how: Quantizing, per_layer: bool) -> tuple[Tensor, T
 def scale_and_zero_point(largest: Tensor, smallest: Tensor, how: Quantizing) -> tuple[Tensor, Tensor]:
     """Compute the scale and the zero point by which numbers from `smallest` to `largest` are quantized.
 
-    The scale is the divisor of numbers (for "cambricon", its binary logarithm); the zero point, the integer for 0."""
+    The scale is the divisor of numbers (for "cambricon", its binary logarithm); the zero point, the integer for 0.  If
+    both numbers are equal, 0 is the other end of an affine range."""
     if how.formula == "cambricon":
         return largest.log2().floor() - (how.bit - 2), largest * 0
     if how.scheme == "symmetric":
         return largest / (2 ** (how.bit - 1) - 1), largest * 0
+    # Numbers that are all equal have no distance to divide: their levels go from 0 to them, or from them to 0.
+    equal = smallest == largest
+    smallest, largest = where(equal, smallest.clamp(max=0), smallest), where(equal, largest.clamp(min=0), largest)
     scale = (largest - smallest) / (2**how.bit - 1)
     return scale, -(smallest / _divisor(scale)).round()
 
 
 def _divisor(scale: Tensor) -> Tensor:
-    """Return a divisor: the scale, but 1 where the scale is zero, as for numbers that are all equal."""
+    """Return a divisor: the scale, but 1 where the scale is zero, as for zeros."""
     return where(scale == 0, 1.0, scale)
 
 
