@@ -209,8 +209,11 @@ def test_bad_arguments(call: Callable[[flow.Tensor], Any], error: type[Exception
         call(flow.ones(2, 3))
 
 
-@pytest.mark.host
-def test_pivots_out_of_range() -> None:
-    found = flow.lu_unpack(flow.eye(2), flow.tensor([1, 3], dtype=flow.int32))
-    with pytest.raises(IndexError):
-        found.P.numpy()
+@pytest.mark.parametrize("pivot", [3, 0, -1])
+def test_pivots_out_of_range(pivot: int) -> None:
+    pivots = flow.tensor([1, pivot], dtype=flow.int32)
+    message = f"pivot {pivot} is no row of a matrix of 2 rows"
+    with pytest.raises(IndexError, match=message):
+        flow.lu_unpack(flow.eye(2), pivots).P.numpy()
+    with pytest.raises(IndexError, match=message):
+        flow.linalg.lu_solve(flow.eye(2), pivots, flow.ones(2, 1)).numpy()

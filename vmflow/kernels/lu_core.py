@@ -60,6 +60,11 @@ def _first_zero(xp: Any, factors: Any) -> Any:
     return xp.where(xp.any(zero, axis=1), place, xp.zeros_like(place)).astype(xp.int32)
 
 
+def wrong_pivot(pivot: int, size: int) -> IndexError:
+    """Return the error of a pivot that is no number of `size` rows, which are counted from 1."""
+    return IndexError(f"pivot {pivot} is no row of a matrix of {size} rows, which are counted from 1")
+
+
 def permutations(xp: Any, pivots: Any, size: int) -> Any:
     """Return, for each of `size` rows after the exchanges `pivots` of `lu_factors`, its position before them."""
     *batch, steps = pivots.shape

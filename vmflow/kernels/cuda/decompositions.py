@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from vmflow.kernels.choosing import Problem
-from vmflow.kernels.lu_core import lu_factors, permutations
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.lu_core import lu_factors, permutations, wrong_pivot
 from vmflow.kernels.numpy.decompositions import PADE, PADE_NORM
 from vmflow.kernels.numpy.half import computes_in
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
+from .arrays import PACKAGE, Computation, by_arrays, into_outs
+from .checks import check_range
 from .linear_algebra import FACTORS, explained, factored, solved
 
 by_arrays("slogdet", "cholesky", "qr", "svd", "svdvals", "eig", "eigh", "lu_factor", "matrix_exp")(factored)
@@ -49,10 +52,22 @@ def _pinv(xp: Any, problem: Problem, array: Any, atol: Any, rtol: Any, out: Any)
     xp.copyto(out, product, casting="unsafe")
 
 
-@by_arrays("pivots_to_permutation")
+@builds("pivots_to_permutation", package=PACKAGE)
+def _build_pivots_to_permutation(problem: Problem) -> Kernel:
+    (size,) = problem.attributes
+    computation = Computation(_pivots_to_permutation, problem)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        check_range(launcher, operands[0], 1, size + 1, lambda position, value: wrong_pivot(value, size))
+        launcher.call(problem.op, computation, operands, outs)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
 def _pivots_to_permutation(xp: Any, problem: Problem, pivots: Any, out: Any) -> None:
     (size,) = problem.attributes
-    xp.copyto(out, permutations(xp, pivots, size), casting="unsafe")
+    # Pivots out of range are reported when the work has ended; until then they name any row.
+    xp.copyto(out, permutations(xp, xp.clip(pivots, 1, size), size), casting="unsafe")
 
 
 def _matrix_exp(xp: Any, array: Any) -> tuple[Any, ...]:

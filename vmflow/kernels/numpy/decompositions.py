@@ -11,7 +11,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Problem, kernel_of
-from vmflow.kernels.lu_core import lu_factors, permutations
+from vmflow.kernels.lu_core import lu_factors, permutations, wrong_pivot
 
 from .half import computes_in
 from .linear_algebra import FACTORS, explained, factored
@@ -58,6 +58,9 @@ def _pinv(problem: Problem, array: Array, atol: Array, rtol: Array, out: Array |
 @kernel_of("pivots_to_permutation")
 def _pivots_to_permutation(problem: Problem, pivots: Array, out: Array | None) -> Array:
     (size,) = cast("tuple[int]", problem.attributes)
+    wrong = pivots[(pivots < 1) | (pivots > size)]
+    if wrong.size:
+        raise wrong_pivot(int(wrong[0]), size)
     order: Array = permutations(np, pivots, size)
     return order
 

@@ -259,7 +259,7 @@ def lu_unpack(
     Raises:
         TypeError: if the factors are integer, bool or complex, or the pivots are no integers.
         ValueError: if the shapes do not fit.
-        IndexError: for pivots that are no row numbers, when the result is read; CUDA devices wrap such pivots around.
+        IndexError: for pivots that are no row numbers, when the result is read.
 
     Example:
         >>> flow.lu_unpack(flow.tensor([[2.0, 0.0], [0.5, 4.0]]), flow.tensor([1, 2], dtype=flow.int32)).L
@@ -310,6 +310,7 @@ def lu_solve(
     Raises:
         TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
         ValueError: if the shapes do not fit.
+        IndexError: for pivots that are no row numbers, when the result is read.
         LinAlgError: for the factors of a singular matrix, when the result is read.
 
     Example:
@@ -357,7 +358,7 @@ def solve_by_lu(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | 
         LU_data, LU_pivots: the result of `vmflow.linalg.lu_factor`.
 
     Raises:
-        TypeError, ValueError, LinAlgError: as `vmflow.linalg.lu_solve`.
+        TypeError, ValueError, IndexError, LinAlgError: as `vmflow.linalg.lu_solve`.
 
     Example:
         >>> lu, pivots = flow.linalg.lu_factor(flow.tensor([[2.0, 0.0], [1.0, 4.0]]))
