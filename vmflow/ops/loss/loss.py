@@ -446,7 +446,7 @@ def kl_div(
 
     Args:
         input: log-probabilities.
-        target: probabilities, or with `log_target` their logarithms.
+        target: probabilities, or with `log_target` their logarithms; a negative probability has the loss nan.
         reduction: "mean" (over all elements), "batchmean" (the sum, divided by the first size), "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
         log_target: whether `target` holds logarithms of probabilities.
@@ -471,7 +471,7 @@ def kl_div(
         losses = target.exp() * (target - input)
     else:
         # 0 * log(0) is 0.
-        losses = where(target > 0, target * (where(target > 0, target, 1.0).log() - input), 0.0)
+        losses = where(target == 0, 0.0, target * (where(target == 0, 1.0, target).log() - input))
     if reduction == "batchmean":
-        return losses.sum() / input.shape[0]
+        return losses.sum() / (input.shape[0] if input.ndim else 1)
     return reduced("kl_div", losses, reduction)
