@@ -100,9 +100,33 @@ def test_mantissas_and_exponents_of_all_powers_of_two(dtype: str) -> None:
     assert flow.frexp(ends).exponent.tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_products_with_powers_of_two_from_end_to_end(dtype: str) -> None:
+    kind = getattr(flow, dtype)
+    largest = math.frexp(flow.finfo(kind).max)[1] - 1
+    numbers = flow.tensor([1.5, 0.0, math.inf, -1.0]).to(kind).unsqueeze(1)
+    up, down = flow.tensor([largest, 5000, 100_000]), flow.tensor([-largest, -5000, -100_000])
+    small = flow.ldexp(numbers, down)
+    assert small.dtype is kind
+    assert small[:, 1:].tolist() == [[0.0, 0.0], [0.0, 0.0], [math.inf, math.inf], [0.0, 0.0]]
+    assert flow.ldexp(small[:, :1], up[:1] * 2).tolist() == flow.ldexp(numbers, up[:1]).tolist()
+    assert flow.ldexp(numbers, up)[:, 1:].tolist() == [[math.inf] * 2, [0.0] * 2, [math.inf] * 2, [-math.inf] * 2]
+
+
+def test_dtypes_of_ldexp_and_xlog1py() -> None:
+    for dtype in (flow.float16, flow.bfloat16, flow.float64):
+        x, y = flow.ones(2, dtype=dtype), flow.tensor([2, 3], dtype=flow.int8)
+        assert flow.ldexp(x, y).dtype is flow.ldexp(y, x).dtype is dtype
+        assert flow.special.xlog1py(x, y).dtype is flow.special.xlog1py(y, x).dtype is dtype
+        assert flow.special.xlog1py(x, flow.tensor(2.0)).dtype is dtype
+    with pytest.raises(TypeError, match="ldexp is not defined for exponents of complex64"):
+        flow.ldexp(X, X.to(flow.complex64))
+
+
 def test_gradients() -> None:
     x = np.array([[0.3, -1.2], [2.6, 0.7]])
     check_gradients(lambda x: flow.frexp(x).mantissa, x)
+    check_gradients(flow.ldexp, x, x[::-1].copy(), second=True)
     check_gradients(lambda x: flow.renorm(x, 2, 0, 1.0), x)
     check_gradients(lambda x, y: flow.special.xlog1py(x, y), x, np.abs(x), second=True)
     check_gradients(lambda x: flow.gradient(x, spacing=[0.5, 2.0])[0], x)

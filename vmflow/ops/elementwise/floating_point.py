@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.copying import cast
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy, written
 from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.inquiry import result_type
+from vmflow.ops.reduction.reduction import half_widened
 
 from .comparison import isfinite
 from .inference import TO_BOOL, TO_FLOAT, elementwise
@@ -140,7 +144,7 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
 @autocast_as_op
 @out_by_copy()
 def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``input * 2 ** other``, floating-point.  The shapes broadcast.
+    """``input * 2 ** other``, floating-point, also where ``2 ** other`` alone would overflow.  The shapes broadcast.
 
     Raises:
         TypeError: if an operand is no tensor, or `other` is complex.
@@ -151,7 +155,13 @@ def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([4.0000, 1.5000])
     """
     check_tensors("ldexp", input, other)
-    return input * exp2(other)
+    if other.dtype.is_complex:
+        raise TypeError(f"ldexp is not defined for exponents of {other.dtype.name}")
+    common = result_type(input, other)
+    if common.category < FLOATING:
+        common = dtypes.get_default_dtype()
+    wide = half_widened(cast(input, common))
+    return cast(_scaled(wide, cast(other, wide.dtype.to_real())), common)
 
 
 class Frexp(NamedTuple):
@@ -190,9 +200,15 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Frexp:
 
 
 def _scaled(input: Tensor, power: Tensor) -> Tensor:
-    """Compute ``input * 2 ** power`` by two factors, since ``2 ** power`` may overflow where the product does not."""
-    half = floor(power * 0.5)
-    return input * exp2(half) * exp2(power - half)
+    """Compute ``input * 2 ** power`` by three factors, since ``2 ** power`` may overflow or vanish alone: from the
+    smallest to the largest number, the power is nearly twice that of the largest.
+    """
+    # Beyond this limit, all products but those of 0 are 0 or infinite.
+    limit = 3 * (math.frexp(dtypes.finfo(power.dtype).max)[1] - 4)
+    power = power.clamp(-limit, limit)
+    third = floor(power / 3)
+    factor = exp2(third)
+    return input * factor * factor * exp2(power - third * 2)
 
 
 @public()

@@ -18,6 +18,7 @@ from vmflow.ops.creation.creation import tensor
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.inquiry import result_type
 
 from .arithmetic import sign
 from .error_function import erfc
@@ -213,12 +214,16 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
     for operand in (input, other):
         if not isinstance(operand, _tensors.Tensor):
             number("xlog1py", operand)
-    if not isinstance(other, _tensors.Tensor):
-        if not isinstance(input, _tensors.Tensor):
-            raise not_tensors("xlog1py", (input, other))
-        input = _floating(input)
-        other = tensor(other, dtype=input.dtype, device=input.device)
-    other = _floating(other)
+    if not isinstance(input, _tensors.Tensor) and not isinstance(other, _tensors.Tensor):
+        raise not_tensors("xlog1py", (input, other))
+    common = result_type(input, other)
+    if common.category < FLOATING:
+        common = dtypes.get_default_dtype()
+    if isinstance(other, _tensors.Tensor):
+        other = cast(other, common)
+    else:
+        assert isinstance(input, _tensors.Tensor)
+        other = tensor(other, dtype=common, device=input.device)
     is_zero = (input == 0) & ((other <= -1) | (other == math.inf))
     product: Tensor = input * log1p(where(is_zero, 0.0, other))
     return product
