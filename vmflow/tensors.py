@@ -527,6 +527,8 @@ class Tensor(TensorMethods):
                     f"a gradient for {self._blob.meta!r} on {self.device} must be the same, "
                     f"not {gradient._blob.meta!r} on {gradient.device}"
                 )
+            if gradient.is_global is not self.is_global:
+                raise RuntimeError("a gradient for a global tensor must be a global tensor, for a local one local")
         self._autograd_meta().grad = gradient
 
     @property

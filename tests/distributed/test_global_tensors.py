@@ -438,6 +438,126 @@ def test_a_module_trains_as_on_one_rank(optimizer: type[optim.Optimizer]) -> Non
         np.testing.assert_allclose(losses, wanted, rtol=1e-5)
 
 
+SPLITS: dict[str, Any] = {
+    "split": ([0, 1, 2, 3], [sbp.split(0)]),
+    "unevenly": ([0, 1, 2], [sbp.split(1)]),
+    "one axis": ([[0, 1], [2, 3]], [sbp.broadcast, sbp.split(0)]),
+    "both axes": ([[0, 1], [2, 3]], [sbp.split(1), sbp.split(0)]),
+    "broadcast": ([0, 1, 2, 3], [sbp.broadcast]),
+}
+
+
+def spread(array: np.ndarray, ranks: Any, how: list[sbp.Sbp]) -> flow.Tensor:
+    return flow.tensor(array, placement=flow.placement("cpu", ranks), sbp=how)
+
+
+def with_gradient(values: np.ndarray, gradient: np.ndarray, ranks: Any, how: list[sbp.Sbp]) -> nn.Parameter:
+    parameter = nn.Parameter(spread(values, ranks, how))
+    parameter.grad = spread(gradient, ranks, how)
+    return parameter
+
+
+@pytest.mark.parametrize("order", [1.0, 2.0, 2.5, np.inf])
+@pytest.mark.parametrize("ways", [*[(way,) for way in SPLITS], tuple(SPLITS)], ids=" and ".join)
+def test_norms_of_gradients_are_those_of_the_whole(ways: tuple[str, ...], order: float) -> None:
+    gradients = np.random.default_rng(0).normal(size=(len(ways), 4, 4))
+    norm = np.linalg.norm(gradients.reshape(-1), order)
+
+    def program() -> None:
+        tensors = [spread(gradient, *SPLITS[way]) for gradient, way in zip(gradients, ways, strict=True)]
+        parameters = [nn.Parameter(flow.zeros_like(tensor)) for tensor in tensors]
+        for parameter, tensor in zip(parameters, tensors, strict=True):
+            parameter.grad = tensor
+        if ways != ("unevenly",) or dist.get_rank() < 3:
+            for found in (
+                nn.utils.get_total_norm(tensors, order),
+                nn.utils.clip_grad_norm_(parameters, 0.1, order),
+            ):
+                np.testing.assert_allclose(found.item(), norm, rtol=1e-12)
+            for tensor, gradient in zip(tensors, gradients, strict=True):
+                if dist.get_rank() in tensor.placement.group:
+                    np.testing.assert_allclose(tensor.numpy(), gradient * 0.1 / (norm + 1e-6), rtol=1e-12)
+
+    dist.simulate(program, 4, seed=1)
+
+
+def test_the_norm_of_stages_on_several_ranks() -> None:
+    def program() -> tuple[float, float]:
+        first = spread(np.array([3.0, 0.0]), [0], [sbp.broadcast])
+        second = spread(np.array([0.0, 4.0]), [1, 2], [sbp.split(0)])
+        local = flow.tensor([12.0 * dist.get_rank()])
+        whole = nn.utils.get_total_norm([second, first])
+        return whole.item(), nn.utils.get_total_norm([first, local, second]).item()
+
+    found = dist.simulate(program, 3)
+    np.testing.assert_allclose(found, [[5, 5], [5, 13], [5, (25 + 24**2) ** 0.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", SPLITS)
+def test_all_ranks_skip_a_step_if_one_finds_an_infinite_gradient(way: str) -> None:
+    gradient = np.ones((4, 4))
+    gradient[3, 0] = np.inf
+
+    def program() -> None:
+        parameter = with_gradient(np.ones((4, 4)), gradient, *SPLITS[way])
+        stepper, scaler = optim.SGD([parameter], lr=0.5), flow.amp.GradScaler(init_scale=4.0)
+        if dist.get_rank() in parameter.placement.group:
+            scaler.scale(flow.ones_like(parameter).sum())
+            for wanted in (1.0, 0.5):
+                scaler.step(stepper)
+                scaler.update()
+                assert scaler.get_scale() == 2.0
+                assert (parameter.detach().numpy() == wanted).all()
+                parameter.grad = flow.full_like(parameter.detach(), 2.0)
+
+    dist.simulate(program, 4)
+
+
+@pytest.mark.parametrize("way", SPLITS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"weight_decay": 0.1, "do_bias_correction": False},
+        {"weight_decay": 0.1, "adam_w_mode": False, "maximize": True},
+    ],
+)
+def test_lamb_takes_the_norms_of_whole_parameters(way: str, settings: dict[str, Any]) -> None:
+    values, gradient = np.random.default_rng(1).normal(size=(2, 4, 4))
+
+    def step(parameter: flow.Tensor) -> np.ndarray:
+        stepper = optim.LAMB([parameter], lr=flow.tensor(0.1, dtype=flow.float64), **settings)
+        stepper.step()
+        stepper.step()
+        values: np.ndarray = parameter.detach().numpy()
+        return values
+
+    local = nn.Parameter(flow.tensor(values))
+    local.grad = flow.tensor(gradient)
+    wanted = step(local)
+
+    def program() -> None:
+        parameter = with_gradient(values, gradient, *SPLITS[way])
+        if dist.get_rank() in parameter.placement.group:
+            np.testing.assert_allclose(step(parameter), wanted, rtol=1e-12)
+
+    dist.simulate(program, 4)
+
+
+def test_a_gradient_that_is_spread_otherwise() -> None:
+    def program() -> list[float]:
+        where = flow.placement.all("cpu")
+        parameter = nn.Parameter(flow.tensor([1.0, 2.0], placement=where, sbp=sbp.split(0)))
+        parameter.grad = flow.tensor([30.0, 4.0], placement=where, sbp=sbp.broadcast)
+        optim.SGD([parameter], lr=0.5).step()
+        with pytest.raises(RuntimeError, match="a gradient for a global tensor must be a global tensor"):
+            parameter.grad = flow.ones(2)
+        values: list[float] = parameter.tolist()
+        return values
+
+    assert dist.simulate(program, 2) == [[-14.0, 0.0]] * 2
+
+
 def test_a_partial_sum_is_no_parameter() -> None:
     def program() -> None:
         x = flow.ones(3, placement=flow.placement.all("cpu"), sbp=sbp.partial_sum).requires_grad_()

@@ -16,6 +16,7 @@ from vmflow.ops.creation.creation import full, zeros
 from vmflow.optim.optimizer import Optimizer
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 # The stage of an optimizer since the last `GradScaler.update`: no call, `unscale_` was called, or `step` was called.
 _READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
@@ -27,6 +28,7 @@ class GradScaler:
     No call waits unless its docstring says so: the scale is a tensor, an instruction checks whether all gradients are
     finite (neither infinite nor NaN), the step's instruction reads the answer, and `update` is an instruction as well.
     Gradients may be summed over several backward passes before the step, if `update` is called only after the step.
+    If a rank finds that its part of a global gradient is not finite, no rank takes the step.
 
     Args:
         device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
@@ -97,7 +99,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs * self._tensors(outputs.device)[0].clone().to(outputs.device)
+            return outputs * beside(self._tensors(outputs.device)[0].clone().to(outputs.device), outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes, Mapping)):
             scaled = [self.scale(output) for output in outputs]
             return tuple(scaled) if isinstance(outputs, tuple) else scaled
@@ -143,7 +145,12 @@ class GradScaler:
         total = zeros((), dtype=dtypes.float32, device=scale.device) if not findings else findings[0].to(scale.device)
         for other in findings[1:]:
             total = total + other.to(scale.device)
-        return total
+        if not any([gradient.is_global for gradient in gradients]):
+            return total
+        from vmflow.distributed.totals import largest_of_ranks  # imported here, as few programs need it
+
+        with scope(shield=True):
+            return largest_of_ranks(total, gradients)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Take a step of the optimizer that does nothing if a gradient is infinite or NaN.

@@ -78,7 +78,7 @@ def part_in(blob: Blob) -> Tensor:
 
 
 def updated_part(name: str, tensor: Tensor) -> Tensor:
-    """This rank's part of a global tensor that is changed element by element.
+    """This rank's part of a global tensor that an update reads or changes element by element.
 
     Raises:
         RuntimeError: for a partial sum, whose summands would each get the change.

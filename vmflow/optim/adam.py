@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Final, Unpack
 
+from vmflow.dtypes import float32, promote_types
 from vmflow.kernels.problems import updates
+from vmflow.multi_tensor import Update
+from vmflow.ops.elementwise.selection import where
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
-from .optimizer import COUNTS, Execution, Optimizer, Parameters, Step, are_numbers, check_not_negative, rate_of
+from .optimizer import (
+    COUNTS,
+    Execution,
+    Optimizer,
+    Parameters,
+    Step,
+    are_numbers,
+    check_not_negative,
+    rate_of,
+    with_gradients,
+)
 
 # The first values of the running averages of the gradient and of its square.
 AVERAGES: Final = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
@@ -284,7 +299,8 @@ class LAMB(_Averaging):
     """LAMB (You and others, 2020), for large batches; arguments and rule are OneFlow's.
 
     Adam's direction ``u`` of each parameter is scaled by the norms of parameter and direction,
-    ``p -= lr * (|p| / |u|) * (u + weight_decay * p)``; the ratio is 1 where one of the norms is 0.
+    ``p -= lr * (|p| / |u|) * (u + weight_decay * p)``; the ratio is 1 where one of the norms is 0.  The norms of global
+    parameters are those of the whole ones.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
@@ -341,5 +357,50 @@ class LAMB(_Averaging):
             raise ValueError("LAMB: amsgrad is not supported; Adam has it")
 
     def update(self, group: dict[str, Any]) -> Step | None:
+        if any([parameter.is_global for parameter in with_gradients(group)]):
+            return self._update_by_ops(group)
         settings = updates.LAMB(*_common(group), group["adam_w_mode"], group["do_bias_correction"], group["maximize"])
         return self._group_update(group, "lamb", settings, AVERAGES)
+
+    def _update_by_ops(self, group: dict[str, Any]) -> Callable[[], Update]:
+        """The step of global parameters, whose norms are not those of this rank's parts, as the kernel would take."""
+        parameters = with_gradients(group)
+        states = [self._remembered(parameter, AVERAGES) for parameter in parameters]
+
+        def step() -> Update:
+            values: list[Tensor] = []
+            outputs: list[Tensor] = []
+            for parameter, state in zip(parameters, states, strict=True):
+                values += _lamb(group, parameter, state)
+                outputs += [parameter, state["exp_avg"], state["exp_avg_sq"], state["step"]]
+            return self._assignment(values, outputs)
+
+        return step
+
+
+def _lamb(group: dict[str, Any], parameter: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the new values of a step: of the parameter, of both averages, and of the count; as the kernel does."""
+    gradient, lr, decay = parameter.grad, group["lr"], group["weight_decay"]
+    assert gradient is not None
+    beta1, beta2 = group["betas"]
+    dtype = promote_types(parameter.dtype, float32)
+    averages = state["exp_avg"], state["exp_avg_sq"]
+    place, slope, mean, square = [tensor.to(dtype) for tensor in (parameter, gradient, *averages)]
+    if group["maximize"]:
+        slope = -slope
+    if not group["adam_w_mode"]:
+        slope = slope + place * decay
+    mean = mean + (slope - mean) * (1 - beta1)
+    square = square + (slope * slope - square) * (1 - beta2)
+    taken = state["step"] + 1
+    unbiased, spread = mean, square
+    if group["do_bias_correction"]:
+        first, second = [beside(1 - beta ** taken.double(), parameter) for beta in (beta1, beta2)]
+        unbiased, spread = mean / first, square / second
+    way = unbiased / (spread.sqrt() + group["eps"])
+    of_parameter, of_way = place.norm(), way.norm()
+    ratio = where((of_parameter > 0) & (of_way > 0), of_parameter / of_way, 1.0)
+    if group["adam_w_mode"]:
+        way = way + place * decay
+    rate = beside(lr, parameter) if isinstance(lr, Tensor) else lr
+    return place - way * (ratio * rate), mean, square, taken

@@ -194,7 +194,7 @@ class Optimizer:
             return None
         # `_remembered` makes an entry in `self.state`, which keeps the parameter alive, so rules without state skip it.
         states = [self._remembered(parameter, shaped, counts) for parameter in parameters] if shaped or counts else []
-        inputs: list[Any] = [parameter.grad for parameter in parameters]
+        inputs: list[Any] = [_gradient_of(parameter) for parameter in parameters]
         outputs = [*parameters]
         for name in (*shaped, *counts):
             outputs += [state[name] for state in states]
@@ -211,6 +211,10 @@ class Optimizer:
 
     def _assignment(self, values: list[Tensor], outputs: list[Tensor]) -> Update:
         """Return a step that copies `values`, which ops have computed, into `outputs`: parameters and their state."""
+        values = [
+            value.to_global(sbp=output.sbp) if output.is_global else value
+            for value, output in zip(values, outputs, strict=True)
+        ]
         kernel = self._rule_of(outputs[0], "assign").kernel()
         return Update(
             f"{type(self).__name__}.step", kernel, values, outputs, sum([output.numel() for output in outputs]) // 4
@@ -418,6 +422,15 @@ def _parts(group: dict[str, Any]) -> list[dict[str, Any]]:
     if len({parameter.device for parameter in group["params"]}) <= 1:
         return [group]
     return [{**group, "params": parameters} for parameters in by_device(group["params"]).values()]
+
+
+def _gradient_of(parameter: Tensor) -> Tensor:
+    """The gradient of a parameter, spread over ranks as the parameter is: a user's gradient may be spread otherwise."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient._blob.meta.spread is parameter._blob.meta.spread or not parameter.is_global:
+        return gradient
+    return gradient.to_global(parameter.placement, parameter.sbp)
 
 
 def _computed(update: Step) -> Update:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any, TypeVar
 
@@ -90,7 +90,8 @@ def clip_grad_norm_(
     """Scale gradients down, all by one factor, so that the norm of all their elements is at most `max_norm`.
 
     One instruction scales all gradients of a device.  The call does not wait, unless `error_if_nonfinite` is True.  The
-    result is on the device of the first gradient.
+    result is on the device of the first gradient.  The norm of global gradients is that of the whole ones, so all ranks
+    of their placements call this.
 
     Args:
         parameters: the parameters whose gradients to change.
@@ -100,7 +101,7 @@ def clip_grad_norm_(
         foreach: PyTorch's argument, without effect; there is one implementation.
 
     Returns:
-        The norm before scaling, a scalar.
+        The norm before scaling, a scalar; a local tensor also for global gradients.
 
     Raises:
         ValueError: if `norm_type` is not positive.
@@ -132,6 +133,8 @@ def get_total_norm(
     """Compute the norm of all elements of several tensors, usually gradients, and return it as a scalar.
 
     One instruction measures all tensors of a device; the result is on the device of the first tensor.
+
+    Of global tensors it is a local scalar, the norm of the whole ones; all ranks of their placements call this.
 
     Args:
         tensors: a tensor, or an iterable of tensors.
@@ -238,14 +241,22 @@ def _total_norm(function: str, tensors: list[Tensor], order: float) -> Tensor:
         dtype = tensors[0].dtype.to_real()
         for tensor in tensors:
             dtype = dtypes.promote_types(dtype, tensor.dtype.to_real())
-    norms: list[Tensor] = []
-    for device, there in _by_device(tensors).items():
-        norms.append(creation.zeros((), dtype=dtype, device=device))
-        measure = _choose_update("total_norm", device).kernel(_TotalNorm(order))
-        _issue_update(_Update("total_norm", measure, there, [norms[-1]], _elements(there)))
-    if len(norms) > 1:
-        return _total_norm(function, [norm.to(norms[0].device) for norm in norms], order)
-    return norms[0] if norms else creation.zeros((), dtype=dtype)
+
+    def norm_of(several: Sequence[Tensor]) -> Tensor:
+        norms: list[Tensor] = []
+        for device, there in _by_device(several).items():
+            norms.append(creation.zeros((), dtype=dtype, device=device))
+            measure = _choose_update("total_norm", device).kernel(_TotalNorm(order))
+            _issue_update(_Update("total_norm", measure, there, [norms[-1]], _elements(there)))
+        if len(norms) > 1:
+            return norm_of([norm.to(norms[0].device) for norm in norms])
+        return norms[0] if norms else creation.zeros((), dtype=dtype, device=tensors[0].device if tensors else None)
+
+    if any([tensor.is_global for tensor in tensors]):
+        from vmflow.distributed.totals import norms_of_ranks  # imported here, as few programs need it
+
+        return norm_of(norms_of_ranks(function, tensors, norm_of))
+    return norm_of(tensors)
 
 
 def _scale_to(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
@@ -254,7 +265,7 @@ def _scale_to(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
         _issue_update(_Update("clip_grad_norm_", scale, [norm.to(device)], there, _elements(there)))
 
 
-def _elements(tensors: list[Tensor]) -> int:
+def _elements(tensors: Sequence[Tensor]) -> int:
     return sum([tensor.numel() for tensor in tensors])
 
 
