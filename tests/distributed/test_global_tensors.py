@@ -224,6 +224,13 @@ def test_mistakes() -> None:
             flow.add(flow.ones(4, 3), flow.ones(4, 3), out=x)
         with pytest.raises(RuntimeError, match="operand 0 is a local tensor and another a global one"):
             flow.add(x, x, out=flow.ones(4, 3))
+        for change in (
+            lambda: x.copy_(flow.ones(4, 3)),
+            lambda: x.fill_(flow.tensor(1.0)),
+            lambda: x.to_global(sbp=sbp.broadcast).__setitem__(slice(2), flow.ones(2, 3)),
+        ):
+            with pytest.raises(RuntimeError, match="operand 0 is a local tensor and another a global one; spread it"):
+                change()
         with pytest.raises(ValueError, match=r"a local tensor needs placement= and sbp="):
             flow.ones(3).to_global(sbp=sbp.broadcast)
         with pytest.raises(ValueError, match=r"there is no dimension 2 in a tensor of shape \[4, 3\]"):

@@ -375,6 +375,10 @@ def test_a_scope_that_ends_drops_no_exchange() -> None:
     assert dist.simulate(program, 2) == [total + total] * 2
 
 
+def spread() -> flow.Tensor:
+    return flow.ones(2, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -383,6 +387,14 @@ def test_a_scope_that_ends_drops_no_exchange() -> None:
         (lambda: dist.all_reduce(flow.ones(2), "product"), "a reduction is one of"),  # type: ignore[arg-type]
         (lambda: dist.all_gather([flow.ones(2)], flow.ones(2)), "a tensor for each of 2 ranks, got 1"),
         (lambda: dist.all_gather([flow.ones(2), flow.ones(3)], flow.ones(2)), "tensors of one shape"),
+        (lambda: dist.all_reduce(spread()), "all_reduce: expected a local tensor, got a global one"),
+        (lambda: dist.broadcast(spread(), 0), "broadcast: expected a local tensor"),
+        (lambda: dist.reduce(spread(), 0), "reduce: expected a local tensor"),
+        (lambda: dist.send(spread(), 1 - dist.get_rank()), "send: expected a local tensor"),
+        (lambda: dist.recv(spread(), 1 - dist.get_rank()), "recv: expected a local tensor"),
+        (lambda: dist.all_gather([flow.ones(2), flow.ones(2)], spread()), "all_gather: expected a local tensor"),
+        (lambda: dist.all_to_all([spread()] * 2, [flow.ones(2)] * 2), "all_to_all: expected a local tensor"),
+        (lambda: dist.reduce_scatter(flow.ones(2), [spread()] * 2), "reduce_scatter: expected a local tensor"),
     ],
 )
 def test_mistakes_raise_before_anything_is_issued(call: Callable[[], Any], message: str) -> None:

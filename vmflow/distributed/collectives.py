@@ -131,7 +131,7 @@ def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
     """Write into `tensor`, of the same shape on all ranks, the sum, "max" or "min" over the ranks.
 
     Raises:
-        ValueError: for another `op`.
+        ValueError: for another `op`, or a global tensor.
     Example:
         >>> def program():
         ...     return flow.distributed.all_reduce(flow.ones(2) * flow.distributed.get_rank()).tolist()
@@ -139,6 +139,7 @@ def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
         [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
     """
     check_reduction(op)
+    _check_local("all_reduce", tensor)
     return _into(tensor, reduced(tensor.detach(), world(), op) if get_world_size() > 1 else tensor)
 
 
@@ -146,7 +147,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
     """Copy the `tensor` of rank i into ``tensor_list[i]``; all have the same shape and dtype.
 
     Raises:
-        ValueError: if the list has not one tensor of this shape and dtype for each rank.
+        ValueError: if the list has not one tensor of this shape and dtype for each rank; for global tensors.
     Example:
         >>> def program():
         ...     gathered = [flow.zeros(1), flow.zeros(1)]
@@ -169,7 +170,7 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Reduction =
 
     Raises:
         ValueError: for another `op` than "sum", "max" and "min", or if the list has not one tensor of the shape and
-            dtype of `output` for each rank.
+            dtype of `output` for each rank; for global tensors.
     Example:
         >>> def program():
         ...     inputs = [flow.tensor([1.0]), flow.tensor([2.0])]
@@ -190,7 +191,7 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
     """Send ``input_tensor_list[i]`` to rank i, and receive rank i's into ``output_tensor_list[i]``.
 
     Raises:
-        ValueError: if a list has not one tensor for each rank, all of the same shape and dtype.
+        ValueError: if a list has not one tensor for each rank, all of the same shape and dtype; for global tensors.
     Example:
         >>> def program():
         ...     rank, received = flow.distributed.get_rank(), [flow.zeros(1), flow.zeros(1)]
@@ -215,7 +216,7 @@ def broadcast(tensor: Tensor, src: int) -> Tensor:
     """Write the tensor of rank `src` into `tensor` on all ranks, of the same shape on each.
 
     Raises:
-        ValueError: if there is no rank `src`.
+        ValueError: if there is no rank `src`; for a global tensor.
     Example:
         >>> def program():
         ...     return flow.distributed.broadcast(flow.tensor([flow.distributed.get_rank()]), src=1).item()
@@ -223,6 +224,7 @@ def broadcast(tensor: Tensor, src: int) -> Tensor:
         [1, 1]
     """
     check_rank(src)
+    _check_local("broadcast", tensor)
     return _into(tensor, sent_by_root(tensor.detach(), world(), src) if get_world_size() > 1 else tensor)
 
 
@@ -230,7 +232,7 @@ def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
     """Write into the tensor of rank `dst` the sum over the ranks' tensors of one shape, or their "max" or "min".
 
     Raises:
-        ValueError: if there is no rank `dst`, or for another `op`.
+        ValueError: if there is no rank `dst`; for another `op`, or a global tensor.
     Example:
         >>> def program():
         ...     return flow.distributed.reduce(flow.ones(1), dst=0).item()
@@ -239,6 +241,7 @@ def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
     """
     check_rank(dst)
     check_reduction(op)
+    _check_local("reduce", tensor)
     if get_world_size() == 1:
         return tensor
     total = reduced(tensor.detach(), world(), op)
@@ -251,7 +254,7 @@ def send(tensor: Tensor, dst: int) -> Tensor:
     Returns: a tensor without elements; awaiting it waits until the tensor has been sent.
 
     Raises:
-        ValueError: if there is no rank `dst`, or it is this one.
+        ValueError: if there is no rank `dst`, or it is this one; for a global tensor.
     Example:
         >>> def program():
         ...     if flow.distributed.get_rank() == 0:
@@ -262,6 +265,7 @@ def send(tensor: Tensor, dst: int) -> Tensor:
         [None, [1.0, 2.0]]
     """
     _check_peer(dst)
+    _check_local("send", tensor)
     operation = Operation("send", (get_rank(), dst), tensor.dtype.name, (tensor.numel(),))
     return exchange(operation, tensor.detach())
 
@@ -270,7 +274,7 @@ def recv(tensor: Tensor, src: int) -> Tensor:
     """Write into `tensor` the one that rank `src` sends, of the same dtype and number of elements.
 
     Raises:
-        ValueError: if there is no rank `src`, or it is this one.
+        ValueError: if there is no rank `src`, or it is this one; for a global tensor.
         CollectiveMismatch: where the result is read, if the sent tensor has another dtype or number of elements.
     Example: see `send`.
         >>> flow.distributed.recv(flow.zeros(2), src=1)
@@ -278,6 +282,7 @@ def recv(tensor: Tensor, src: int) -> Tensor:
         ValueError: there is no rank 1; ranks go from 0 to 0
     """
     _check_peer(src)
+    _check_local("recv", tensor)
     operation = Operation("receive", (src, get_rank()), tensor.dtype.name, (tensor.numel(),))
     return _into(tensor, exchange(operation, None, _of(tensor, tuple(tensor.shape))))
 
@@ -308,9 +313,15 @@ def _check_peer(rank: int) -> None:
         raise ValueError(f"rank {rank} cannot send to itself, nor receive from itself")
 
 
+def _check_local(name: str, *tensors: Tensor) -> None:
+    if any([tensor.is_global for tensor in tensors]):
+        raise ValueError(f"{name}: expected a local tensor, got a global one; pass its part, by .to_local()")
+
+
 def _check_list(name: str, tensors: Sequence[Tensor], example: Tensor | None) -> None:
     if example is None or len(tensors) != get_world_size():
         raise ValueError(f"{name}: expected a tensor for each of {get_world_size()} ranks, got {len(tensors)}")
+    _check_local(name, example, *tensors)
     for tensor in tensors:
         if tensor.shape != example.shape or tensor.dtype is not example.dtype:
             raise ValueError(

@@ -200,7 +200,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     spreads = [each.spread for each in metas]
     asked = [value.spread for value in attributes if isinstance(value, TensorMeta) and value.spread is not None]
     if None in spreads:
-        raise mixed(op.name, metas)
+        raise mixed(op.name, metas, asked)
     placement = (spreads + asked)[0].placement
     for place, each in enumerate(spreads):
         if each.placement is not placement:
@@ -335,10 +335,16 @@ def _price(meta: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
     return cost(tuple(meta.shape), meta.dtype.itemsize, have, target) + 1e-3 * meta.nbytes + 1e-3
 
 
-def mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
-    """Return the error of a call that mixes local and global tensors."""
+def mixed(name: str, metas: Sequence[TensorMeta], asked: Sequence[Spread] = ()) -> RuntimeError:
+    """Return the error of a call that mixes local and global tensors.
+
+    Args:
+        name: of the op.
+        metas: of the operands.
+        asked: spreads among the attributes, such as that of the tensor into which the op writes.
+    """
     local = next(place for place, meta in enumerate(metas) if meta.spread is None)
-    example = next(meta.spread for meta in metas if meta.spread is not None)
+    example = next(spread for spread in (*[meta.spread for meta in metas], *asked) if spread is not None)
     return RuntimeError(
         f"{name}: operand {local} is a local tensor and another a global one; spread it as well, by "
         f".to_global(placement={example.placement!r}, sbp=...)"
