@@ -98,6 +98,13 @@ class Noise(Squares):
         return index, flow.rand(2)
 
 
+class Scalars(Squares):
+    """A 0-d tensor, and a transposed matrix."""
+
+    def __getitem__(self, index: int) -> Any:
+        return flow.tensor(index), flow.arange(6).reshape(2, 3).T
+
+
 class Infos(Squares):
     """The facts about the worker."""
 

@@ -18,7 +18,7 @@ import pytest
 import vmflow as flow
 from vmflow.utils.data import DataLoader
 
-from .support import Dying, Failing, Infos, Noise, Shares, Squares, Stuck, Unpicklable, mark, same
+from .support import Dying, Failing, Infos, Noise, Scalars, Shares, Squares, Stuck, Unpicklable, mark, same
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("nothing_is_left")]
 
@@ -55,6 +55,12 @@ def test_as_threads_do() -> None:
         found.append(([(i.tolist(), n.tolist()) for i, n in noise], [value[:3] for value in next(iter(infos))]))
     assert found[0] == found[1]
     assert [tensor.tolist() for tensor in loader(Shares(5), num_workers=1)] == [[0, 1], [2, 3], [4]]
+
+
+def test_tensors_keep_their_shapes() -> None:
+    for index, (scalar, matrix) in enumerate(DataLoader(Scalars(2), None, num_workers=1, worker_kind="process")):
+        assert (scalar.shape, scalar.tolist()) == ((), index)
+        assert matrix.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize(

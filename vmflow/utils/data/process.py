@@ -50,7 +50,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, thing: Any) -> Any:
         if type(thing) is Tensor and thing.device.type == "cpu":
-            return _arrived, (np.ascontiguousarray(thing.detach()._array()), thing.requires_grad)
+            # `numpy.ascontiguousarray` would make a 0-d array one-dimensional.
+            return _arrived, (np.asarray(thing.detach()._array(), order="C"), thing.requires_grad)
         return NotImplemented
 
 
