@@ -71,6 +71,19 @@ async def test_results_are_nested_as_the_model_has_them_and_share_nothing() -> N
     assert two["parts"][0].base is None
 
 
+@pytest.mark.parametrize("outputs", [None, [()]])
+@pytest.mark.parametrize("nested", [True, False])
+async def test_a_number_for_each_sample_is_an_array(outputs: list[tuple[()]] | None, nested: bool) -> None:
+    def total(x: flow.Tensor) -> Any:
+        return {"sum": x.sum(1)} if nested else x.sum(1)
+
+    async with InferenceSession(total, inputs=FIVE, outputs=outputs) as session:
+        found = await session.run(np.arange(5))
+    number = found["sum"] if nested else found
+    assert isinstance(number, np.ndarray)
+    assert (number.shape, number.tolist()) == ((), 10)
+
+
 async def test_dimensions_that_differ_are_padded_and_cut_back() -> None:
     length = Dim("length", (2, 4, 8))
 

@@ -191,21 +191,23 @@ class Runner:
         return self._called(*inputs)
 
     def _parted(self, tree: Tree, leaves: Sequence[Array], payloads: Sequence[Payload]) -> list[Any]:
-        """For each request, its part of all results, in memory of its own."""
+        """For each request, its part of all results, in memory of its own.
+
+        The ellipses keep a number an array; without them numpy would return a scalar.
+        """
         if type(tree) is Leaf and self._cuts is None:  # as for most models
             (rows,) = leaves
-            return [rows[place].copy() for place in range(len(payloads))]
+            return [rows[place, ...].copy() for place in range(len(payloads))]
         results = []
         for place, (_, sizes) in enumerate(payloads):
-            parts = [self._cut(number, leaf[place], sizes) for number, leaf in enumerate(leaves)]
+            parts = [self._cut(number, leaf[place, ...], sizes) for number, leaf in enumerate(leaves)]
             results.append(args_tree.unflatten(tree, parts))
         return results
 
     def _cut(self, number: int, array: Array, sizes: Mapping[str, int]) -> Array:
         if self._cuts is not None:
-            array = array[
-                tuple([slice(sizes[cut.name] if isinstance(cut, Dim) else cut) for cut in self._cuts[number]])
-            ]
+            cuts = [slice(sizes[cut.name] if isinstance(cut, Dim) else cut) for cut in self._cuts[number]]
+            array = array[*cuts, ...]
         return array.copy()
 
     # Warming up
