@@ -120,6 +120,8 @@ CASES: Final[dict[str, Case]] = {
     "matrices": Case(lambda x: flow.linalg.inv(x + 5 * flow.linalg.inv(x + 9)), ((5, 3, 3),)),
     "solve": Case(lambda a, b: flow.linalg.solve(a @ a.mT + b.sum(), b), ((5, 3, 3), (5, 3, 4)), (0, 1)),
     "fourier": Case(lambda x: flow.fft.rfft(x, dim=1).abs(), ((7, 6),)),
+    "unfold": Case(lambda x: F.unfold(x, 2), ((3, 2, 4, 4),)),
+    "fold": Case(lambda x: F.fold(x, (4, 4), 2) * F.fold(flow.cat([x, x, x], 1), (4, 4), 2)[:, :2], ((3, 8, 9),)),
     "einsum": Case(lambda x, y: flow.einsum("bij,bjk->bik", x, y), ((5, 3, 4), (5, 4, 2)), (0, 1)),
 }
 
@@ -127,6 +129,7 @@ ONE_AXIS: Final[list[NdSbp]] = [(each,) for each in (sbp.split(0), sbp.split(1),
 TWO_AXES: Final[list[NdSbp]] = [
     (sbp.split(0), sbp.split(1)),
     (sbp.split(0), sbp.split(0)),
+    (sbp.split(1), sbp.split(1)),
     (sbp.split(1), sbp.partial_sum),
     (sbp.broadcast, sbp.split(0)),
 ]

@@ -212,7 +212,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     plain = with_metas(attributes, whole_meta)
     inferred = op.infer(plain, whole, kinds)
     final = asked[0] if asked and not metas else None
-    call = Call(op, plain, whole, inferred.outputs, 0)
+    call = Call(op, plain, whole, inferred.outputs, len(placement.group))
     steps = decomposition_of(op, attributes, metas)
     if steps is not None:
         # Shapes and dtypes only: the steps determine the spreads of the results.
@@ -222,12 +222,13 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
         return _planned(op, inferred, outputs, CallInSteps(op, steps))
     if metas and not has_rule(op) and any([sbp != broadcast for spread in spreads for sbp in spread.sbp]):
         _warn_of_broadcast(op)
+    signatures = signatures_of(call)
     chosen = _cheapest(
         placement,
         spreads,
         whole,
         everything_broadcast(call),
-        lambda ranks: signatures_of(call._replace(ranks=ranks)),
+        lambda ranks: signatures,
         final,
     )
     wanted = [_nd(placement, [signature.inputs[place] for signature in chosen]) for place in range(len(metas))]

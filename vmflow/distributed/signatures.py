@@ -34,7 +34,7 @@ class Call(NamedTuple):
     Attributes:
         op, attributes: the op and its attributes.
         inputs, outputs: the metas of operands and results, as whole tensors.
-        ranks: the number of ranks of the axis.
+        ranks: the number of ranks of the mesh, all of which share a dimension if each axis splits it.
     """
 
     op: OpExpr

@@ -232,7 +232,10 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """Signatures of `unfold` and `fold`: rows are in channel order, so an even split of channels is one of rows."""
+    """Rows of windows are in the order of the channels, so that an even split of the channels is one of the rows.
+
+    The split must be even for all ranks, since each axis of the mesh may split the channels.
+    """
     found = [Signature((split(0),), (split(0),)), *_linear(call)]
     channels = min(call.inputs[0].shape[1], call.outputs[0].shape[1])
     return found if channels % call.ranks else [*found, Signature((split(1),), (split(1),))]
