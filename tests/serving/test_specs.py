@@ -35,6 +35,18 @@ def test_arrays_tensors_lists_and_numbers() -> None:
     assert TensorSpec((0,)).array("x", [], {}).shape == (0,)
 
 
+def test_complex_numbers_and_bfloat16() -> None:
+    spec = TensorSpec((2,), flow.complex64)
+    for value in ([1j, 2], np.array([1j, 2]), flow.tensor([1j, 2], dtype=flow.complex128)):
+        found = spec.array("x", value, {})
+        assert (found.dtype, found.tolist()) == (np.complex64, [1j, 2])
+    small = flow.tensor([1.5, 2.0], dtype=flow.bfloat16)
+    assert spec.array("x", small, {}).tolist() == [1.5, 2]
+    for dtype in (flow.float32, flow.float64, flow.float16, flow.bfloat16):
+        found = TensorSpec((2,), dtype).array("x", small, {})
+        assert (found.dtype, found.tolist()) == (dtype.numpy, [1.5, 2.0])
+
+
 @pytest.mark.parametrize(
     ("spec", "value", "message"),
     [
@@ -62,7 +74,9 @@ def test_arrays_tensors_lists_and_numbers() -> None:
         (TensorSpec((1,), flow.bool), [2], "int64 values do not fit into bool"),
         (TensorSpec((LENGTH,)), [0.0] * 9, "length is 9, and must be from 1 to 8"),
         (TensorSpec((LENGTH,)), [], "length is 0"),
-        (TensorSpec((1,)), np.array([1 + 2j]), "expected numbers, got an array of complex128"),
+        (TensorSpec((1,), flow.int64), flow.ones(1, dtype=flow.bfloat16), "values do not fit into int64"),
+        (TensorSpec((1,), flow.complex64), [complex("nan")], "nan or infinite"),
+        (TensorSpec((1,)), np.array([1 + 2j]), "complex128 values do not fit into float32"),
     ],
 )
 def test_refused_values(spec: TensorSpec, value: Any, message: str) -> None:

@@ -177,7 +177,7 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
         if len(signature.specs) != 1:
             raise InvalidInput(f"an npy file is one array, and {len(signature.specs)} inputs are expected")
         return signature.packed([read_npy(body)])
-    arrays = {name: _widened(safetensor) for name, safetensor in read_safetensors(body, len(signature.specs)).items()}
+    arrays = read_safetensors(body, len(signature.specs))
     if signature.named:
         return arrays
     wanted = [str(place) for place in range(len(signature.specs))]
@@ -188,11 +188,6 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
     if sorted(arrays) != sorted(wanted):
         raise InvalidInput(f"expected tensors of the names {', '.join(wanted)}")
     return [arrays[name] for name in wanted]
-
-
-def _widened(array: Array) -> Array:
-    """Convert an array of bfloat16, no number to numpy, to float32; return any other array as it is."""
-    return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:

@@ -15,14 +15,14 @@ import attrs
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import BOOL, FLOATING, INTEGER, dtype as DType
+from vmflow.dtypes import BOOL, COMPLEX, FLOATING, INTEGER, dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.tensors import Tensor
 
 from .errors import InvalidInput
 
 # The category of each kind of numpy dtype, also of dtypes that vmflow lacks, such as longdouble.
-_CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING}
+_CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING, "c": COMPLEX}
 
 
 @attrs.frozen
@@ -115,7 +115,9 @@ class TensorSpec:
         if isinstance(value, Tensor):
             value = value.detach().numpy()
         array = value if isinstance(value, np.ndarray) else _array_of(name, value, self)
-        category = self.dtype.category if array.dtype == to else _CATEGORIES.get(array.dtype.kind)
+        if array.dtype.name == dtypes.bfloat16.name:  # no number to numpy
+            array = array.astype(np.float32)
+        category = _CATEGORIES.get(array.dtype.kind)
         if category is None:
             raise InvalidInput(f"{_about(name)}expected numbers, got an array of {array.dtype}")
         self._check_shape(name, array.shape, sizes)
