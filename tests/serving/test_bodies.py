@@ -525,6 +525,8 @@ async def test_results_are_valid_json() -> None:
     }
     with pytest.raises(TypeError, match="set"):
         await bodies.encoded({1, 2}, bodies.JSON)
+    with pytest.raises(TypeError, match=r"the keys \[1, '1'\] cannot be told in JSON"):
+        await bodies.encoded({1: 2, "1": 3}, bodies.JSON)
 
 
 async def test_results_as_files() -> None:
@@ -536,6 +538,8 @@ async def test_results_as_files() -> None:
     for result, kind in (
         (nested, bodies.NPY),
         ({"a": "text"}, bodies.SAFETENSORS),
+        ({"a.b": one, "a": {"b": one}}, bodies.SAFETENSORS),
+        ({"a.b": one, "a": {"b": one}}, bodies.NPY),
         (one.astype(complex), bodies.SAFETENSORS),
     ):
         with pytest.raises(bodies.NotAcceptable):

@@ -309,16 +309,22 @@ async def encoded(result: Any, kind: str) -> bytes:
     by dots, or "outputs" for a single array.
 
     Raises:
-        NotAcceptable: for npy and safetensors, if the result has other values than arrays; for npy, if there is not
-            exactly one; for safetensors, if it lacks a dtype.
+        NotAcceptable: for npy, if the result is not one array; for safetensors, if it has other values than arrays, two
+            arrays of one name, or a dtype that safetensors lacks.
+        TypeError: for JSON, as `to_json`.
     """
     if kind == JSON:
         return await to_json({"outputs": result})
-    arrays = dict(_named(result, ""))
+    named = _named(result, "")
     if kind == NPY:
-        if len(arrays) != 1:
-            raise NotAcceptable(f"the answer is {len(arrays)} arrays, which an npy file cannot be")
-        return write_npy(next(iter(arrays.values())))
+        if len(named) != 1:
+            raise NotAcceptable(f"the answer is {len(named)} arrays, which an npy file cannot be")
+        return write_npy(named[0][1])
+    arrays: dict[str, Array] = {}
+    for name, array in named:
+        if name in arrays:
+            raise NotAcceptable(f"the answer has two arrays of the name {name!r}, which a safetensors file cannot have")
+        arrays[name] = array
     try:
         return write_safetensors(arrays)
     except TypeError as error:
@@ -342,7 +348,8 @@ async def to_json(value: Any) -> bytes:
     ordinary number.
 
     Raises:
-        TypeError: for a value other than an array, a tensor, a number, a string, None, or lists and dicts of these.
+        TypeError: for a value other than an array, a tensor, a number, a string, None, or lists and dicts of these; for
+            a dict with keys that are one string, such as 1 and "1".
     """
     parts: list[str] = []
     since = 0
@@ -363,8 +370,11 @@ def _parts(value: Any) -> Iterator[str]:
         array = np.asarray(value)
         yield from _parts_of(np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array)
     elif isinstance(value, dict):
+        entries = {str(key): inner for key, inner in value.items()}
+        if len(entries) != len(value):
+            raise TypeError(f"the keys {list(value)} cannot be told in JSON: some are one string")
         yield "{"
-        for place, (key, inner) in enumerate({str(key): inner for key, inner in value.items()}.items()):
+        for place, (key, inner) in enumerate(entries.items()):
             yield f"{',' if place else ''}{json.dumps(key)}:"
             yield from _parts(inner)
         yield "}"

@@ -232,7 +232,7 @@ def _on_planes(call: Call) -> list[Signature]:
 
 @rule_of_family("unfolding")
 def _on_windows(call: Call) -> list[Signature]:
-    """Rows of windows are in the order of the channels, so that an even split of the channels is one of the rows.
+    """Signatures of `unfold` and `fold`: rows are in channel order, so an even split of channels is one of rows.
 
     The split must be even for all ranks, since each axis of the mesh may split the channels.
     """
