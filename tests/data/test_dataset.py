@@ -159,6 +159,7 @@ class _Nothing(IterableDataset[int]):
         (lambda: StackDataset([1], [1, 2]), ValueError, "one length"),
         (lambda: ConcatDataset([]), ValueError, "at least one"),
         (lambda: random_split([1, 2], [1, 2]), ValueError, "add up to 3"),
+        (lambda: random_split(range(10), [2.5, 7.5]), ValueError, "must be whole numbers"),
         (lambda: random_split([1, 2], [3, -1]), ValueError, "negative"),
         (lambda: default_collate([np.ones(1), np.ones(2)]), ValueError, r"one shape, got \[1\], \[2\]"),
         (lambda: default_collate([[1], [1, 2]]), ValueError, "one length"),

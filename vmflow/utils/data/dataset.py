@@ -261,7 +261,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
         generator: the source; by default that of the context.
 
     Raises:
-        ValueError: if the lengths do not add up, or one is negative.
+        ValueError: if the lengths do not add up, or one is negative or, fractions of 1 apart, no whole number.
 
     Example:
         >>> [len(part) for part in flow.utils.data.random_split(range(10), [0.75, 0.25])]
@@ -286,4 +286,9 @@ def _sizes(lengths: Sequence[int | float], total: int) -> list[int]:
             f"random_split: lengths must add up to the {total} samples of the dataset, or fractions to 1; "
             f"{list(lengths)} add up to {sum(lengths)}"
         )
-    return [int(length) for length in lengths]
+    sizes = [int(length) for length in lengths]
+    if sizes != list(lengths):
+        raise ValueError(
+            f"random_split: lengths must be whole numbers, or fractions that add up to 1, got {list(lengths)}"
+        )
+    return sizes
