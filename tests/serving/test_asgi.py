@@ -131,7 +131,8 @@ async def test_messages_are_handed_on_and_no_more_than_one_is_read_ahead() -> No
     assert exchange.status == 200
 
 
-async def test_a_request_that_waits_for_permission_to_send_is_not_read_ahead() -> None:
+@pytest.mark.parametrize("expect", ["100-continue", "100-Continue"])
+async def test_a_request_that_waits_for_permission_to_send_is_not_read_ahead(expect: str) -> None:
     exchange = Exchange(b"large")
 
     async def refuses(scope: Any, receive: Any, send: Any) -> None:
@@ -140,11 +141,9 @@ async def test_a_request_that_waits_for_permission_to_send_is_not_read_ahead() -
         assert exchange.asked == 0
         await answer(send)
 
-    await called(DisconnectScope(refuses), exchange, http_scope(headers={"Expect": "100-continue"}))
+    await called(DisconnectScope(refuses), exchange, http_scope(headers={"Expect": expect}))
     handler, exchange = Handler(), Exchange(b"large")
-    task = asyncio.create_task(
-        called(DisconnectScope(handler), exchange, http_scope(headers={"Expect": "100-continue"}))
-    )
+    task = asyncio.create_task(called(DisconnectScope(handler), exchange, http_scope(headers={"Expect": expect})))
     await handler.begun.wait()
     exchange.leave()
     await task

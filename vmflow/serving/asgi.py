@@ -93,7 +93,7 @@ class DisconnectScope:
         assert handler is not None
         cancelled_before = handler.cancelling()
         watch = _Watch(handler, receive, send)
-        if (b"expect", b"100-continue") not in scope["headers"]:
+        if not any([name == b"expect" and value.lower() == b"100-continue" for name, value in scope["headers"]]):
             watch.begin()
         try:
             # A cancellation that leaves this block drops the instructions issued within.
