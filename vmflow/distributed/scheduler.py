@@ -249,8 +249,8 @@ class Scheduler:
                 patient_until = time.monotonic() + PATIENCE
             elif time.monotonic() > patient_until:
                 stuck = blocked[0]
-                stuck.state = "ready"
                 stuck.error = SimulationDeadlock(f"no rank can go on: {self.describe()}")
+                stuck.state = "ready"
                 return stuck
             _let_other_threads_run()
 
