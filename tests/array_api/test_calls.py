@@ -552,6 +552,10 @@ def test_asarray_of_an_object_with_dlpack() -> None:
         (lambda x: xp.linalg.cross(x, x, axis=0), ValueError, "expected size 3 in dimension 0"),
         (lambda x: xp.linalg.matrix_norm(x, ord=3), ValueError, "ord must be"),
         (lambda x: xp.eye(2, k=1.5), TypeError, "eye: k must be an integer"),  # type: ignore[arg-type]
+        (lambda x: xp.eye(2.5, 3, k=1), TypeError, "eye: n_rows must be an integer"),  # type: ignore[arg-type]
+        (lambda x: xp.eye(2, 3.5, k=1), TypeError, "eye: n_cols must be an integer"),  # type: ignore[arg-type]
+        (lambda x: xp.eye(-1, 3, k=1), ValueError, "eye: .* negative"),
+        (lambda x: xp.eye(2, -1, k=1), ValueError, "eye: .* negative"),
         (lambda x: xp.linspace(0, 1, -1, endpoint=False), ValueError, "linspace"),
         (lambda x: xp.diff(x, n=-1), ValueError, "n cannot be negative"),
     ],

@@ -119,12 +119,13 @@ def eye(
         tensor([[0., 1., 0.],
                 [0., 0., 1.]])
     """
-    columns = n_rows if n_cols is None else n_cols
+    rows = whole_number("eye", "n_rows", n_rows)
+    columns = rows if n_cols is None else whole_number("eye", "n_cols", n_cols)
     k = whole_number("eye", "k", k)
-    if k == 0:
-        return flow.eye(n_rows, columns, dtype=dtype, device=device)
-    rows = flow.arange(n_rows, device=device).unsqueeze(1)
-    diagonal: Tensor = (flow.arange(columns, device=device) - rows) == k
+    if k == 0 or min(rows, columns) < 0:  # `flow.eye` refuses negative sizes in words
+        return flow.eye(rows, columns, dtype=dtype, device=device)
+    places = flow.arange(columns, device=device) - flow.arange(rows, device=device).unsqueeze(1)
+    diagonal: Tensor = places == k
     return diagonal.to(dtype or flow.get_default_dtype())
 
 
