@@ -522,31 +522,67 @@ def test_all_ranks_skip_a_step_if_one_finds_an_infinite_gradient(way: str) -> No
 
 @pytest.mark.parametrize("way", SPLITS)
 @pytest.mark.parametrize(
-    "settings",
+    ("optimizer", "settings"),
     [
-        {},
-        {"weight_decay": 0.1, "do_bias_correction": False},
-        {"weight_decay": 0.1, "adam_w_mode": False, "maximize": True},
+        (optim.LAMB, {}),
+        (optim.LAMB, {"weight_decay": 0.1, "do_bias_correction": False}),
+        (optim.LAMB, {"weight_decay": 0.1, "adam_w_mode": False, "maximize": True}),
+        (optim.Adafactor, {"weight_decay": 0.1}),
+        (optim.Muon, {}),
     ],
 )
-def test_lamb_takes_the_norms_of_whole_parameters(way: str, settings: dict[str, Any]) -> None:
+def test_optimizers_of_whole_parameters(optimizer: type[optim.Optimizer], settings: dict[str, Any], way: str) -> None:
     values, gradient = np.random.default_rng(1).normal(size=(2, 4, 4))
 
-    def step(parameter: flow.Tensor) -> np.ndarray:
-        stepper = optim.LAMB([parameter], lr=flow.tensor(0.1, dtype=flow.float64), **settings)
+    def steps(parameter: flow.Tensor, saved: Any = None) -> tuple[np.ndarray, Any]:
+        lr = flow.tensor(0.1, dtype=flow.float64)
+        stepper = optimizer([parameter], lr=lr, **settings)  # type: ignore[call-arg]
+        if saved is not None:
+            stepper.load_state_dict({**saved, "param_groups": stepper.state_dict()["param_groups"]})
         stepper.step()
         stepper.step()
-        values: np.ndarray = parameter.detach().numpy()
-        return values
-
-    local = nn.Parameter(flow.tensor(values))
-    local.grad = flow.tensor(gradient)
-    wanted = step(local)
+        return parameter.detach().numpy(), stepper.state_dict()
 
     def program() -> None:
+        local = nn.Parameter(flow.tensor(values))
+        local.grad = flow.tensor(gradient)
         parameter = with_gradient(values, gradient, *SPLITS[way])
         if dist.get_rank() in parameter.placement.group:
-            np.testing.assert_allclose(step(parameter), wanted, rtol=1e-12)
+            # Muon multiplies matrices of bfloat16.
+            close = 2e-2 if optimizer is optim.Muon else 1e-12
+            first, saved = steps(local)
+            np.testing.assert_allclose(steps(parameter)[0], first, rtol=close, atol=close)
+            np.testing.assert_allclose(steps(parameter, saved)[0], steps(local, saved)[0], rtol=close, atol=close)
+
+    dist.simulate(program, 4)
+
+
+@pytest.mark.parametrize("way", SPLITS)
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_searches_along_whole_parameters(way: str, search: str | None) -> None:
+    values, wanted = np.random.default_rng(1).normal(size=(2, 4, 4))
+
+    def minimum(parameter: flow.Tensor, target: flow.Tensor) -> np.ndarray:
+        stepper = optim.LBFGS([parameter], lr=0.3, max_iter=6, line_search_fn=search)
+
+        def closure() -> flow.Tensor:
+            stepper.zero_grad()
+            loss = ((parameter - target) ** 4).sum()
+            loss.backward()
+            return loss
+
+        stepper.step(closure)
+        stepper.step(closure)
+        found: np.ndarray = parameter.detach().numpy()
+        return found
+
+    expected = minimum(nn.Parameter(flow.tensor(values)), flow.tensor(wanted))
+
+    def program() -> None:
+        parameter = nn.Parameter(spread(values, *SPLITS[way]))
+        target = spread(wanted, *SPLITS[way])
+        if dist.get_rank() in parameter.placement.group:
+            np.testing.assert_allclose(minimum(parameter, target), expected, rtol=1e-8)
 
     dist.simulate(program, 4)
 

@@ -14,6 +14,7 @@ from vmflow.ops.shape.joining import cat
 from vmflow.ops.table import whole_number
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
+from vmflow.transfers import spread_like
 
 from .line_search import Point, strong_wolfe
 from .optimizer import Optimizer, Parameters, check_not_negative
@@ -26,6 +27,7 @@ class LBFGS(Optimizer):
     unlike other optimizers' steps; on an event loop run it in a thread:
     ``await asyncio.to_thread(optimizer.step, closure)``.  Each single move of the parameters is one instruction.  If
     the closure raises, or is cancelled, during a line search, the parameters return to the start of the line.
+    Each rank has vectors of all elements of global parameters.
 
     Args:
         params: parameters, all in one group and on one device.
@@ -173,7 +175,7 @@ class _Search:
             [
                 zeros(parameter.numel(), dtype=parameter.dtype, device=parameter.device)
                 if parameter.grad is None
-                else parameter.grad.detach().reshape(-1)
+                else _whole(parameter.grad.detach()).reshape(-1)
                 for parameter in self.parameters
             ]
         )
@@ -217,7 +219,7 @@ class _Search:
         The distance `place` is tried first.
         """
         with scope(shield=True):
-            origin = cat([parameter.detach().reshape(-1) for parameter in self.parameters]).clone()
+            origin = cat([_whole(parameter.detach()).reshape(-1) for parameter in self.parameters]).clone()
             length = _number(direction.abs().max())
 
         def look(distance: float) -> Point:
@@ -238,12 +240,35 @@ class _Search:
         return found.place
 
 
+def _whole(tensor: Tensor) -> Tensor:
+    """A global tensor as a local one, on each rank; each rank computes the search of all parameters."""
+    if not tensor.is_global:
+        return tensor
+    from vmflow.distributed.global_tensors import whole  # imported here, as few programs need it
+
+    return whole(tensor)
+
+
+def _of_parts(vector: Tensor, parameters: list[Tensor]) -> Tensor:
+    """The elements of a vector of all parameters that are in this rank's parts; all elements of local parameters."""
+    if not any([parameter.is_global for parameter in parameters]):
+        return vector
+    parts: list[Tensor] = []
+    begin = 0
+    for parameter in parameters:
+        piece = vector[begin : begin + parameter.numel()].reshape(parameter.shape)
+        begin += parameter.numel()
+        spread = spread_like(piece, parameter)
+        parts.append((spread.to_local() if spread.is_global else spread).reshape(-1))
+    return cat(parts)
+
+
 def _number(scalar: Tensor) -> float:
     return float(scalar.item())
 
 
 def _move(parameters: list[Tensor], origin: Tensor | None, direction: Tensor, distance: float) -> None:
     """Set the parameters to ``origin + distance * direction``, or add ``distance * direction`` if `origin` is None."""
-    inputs = [direction] if origin is None else [direction, origin]
+    inputs = [_of_parts(vector, parameters) for vector in (direction, origin) if vector is not None]
     kernel = choose_update("move_along", parameters[0].device).kernel(Along(distance, origin is not None))
     issue_update(Update("LBFGS.step", kernel, inputs, parameters, 2 * direction.numel()))

@@ -12,6 +12,7 @@ from vmflow.multi_tensor import Update
 from vmflow.ops.creation import creation
 from vmflow.ops.reduction.extrema import minimum
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from .optimizer import NUMBERS, Execution, Optimizer, Parameters, are_numbers, check_not_negative, with_gradients
 
@@ -106,6 +107,7 @@ class Adafactor(Optimizer):
         for name, shape in (("row_var", (*batch, rows, 1)), ("col_var", (*batch, 1, columns))):
             if name not in state:
                 state[name] = creation.zeros(shape, dtype=parameter.dtype, device=parameter.device)
+            state[name] = beside(state[name], parameter)  # also if it was loaded from the state of a local parameter
         return state
 
 
@@ -122,8 +124,8 @@ def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) 
     # Scalars, such as the rate and the weight, are float64 tensors for parameters of any dtype.
     taken = state["step"].double() + 1
     most = lr.double() if isinstance(lr, Tensor) else creation.full((), lr, dtype=dtypes.float64, device=taken.device)
-    rate = minimum(most, taken**-0.5)
-    weight = taken ** group["beta2_decay"]
+    rate = beside(minimum(most, taken**-0.5), parameter)
+    weight = beside(taken ** group["beta2_decay"], parameter)
     alpha = (parameter.norm().double() / length).clamp(min=shortest) * rate
     squares = gradient * gradient
     new: dict[str, Tensor] = {"": parameter, "step": taken}
@@ -135,7 +137,7 @@ def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) 
         estimate = new["variance"] = _moved(state["variance"], squares, weight)
     way = estimate.clamp(min=smallest * smallest).rsqrt() * gradient
     excess = (way.norm().double() / (length * group["d"])).clamp(min=1.0)
-    kept = parameter * (1 - lr * group["weight_decay"]) if group["weight_decay"] else parameter
+    kept = parameter * _beside(1 - lr * group["weight_decay"], parameter) if group["weight_decay"] else parameter
     new[""] = kept - way * (alpha / excess)
     return new
 
@@ -237,7 +239,7 @@ class Muon(Optimizer):
 
 def _muon(group: dict[str, Any], parameter: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
     """Return the new values of a step: of the parameter, and of the running average of its gradient."""
-    gradient, momentum, lr = parameter.grad, group["momentum"], group["lr"]
+    gradient, momentum, lr = parameter.grad, group["momentum"], _beside(group["lr"], parameter)
     assert gradient is not None
     average = average + (gradient - average) * (1 - momentum)
     way = gradient + (average - gradient) * momentum if group["nesterov"] else average
@@ -255,7 +257,7 @@ def _orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps:
     turned = matrix.shape[0] > matrix.shape[1]  # transpose tall matrices, to iterate on the smaller of X @ X.T, X.T @ X
     found = (matrix.T if turned else matrix).bfloat16()
     found = found / found.norm().clamp(min=eps)
-    unit = creation.eye(found.shape[0], device=found.device, dtype=dtypes.float32)
+    unit = beside(creation.eye(found.shape[0], device=found.device, dtype=dtypes.float32), found)
     for _ in range(steps):
         # The terms of the polynomial cancel each other, so they are added in float32, and the sum is rounded.
         square = found @ found.T
@@ -268,6 +270,10 @@ def _settings_on(device: Device, group: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a group for ops on a device: a learning rate in a tensor is moved there."""
     lr = group["lr"]
     return {**group, "lr": lr.to(device)} if isinstance(lr, Tensor) else group
+
+
+def _beside(rate: float | Tensor, parameter: Tensor) -> float | Tensor:
+    return beside(rate, parameter) if isinstance(rate, Tensor) else rate
 
 
 def _check_real(name: str, group: dict[str, Any]) -> None:
