@@ -82,8 +82,7 @@ class Generator:
             TypeError: if the seed is no integer.
             ValueError: if the seed does not fit into 64 bits.
         """
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"manual_seed: the seed must be an integer, not {seed!r}")
+        seed = whole_number("manual_seed", "the seed", seed)
         if not -(1 << 63) <= seed <= _MASK:
             raise ValueError(f"manual_seed: the seed must fit into 64 bits, got {seed}")
         with self._lock:
@@ -649,9 +648,9 @@ def normal(
         >>> flow.normal(flow.tensor([1.0, 2.0]), 0.0)
         tensor([1., 2.])
     """
-    tensors = [parameter for parameter in (mean, std) if not isinstance(parameter, (int, float))]
+    tensors = [parameter for parameter in (mean, std) if not isinstance(parameter, (int, float, np.number))]
     _check_tensors("normal", *tensors)
-    if isinstance(std, (int, float)) and not std >= 0:
+    if isinstance(std, (int, float, np.number)) and not std >= 0:
         raise ValueError(f"normal: the standard deviation cannot be negative, got {std}")
     if any([tensor.dtype.is_complex for tensor in tensors[-1:] if tensor is std]):
         raise TypeError("normal: a standard deviation cannot be complex")
@@ -810,7 +809,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
         tensor([3., 3.])
     """
     _check_tensors("normal_", input)
-    if not isinstance(mean, (int, float)):
+    if not isinstance(mean, (int, float, np.number)):
         raise TypeError(f"normal_: the mean must be a number, not {mean!r}")
     if not std >= 0:
         raise ValueError(f"normal_: the standard deviation cannot be negative, got {std}")

@@ -7,8 +7,7 @@ from typing import Any, Final
 from . import dtypes
 from .devices import device as Device
 from .dtypes import dtype as DType, set_default_dtype
-from .instructions.blob import Size
-from .ops.creation.creation import empty, set_default_device, tensor
+from .ops.creation.creation import are_sizes, empty, set_default_device, tensor
 from .tensors import Tensor
 
 
@@ -42,8 +41,7 @@ class TensorType:
         place = Device(device) if device is not None else Device("cuda" if self.is_cuda else "cpu")
         if (place.type == "cuda") is not self.is_cuda:
             raise ValueError(f"{self!r} makes no tensors on {place}; use vmflow.tensor(data, dtype=, device=)")
-        sizes_given = all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size))
-        if sizes_given:
+        if are_sizes(data):
             return empty(*(data or (0,)), dtype=self.dtype, device=place)
         return tensor(*data, dtype=self.dtype, device=place)
 

@@ -10,15 +10,11 @@ import vmflow as flow
 from vmflow import dtypes, exchange
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.table import whole_number
+from vmflow.ops.table import as_tuple, whole_number
 from vmflow.tensors import Tensor
 
 Shape = int | tuple[int, ...]
 Place = Device | str | None
-
-
-def _sizes(shape: Shape) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, copy: bool | None = None) -> Tensor:
@@ -89,7 +85,7 @@ def empty(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> 
         >>> flow.array_api.empty((2, 3)).shape
         vmflow.Size([2, 3])
     """
-    return flow.empty(_sizes(shape), dtype=dtype, device=device)
+    return flow.empty(as_tuple(shape), dtype=dtype, device=device)
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
@@ -142,7 +138,7 @@ def full(
         >>> flow.array_api.full((2,), 7)
         tensor([7, 7])
     """
-    return flow.full(_sizes(shape), fill_value, dtype=dtype, device=device)
+    return flow.full(as_tuple(shape), fill_value, dtype=dtype, device=device)
 
 
 def full_like(
@@ -217,7 +213,7 @@ def ones(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> T
         >>> flow.array_api.ones((2,))
         tensor([1., 1.])
     """
-    return flow.ones(_sizes(shape), dtype=dtype, device=device)
+    return flow.ones(as_tuple(shape), dtype=dtype, device=device)
 
 
 def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
@@ -274,7 +270,7 @@ def zeros(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> 
         >>> flow.array_api.zeros((2,))
         tensor([0., 0.])
     """
-    return flow.zeros(_sizes(shape), dtype=dtype, device=device)
+    return flow.zeros(as_tuple(shape), dtype=dtype, device=device)
 
 
 def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:

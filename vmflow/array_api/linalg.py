@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as _np
+
 import vmflow as _vmflow
 from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors
@@ -260,7 +262,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
         >>> flow.array_api.tensordot(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]), axes=1)
         tensor([21, 43])
     """
-    dims = axes if isinstance(axes, int) else (list(axes[0]), list(axes[1]))
+    dims = axes if isinstance(axes, (int, _np.integer)) else (list(axes[0]), list(axes[1]))
     first, second = together("tensordot", x1, x2)
     return _vmflow.tensordot(first, second, dims)
 

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 
 import vmflow as flow
 from vmflow.operands import check_tensors
+from vmflow.ops.table import as_tuple
 from vmflow.tensors import Tensor
 
 from .data_types import result_type
 
 Axes = int | tuple[int, ...]
-
-
-def _tuple(axes: Axes) -> tuple[int, ...]:
-    return (axes,) if isinstance(axes, int) else tuple(axes)
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
@@ -89,7 +86,7 @@ def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
         tensor([3, 2, 1])
     """
     check_tensors("flip", x)
-    return flow.flip(x, tuple(range(x.ndim)) if axis is None else _tuple(axis))
+    return flow.flip(x, tuple(range(x.ndim)) if axis is None else as_tuple(axis))
 
 
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
@@ -185,8 +182,8 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
     """
     check_tensors("roll", x)
     if axis is None:
-        return flow.roll(x, sum(_tuple(shift)))
-    axes, shifts = _tuple(axis), _tuple(shift)
+        return flow.roll(x, sum(as_tuple(shift)))
+    axes, shifts = as_tuple(axis), as_tuple(shift)
     if len(axes) == 1 and len(shifts) != 1:
         return flow.roll(x, sum(shifts), axes)
     return flow.roll(x, shifts * len(axes) if len(shifts) == 1 else shifts, axes)
@@ -204,10 +201,10 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
         tensor([1, 2])
     """
     check_tensors("squeeze", x)
-    for dim in _tuple(axis):
+    for dim in as_tuple(axis):
         if x.size(dim) != 1:
             raise ValueError(f"squeeze: expected size 1 in dimension {dim}, got shape {list(x.shape)}")
-    return flow.squeeze(x, _tuple(axis))
+    return flow.squeeze(x, as_tuple(axis))
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 
 import vmflow as flow
 from vmflow.operands import check_tensors
+from vmflow.ops.table import none_listed
 from vmflow.tensors import Tensor
 
 Axes = int | tuple[int, ...] | None
@@ -16,7 +17,7 @@ Axes = int | tuple[int, ...] | None
 
 def along(reduce: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     """Reduce the dimensions `axis` of `x`; with `axis` () reduce each element alone (`vmflow` would reduce all)."""
-    return reduce(x.unsqueeze(-1), -1) if axis == () else reduce(x, axis, keepdim=keepdims)
+    return reduce(x.unsqueeze(-1), -1) if none_listed(axis) else reduce(x, axis, keepdim=keepdims)
 
 
 def only_axis(name: str, x: Tensor, axis: int | None) -> int:

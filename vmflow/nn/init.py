@@ -54,7 +54,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
-        if isinstance(slope, bool) or not isinstance(slope, (int, float)):
+        if isinstance(slope, bool) or not isinstance(slope, (int, float, np.number)):
             raise ValueError(f"calculate_gain: the slope of leaky_relu must be a number, not {slope!r}")
         return math.sqrt(2.0 / (1 + slope**2))
     if nonlinearity not in _GAINS:

@@ -8,6 +8,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors
 from vmflow.ops.creation import creation
 from vmflow.ops.nn.normalization import batch_norm_counted
+from vmflow.ops.table import as_tuple
 from vmflow.tensors import Tensor
 
 from . import functional as F, init
@@ -469,7 +470,7 @@ class LayerNorm(_AffineNorm):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = as_tuple(normalized_shape)
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine
@@ -518,7 +519,7 @@ class RMSNorm(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = as_tuple(normalized_shape)
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from vmflow.ops.nn.layer_operands import SPATIAL
 from vmflow.tensors import Tensor
 
@@ -36,7 +38,7 @@ class _Pad(RankedLayer):
 
     def __init__(self, padding: Borders) -> None:
         super().__init__()
-        borders = (padding,) * (2 * self._rank) if isinstance(padding, int) else tuple(padding)
+        borders = (padding,) * (2 * self._rank) if isinstance(padding, (int, np.integer)) else tuple(padding)
         if len(borders) != 2 * self._rank:
             raise ValueError(
                 f"{type(self).__name__}: expected one number or {2 * self._rank}, two for each of "

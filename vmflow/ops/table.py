@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -403,6 +403,16 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
     if len(set(normal)) != len(normal):
         raise ValueError(f"{name}: dim {tuple(listed)} names one dimension twice")
     return tuple(normal) if rank else ()
+
+
+def none_listed(value: Any) -> bool:
+    """Return whether `value`, an argument that is one integer, several or None, is an empty tuple or list."""
+    return isinstance(value, (tuple, list)) and not value
+
+
+def as_tuple(value: int | Iterable[int]) -> tuple[int, ...]:
+    """Convert an argument that is one integer, such as a dimension, or several, to a tuple."""
+    return (value,) if isinstance(value, (int, np.integer)) else tuple(value)
 
 
 def whole_number(name: str, what: str, value: Any) -> int:

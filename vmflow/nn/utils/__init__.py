@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from vmflow import dtypes
 from vmflow.kernels.problems.updates import Clip as _Clip, ScaleToNorm as _ScaleToNorm, TotalNorm as _TotalNorm
 from vmflow.kernels.updates import choose_update as _choose_update
@@ -222,7 +224,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, f
         >>> weight.grad
         tensor([ 1.0000, -0.5000])
     """
-    if not isinstance(clip_value, (int, float)):
+    if not isinstance(clip_value, (int, float, np.number)):
         raise TypeError(f"clip_grad_value_: clip_value must be a number, not {clip_value!r}")
     gradients = _gradients("clip_grad_value_", parameters)
     for gradient in gradients:

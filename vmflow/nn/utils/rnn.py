@@ -201,7 +201,7 @@ def pad_sequence(
     if not tensors:
         raise ValueError("pad_sequence: expected at least one sequence")
     batch_first = flag("pad_sequence", "batch_first", batch_first)
-    if not isinstance(padding_value, (int, float)):
+    if not isinstance(padding_value, (int, float, np.number)):
         raise TypeError(f"pad_sequence: padding_value must be a number, not {padding_value!r}")
     if padding_side not in ("left", "right"):
         raise ValueError(f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}")

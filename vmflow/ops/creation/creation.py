@@ -854,10 +854,14 @@ def eye(
 # Like a tensor: methods
 
 
+def are_sizes(data: tuple[Any, ...]) -> bool:
+    """Return whether the arguments of `Tensor` are the sizes of its dimensions, or a `Size`, and not its elements."""
+    return all(isinstance(datum, (int, np.integer)) for datum in data) or (len(data) == 1 and isinstance(data[0], Size))
+
+
 @method()
 def __init__(self: Tensor, *data: Any, device: Device | str | None = None) -> None:
-    sizes_given = all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size))
-    if sizes_given:
+    if are_sizes(data):
         made = empty(*(data or (0,)), device=device)
     else:
         made = tensor(*data, dtype=dtypes.get_default_dtype(), device=device)
@@ -966,7 +970,7 @@ def new(self: Tensor, *data: Any) -> Tensor:
         >>> flow.ones(1).new([1, 2])
         tensor([1., 2.])
     """
-    if all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size)):
+    if are_sizes(data):
         return new_empty(self, *data) if data else new_empty(self, 0)
     return new_tensor(self, *data)
 

@@ -14,7 +14,7 @@ from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import function, method
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.in_place import copied_in_place
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, whole_number
 
 from .inference import EXPENSIVE, TO_FLOAT
 from .pointwise import unary
@@ -93,8 +93,7 @@ def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.polygamma(1, flow.tensor([1.0, 2.0]))
         tensor([1.6449, 0.6449])
     """
-    if not isinstance(n, int) or isinstance(n, bool):
-        raise TypeError(f"polygamma: n must be an integer, not {n!r}")
+    n = whole_number("polygamma", "n", n)
     if not 0 <= n <= 100:
         raise ValueError(f"polygamma: n must be from 0 to 100, not {n}")
     return _interpreter.dispatch(_POLYGAMMA, (input,), (n,)) if n else digamma(input)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vmflow.dtypes import FLOATING, promote_types
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
@@ -83,7 +85,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
         tensor([5.])
     """
     check_tensors("pairwise_distance", x1, x2)
-    if not isinstance(p, (int, float)):
+    if not isinstance(p, (int, float, np.number)):
         raise TypeError(f"pairwise_distance: p must be a number, not {p!r}")
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
 

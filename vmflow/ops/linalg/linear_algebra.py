@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.operands import check_tensors
@@ -357,7 +359,7 @@ def tensordot(
         tensor([21, 43])
     """
     check_tensors("tensordot", a, b)
-    if isinstance(dims, int):
+    if isinstance(dims, (int, np.integer)):
         if not 0 <= dims <= min(a.ndim, b.ndim):
             raise ValueError(
                 f"tensordot: cannot pair {dims} dimensions of tensors with {a.ndim} and {b.ndim} dimensions"

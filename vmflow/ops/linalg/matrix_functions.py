@@ -11,6 +11,7 @@ from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import cat
+from vmflow.ops.table import whole_number
 from vmflow.transfers import beside
 
 from .decompositions import factored
@@ -37,8 +38,7 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
                 [0, 1]])
     """
     check_tensors("matrix_power", A)
-    if not isinstance(n, int) or isinstance(n, bool):
-        raise TypeError(f"matrix_power: n must be an integer, not {n!r}")
+    n = whole_number("matrix_power", "n", n)
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError(f"matrix_power: expected square matrices, got shape {list(A.shape)}")
     if n == 0:

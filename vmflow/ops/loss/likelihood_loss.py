@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import log, pi
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.selection import where
@@ -93,7 +95,7 @@ def gaussian_nll_loss(
         check_same("gaussian_nll_loss", input, target)
     if not eps > 0:
         raise ValueError(f"gaussian_nll_loss: eps must be positive, got {eps}")
-    if isinstance(var, (int, float)):
+    if isinstance(var, (int, float, np.number)):
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: a variance cannot be negative, got {var}")
         variance = input.detach() * 0.0 + max(float(var), eps)

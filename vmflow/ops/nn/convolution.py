@@ -26,6 +26,7 @@ from vmflow.ops.table import (
     OpExpr,
     Stride,
     common_device,
+    whole_number,
 )
 
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, layout, sizes
@@ -316,11 +317,10 @@ FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
 
 
 def _groups(name: str, groups: Any) -> int:
-    if isinstance(groups, bool) or not isinstance(groups, int):
-        raise TypeError(f"{name}: groups must be an integer, not {groups!r}")
-    if groups < 1:
+    count = whole_number(name, "groups", groups)
+    if count < 1:
         raise ValueError(f"{name}: groups must be at least 1, got {groups}")
-    return groups
+    return count
 
 
 def _padding(name: str, padding: Any, stride: Sizes, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
@@ -19,7 +21,7 @@ from vmflow.multi_tensor import Update, issue_update
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.transcendental import rsqrt
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, as_tuple, common_device, flag
 
 from .layer_operands import check_floating, check_shape, computes_in
 
@@ -214,7 +216,7 @@ def batch_norm(
 
 def check_momentum(name: str, momentum: Any) -> None:
     """Raise TypeError unless the momentum of running statistics is a number."""
-    if not isinstance(momentum, (int, float)):
+    if not isinstance(momentum, (int, float, np.number)):
         raise TypeError(f"{name}: momentum must be a number, not {momentum!r}")
 
 
@@ -355,9 +357,7 @@ def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Te
 
 def _normalized_shape(name: str, input: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     check_tensors(name, input)
-    shape = (
-        (normalized_shape,) if isinstance(normalized_shape, int) else tuple([int(size) for size in normalized_shape])
-    )
+    shape = tuple([int(size) for size in as_tuple(normalized_shape)])
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"{name}: normalized_shape {list(shape)} must be the last dimensions of the input's shape "

@@ -15,7 +15,21 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.pooling import Window
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, common_device, flag
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Margin,
+    Metas,
+    OpExpr,
+    Size,
+    Stride,
+    common_device,
+    flag,
+    none_listed,
+    whole_number,
+)
 
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, check_shape, layout, sizes
 
@@ -250,7 +264,7 @@ FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
 
 def _shape(name: str, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> _Shape:
     size = sizes(name, "kernel_size", kernel, 1, rank)
-    step = size if stride is None or stride in ((), []) else sizes(name, "stride", stride, 1, rank)
+    step = size if stride is None or none_listed(stride) else sizes(name, "stride", stride, 1, rank)
     margin, spread = sizes(name, "padding", padding, 0, rank), sizes(name, "dilation", dilation, 1, rank)
     return _Shape(size, step, margin, spread, flag(name, "ceil_mode", ceil_mode))
 
@@ -400,8 +414,8 @@ def _avg_pool(
 ) -> Tensor:
     name = f"avg_pool{rank}d"
     shape = _shape(name, rank, kernel_size, stride, padding, 1, ceil_mode)
-    if divisor_override is not None and (isinstance(divisor_override, bool) or not isinstance(divisor_override, int)):
-        raise TypeError(f"{name}: divisor_override must be an integer, not {divisor_override!r}")
+    if divisor_override is not None:
+        divisor_override = whole_number(name, "divisor_override", divisor_override)
     if divisor_override == 0:
         raise ValueError(f"{name}: divisor_override must not be 0")
 

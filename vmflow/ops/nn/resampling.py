@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import numpy as np
+
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX
 from vmflow.instructions import origin
@@ -69,7 +71,8 @@ _AREA: Final[dict[int, Any]] = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 
 
 def _factors(rank: int, scale_factor: Any) -> tuple[float, ...]:
     factors = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
-    if len(factors) != rank or any(type(factor) is bool or not isinstance(factor, (int, float)) for factor in factors):
+    numbers = [isinstance(factor, (int, float, np.number)) and type(factor) is not bool for factor in factors]
+    if len(factors) != rank or not all(numbers):
         raise TypeError(f"interpolate: scale_factor must be a number or {rank} of them, not {scale_factor!r}")
     if any(not math.isfinite(factor) or factor <= 0 for factor in factors):
         raise ValueError(f"interpolate: scale_factor must be above 0, got {scale_factor!r}")

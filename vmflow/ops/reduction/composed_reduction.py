@@ -17,9 +17,9 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import exp, log
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.index_expression import number_of_nonzero
-from vmflow.ops.table import flag, normalize_dim, normalize_dims
+from vmflow.ops.table import flag, normalize_dim
 
-from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
+from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_dims, reduced_shape, sum
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -65,7 +65,7 @@ def var(
         correction = 1 if unbiased else 0
     if input.dtype.category < FLOATING:
         raise TypeError(f"var is not defined for {input.dtype.name} tensors; convert with .float() first")
-    dims = normalize_dims("var", None if dim == () or dim == [] else dim, input.ndim)
+    dims = reduced_dims("var", dim, input.ndim)
     freedom = math.prod([input.shape[axis] for axis in dims]) - (1 if correction is None else correction)
     wide = half_widened(input)
     centred = wide - mean(wide, dims, keepdim=True)
@@ -320,7 +320,7 @@ def logsumexp(
     if input.dtype.is_complex:
         raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
     keepdim = flag("logsumexp", "keepdim", keepdim)
-    dims = normalize_dims("logsumexp", dim if dim != () and dim != [] else None, input.ndim)
+    dims = reduced_dims("logsumexp", dim, input.ndim)
     wide = input if input.dtype.category == FLOATING else input.to(dtypes.get_default_dtype())
     wide = half_widened(wide)
     if 0 in [input.shape[axis] for axis in dims]:

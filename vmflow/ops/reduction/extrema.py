@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
@@ -245,12 +247,13 @@ def _max_or_min(
     keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         return cast("Tensor", extremum(input, out=out))
-    if not isinstance(dim, int):
+    if not isinstance(dim, (int, np.integer)):
         if isinstance(dim, float):
             raise TypeError(f"{name}: dim must be an integer, or a tensor to compare with, not {dim}; see clamp()")
         if keepdim:
             raise TypeError(f"{name}: keepdim belongs to a dimension, and not to another tensor")
         return cast("Tensor", pairwise(input, dim, out=out))
+    dim = cast("int", dim)
     if out is None:
         return _along(input, dim, keepdim, position(input, dim, True))
     return delivered_all(name, out, (input,), lambda: _along(input, dim, keepdim, position(input, dim, True)))

@@ -10,10 +10,10 @@ from vmflow.operands import check_tensors
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.linalg.decompositions import svdvals
 from vmflow.ops.shape.view import movedim
-from vmflow.ops.table import flag, normalize_dim, normalize_dims
+from vmflow.ops.table import as_tuple, flag, normalize_dim
 
 from .composed_reduction import norm
-from .reduction import Dims
+from .reduction import Dims, reduced_dims
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -133,7 +133,7 @@ def vector_norm(
     if isinstance(ord, str):
         raise TypeError(f"vector_norm: ord must be a number, not {ord!r}")
     x = converted("vector_norm", x, dtype)
-    dims = normalize_dims("vector_norm", None if dim == () or dim == [] else dim, x.ndim)
+    dims = reduced_dims("vector_norm", dim, x.ndim)
     if ord < 0 and 0 in [x.shape[axis] for axis in dims]:
         raise IndexError(f"vector_norm: ord={ord} of no elements, along {list(dims)} of shape {list(x.shape)}")
     return norm(x, ord, dims, keepdim)
@@ -176,7 +176,7 @@ def linalg_norm(
         if A.ndim not in (1, 2):
             raise ValueError(f"linalg.norm: with ord={ord!r} and without dim, expected 1-d or 2-d, got {A.ndim}-d")
         dim = tuple(range(A.ndim))
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = as_tuple(dim)
     if len(dims) == 2:
         return matrix_norm(A, ord, dims, keepdim, dtype=dtype)
     if isinstance(ord, str):

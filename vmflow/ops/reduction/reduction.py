@@ -20,7 +20,7 @@ from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.comparison import ne
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, normalize_dims
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, none_listed, normalize_dims
 
 from .running_sums import flipped, product_before, widen_integers
 
@@ -36,6 +36,11 @@ def reduced_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) 
     if keepdim:
         return tuple([1 if axis in dims else size for axis, size in enumerate(shape)])
     return tuple([size for axis, size in enumerate(shape) if axis not in dims])
+
+
+def reduced_dims(name: str, dim: Dims, rank: int) -> tuple[int, ...]:
+    """Do the same as `normalize_dims`, except that an empty tuple or list means all dimensions, as in PyTorch."""
+    return normalize_dims(name, None if none_listed(dim) else dim, rank)
 
 
 def _reduction(
@@ -89,8 +94,7 @@ _ANY = _reduction("any", _to_bool)
 
 
 def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | None = None) -> Tensor:
-    # As in PyTorch, an empty list of dimensions means all dimensions.
-    dims = normalize_dims(op.name, dim if dim != () and dim != [] else None, input.ndim)
+    dims = reduced_dims(op.name, dim, input.ndim)
     keepdim = flag(op.name, "keepdim", keepdim)
     if out is not None:
         return written(op, out, (input,), (dims, keepdim))
@@ -208,7 +212,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         tensor([ True, False])
     """
     check_tensors("all", input)
-    if dim == () or dim == []:
+    if none_listed(dim):
         return ne(input, 0, out=out)
     return _reduce(_ALL, input, dim, keepdim, out)
 
@@ -225,7 +229,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         tensor([False,  True])
     """
     check_tensors("any", input)
-    if dim == () or dim == []:
+    if none_listed(dim):
         return ne(input, 0, out=out)
     return _reduce(_ANY, input, dim, keepdim, out)
 

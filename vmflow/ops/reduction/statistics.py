@@ -16,7 +16,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.linear_algebra import matmul
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.shape.view import diagonal
-from vmflow.ops.table import broadcast_shapes, normalize_dim, whole_number
+from vmflow.ops.table import as_tuple, broadcast_shapes, normalize_dim, whole_number
 
 from .composed_reduction import norm
 
@@ -161,7 +161,7 @@ def gradient(
     check_tensors("gradient", input)
     if edge_order not in (1, 2):
         raise ValueError(f"gradient: edge_order must be 1 or 2, not {edge_order!r}")
-    axes = [dim] if isinstance(dim, int) else range(input.ndim) if dim is None else dim
+    axes = range(input.ndim) if dim is None else as_tuple(dim)
     dims = [normalize_dim("gradient", number, input.ndim) for number in axes]
     if len(set(dims)) != len(dims):
         raise ValueError(f"gradient: dim {tuple(axes)} names one dimension twice")

@@ -24,6 +24,7 @@ from vmflow.ops.table import (
     Metas,
     OpExpr,
     Size,
+    as_tuple,
     common_device,
     normalize_dim,
     normalize_dims,
@@ -370,15 +371,14 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
         tensor([3, 1, 2])
     """
     check_tensors("roll", input)
-    amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    amounts = tuple([whole_number("roll", "a shift", amount) for amount in amounts])
+    amounts = tuple([whole_number("roll", "a shift", amount) for amount in as_tuple(shifts)])
     if dims is None:
         if len(amounts) != 1:
             raise ValueError(f"roll: {len(amounts)} shifts need as many dims")
         return roll(input.flatten(), amounts, (0,)).reshape(input.shape)
     if input.ndim == 0:
         raise IndexError("roll: a 0-d tensor has no dimension to roll along")
-    listed = (dims,) if isinstance(dims, int) else tuple(dims)
+    listed = as_tuple(dims)
     if len(listed) != len(amounts):
         raise ValueError(f"roll: {len(amounts)} shifts and {len(listed)} dims")
     axes = tuple([normalize_dim("roll", dim, input.ndim) for dim in listed])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow.operands import check_tensors
+from vmflow.ops.table import whole_number
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
 def _check_factor(name: str, word: str, factor: int) -> None:
-    if isinstance(factor, bool) or not isinstance(factor, int):
-        raise TypeError(f"{name}: {word} must be an integer, not {factor!r}")
-    if factor < 1:
+    if whole_number(name, word, factor) < 1:
         raise ValueError(f"{name}: {word} must be at least 1, got {factor}")
 
 

@@ -9,13 +9,23 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.operands import check_tensors
 from vmflow.ops.copying import clone, conform
 from vmflow.ops.declaration import attribute, function, method, public
 from vmflow.ops.in_place import viewed_in_place
-from vmflow.ops.table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims, whole_number
+from vmflow.ops.table import (
+    Attributes,
+    ViewExpr,
+    as_tuple,
+    broadcast_shapes,
+    normalize_dim,
+    normalize_dims,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -411,8 +421,7 @@ def movedim(input: Tensor, source: int | tuple[int, ...], destination: int | tup
         vmflow.Size([3, 4, 2])
     """
     check_tensors("movedim", input)
-    sources = (source,) if isinstance(source, int) else tuple(source)
-    targets = (destination,) if isinstance(destination, int) else tuple(destination)
+    sources, targets = as_tuple(source), as_tuple(destination)
     if len(sources) != len(targets):
         raise ValueError(f"movedim: {len(sources)} sources and {len(targets)} destinations")
     rank = input.ndim
@@ -724,7 +733,7 @@ def tensor_split(
     check_tensors("tensor_split", input)
     axis = normalize_dim("tensor_split", dim, input.ndim)
     size = _size("tensor_split", input, axis)
-    if isinstance(indices_or_sections, int):
+    if isinstance(indices_or_sections, (int, np.integer)):
         count = whole_number("tensor_split", "the number of pieces", indices_or_sections)
         if count <= 0:
             raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
