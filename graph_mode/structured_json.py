@@ -300,10 +300,14 @@ def encode(value: Any) -> Any:
         TypeError: if values of its type have no JSON.
     """
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind in (bool, str):
         return value
-    if kind is float:
-        return value if math.isfinite(value) else {"float": _word(value)}
+    # Members of an `IntEnum` and numpy's float64 are an int and a float, too.
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        number = float(value)
+        return number if math.isfinite(number) else {"float": _word(number)}
     if kind in _TO_JSON:
         name, parts = _TO_JSON[kind]
         return {name: parts(value)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import os
@@ -220,6 +221,38 @@ def test_values_come_back_as_they_were(value: Any) -> None:
     assert found == value
     assert repr(found) == repr(value)  # of which -0.0 is another than 0.0
     assert hash(found) == hash(value)
+
+
+ONE: Any = np.int64(1)
+
+
+class Level(enum.IntEnum):
+    """A number with a name."""
+
+    LOW = 2
+
+
+@pytest.mark.parametrize(("value", "plain"), [(Level.LOW, 2), (np.float64(0.5), 0.5), (np.float64("inf"), math.inf)])
+def test_numbers_of_derived_types_come_back_as_plain_numbers(value: Any, plain: Any) -> None:
+    found = decode(json.loads(json.dumps(encode(value))), "here")
+    assert type(found) is type(plain)
+    assert found == plain
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x * Level.LOW,
+        lambda x: x + np.float32(0.5),
+        lambda x: nn.functional.one_hot(x.long(), ONE + 1),
+        lambda x: x.kthvalue(ONE),
+        lambda x: x.histc(ONE, 0, 1),
+        lambda x: nn.functional.embedding(x.long(), flow.ones(2, 1), ONE),
+    ],
+)
+def test_a_job_with_numbers_of_other_types_comes_back(call: Any) -> None:
+    made = compiled(Forward(call), flow.tensor([0.0, 1.0]))
+    assert Job.from_json(made.job.to_json()) == made.job
 
 
 def test_nan_comes_back() -> None:

@@ -58,6 +58,7 @@ def test_a_dimension_to_reduce(name: str, dim: int) -> None:
         lambda n: F.max_pool2d(IMAGES, 2, n),
         lambda n: F.avg_pool2d(IMAGES, 2, n, divisor_override=n),
         lambda n: F.group_norm(IMAGES, n),
+        lambda n: F.interpolate(IMAGES, n),
         lambda n: F.layer_norm(X[:, :1], n),
         lambda n: flow.nn.LayerNorm(n)(X[:, :1]),
         lambda n: flow.nn.ZeroPad2d(n)(IMAGES),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-from numbers import Number
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -125,8 +124,12 @@ def elementwise(
     return OpExpr(name, infer, form, "elementwise")
 
 
+# The types of scalar operands.
+_PLAIN: Final = (bool, int, float, complex)
+
+
 def number(name: str, value: Any) -> Any:
-    """Convert a scalar operand of the op `name`, which may be a numpy scalar, to a Python number.
+    """Convert a scalar operand of the op `name`, which may be a numpy scalar, to a Python number of a type of `_PLAIN`.
 
     Raises:
         TypeError: if `value` is no number.
@@ -134,8 +137,12 @@ def number(name: str, value: Any) -> Any:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if not isinstance(value, Number):
-        raise no_number(name, value)
+    if type(value) not in _PLAIN:
+        # A number of a derived type, such as a member of an `IntEnum`, becomes one of the type that it is derived from.
+        plain = [kind for kind in _PLAIN if isinstance(value, kind)]
+        if not plain:
+            raise no_number(name, value)
+        value = plain[0](value)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise OverflowError(f"{name}: {value} fits neither into int64 nor into uint64")
     return value

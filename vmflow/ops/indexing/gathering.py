@@ -31,6 +31,7 @@ from vmflow.ops.table import (
     broadcast_shapes,
     common_device,
     normalize_dim,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -417,7 +418,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes: the new dimension's size; -1 takes the largest element plus one, for which the function waits.
 
     Raises:
-        TypeError: if the tensor's dtype is no integer dtype.
+        TypeError: if the tensor's dtype is no integer dtype, or `num_classes` no integer.
         ValueError: if `num_classes` is neither positive nor -1, or is -1 for an empty tensor; when the result is read,
             if an element is no class.
 
@@ -429,6 +430,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     check_tensors("one_hot", tensor)
     if tensor.dtype.category != dtypes.INTEGER:
         raise TypeError(f"one_hot: expected an integer tensor, got {tensor.dtype.name}")
+    num_classes = whole_number("one_hot", "num_classes", num_classes)
     if num_classes == -1:
         if not tensor.numel():
             raise ValueError("one_hot: an empty tensor does not tell the number of classes; give num_classes")

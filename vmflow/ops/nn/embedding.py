@@ -122,7 +122,8 @@ def embedding(
     padding = -1
     if padding_idx is not None:
         rows = weight.shape[0]
-        if not -rows <= whole_number("embedding", "padding_idx", padding_idx) < rows:
+        padding_idx = whole_number("embedding", "padding_idx", padding_idx)
+        if not -rows <= padding_idx < rows:
             raise ValueError(f"embedding: padding_idx {padding_idx} names no row of a table of {rows}")
         padding = padding_idx % rows
     if max_norm is not None:

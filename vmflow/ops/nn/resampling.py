@@ -20,7 +20,7 @@ from vmflow.instructions.blob import meta
 from vmflow.kernels.problems.resampling import Along
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, as_tuple, flag
 
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .layer_operands import Sizes, check_floating, sizes
@@ -138,7 +138,7 @@ def interpolate(
     lengths = tuple(input.shape[2:])
     steps = (0.0,) * rank
     if size is not None:
-        target = sizes("interpolate", "size", size if isinstance(size, int) else tuple(size), 1, rank)
+        target = sizes("interpolate", "size", as_tuple(size), 1, rank)
     else:
         factors = _factors(rank, scale_factor)
         target = tuple([math.floor(have * factor) for have, factor in zip(lengths, factors, strict=True)])

@@ -225,7 +225,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     check_tensors("bincount", input)
     operands = (input,) if weights is None else (input, weights)
     _check_numbers(tuple([operand._blob.meta for operand in operands]))
-    if whole_number("bincount", "minlength", minlength) < 0:
+    minlength = whole_number("bincount", "minlength", minlength)
+    if minlength < 0:
         raise ValueError(f"bincount: minlength cannot be negative, got {minlength}")
 
     def compute(source: Tensor, *weights: Tensor) -> tuple[Tensor]:
@@ -288,8 +289,10 @@ def _histogram(
     name: str, operands: tuple[Tensor, ...], bins: int | None, range: tuple[float, float], weighted: bool, density: bool
 ) -> tuple[Tensor, ...]:
     low, high = float(range[0]), float(range[1])
-    if bins is not None and bins <= 0:
-        raise ValueError(f"{name}: the number of bins must be positive, not {bins}")
+    if bins is not None:
+        bins = whole_number(name, "the number of bins", bins)
+        if bins <= 0:
+            raise ValueError(f"{name}: the number of bins must be positive, not {bins}")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError(f"{name}: the range must be finite and its end not below its start, got {low} to {high}")
     operands = tuple([operand.detach() for operand in operands])

@@ -206,7 +206,8 @@ def kthvalue(
     check_tensors("kthvalue", input)
     axis = normalize_dim("kthvalue", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
-    if not 1 <= whole_number("kthvalue", "k", k) <= size:
+    k = whole_number("kthvalue", "k", k)
+    if not 1 <= k <= size:
         raise ValueError(f"kthvalue: k must be from 1 to the size {size} of the dimension, not {k}")
     return _of_rank("kthvalue", input, k - 1, axis, keepdim, False)
 

@@ -355,7 +355,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     check_tensors("combinations", input)
     if input.ndim != 1:
         raise ValueError(f"combinations: expected a vector, got shape {list(input.shape)}")
-    if whole_number("combinations", "r", r) < 0:
+    r = whole_number("combinations", "r", r)
+    if r < 0:
         raise ValueError(f"combinations: r cannot be negative, got {r}")
     if r == 0:
         return input.new_zeros((0,))

@@ -194,7 +194,8 @@ def slice_scatter(
     if input.ndim == 0:
         raise IndexError("slice_scatter: a 0-d tensor has no dimension to take a part of")
     start, end = [None if limit is None else whole_number("slice_scatter", "a limit", limit) for limit in (start, end)]
-    if whole_number("slice_scatter", "the step", step) <= 0:
+    step = whole_number("slice_scatter", "the step", step)
+    if step <= 0:
         raise ValueError(f"slice_scatter: the step must be positive, not {step}")
     shape = tuple(input.shape)
     chosen = range(*slice(start, end, step).indices(shape[axis]))
