@@ -11,6 +11,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from vmflow.amp import autocast
+from vmflow.autograd import enable_grad
 from vmflow.changes import changed
 from vmflow.context import MODE
 from vmflow.instructions import origin
@@ -87,9 +88,9 @@ class Graph:
 
     Modules are shared, not copied: eager code and other graphs see the parameters that a graph has trained.
 
-    With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step.
-    Without optimizers, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does,
-    but not to that of arguments; `zero_grad` belongs outside of `build`.
+    With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step,
+    under `no_grad`, too.  Without optimizers, each call adds gradients to the `grad` of parameters and other leaves, as
+    eager code does, but not to that of arguments; `zero_grad` belongs outside of `build`.
 
     Attributes:
         name: the graph's name, unique in the process.
@@ -463,7 +464,9 @@ class Graph:
         with PutBack(*restored, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
             with builder.recording(self._prepare_loss):
-                with self._precision(tensors), PutBack(_steps_refused(self.name, self._optimizers)):
+                # A form that trains is built for calls in any grad mode.
+                gradients_on = enable_grad() if self._optimizers else nullcontext()
+                with gradients_on, self._precision(tensors), PutBack(_steps_refused(self.name, self._optimizers)):
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
                 leaves = [] if self._optimizers else builder.gradients()

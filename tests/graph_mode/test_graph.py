@@ -924,14 +924,15 @@ def test_a_graph_within_a_graph_is_refused() -> None:
     assert_same(inner(flow.ones(2)), flow.full((2,), 2.0))
 
 
-def test_gradients_are_recorded_in_any_grad_mode() -> None:
+@pytest.mark.parametrize("grad", [(True, False), (False, True), (False, False)], ids=str)
+def test_gradients_are_recorded_in_any_grad_mode(grad: tuple[bool, bool]) -> None:
     model = mlp()
     twin = copy_of(model, mlp)
     graph = Train(model, loss_of, flow.optim.SGD(model.parameters(), lr=0.1))
     data = batches(2)
-    graph(*data[0])
-    with flow.no_grad():
-        graph(*data[1])
+    for batch, mode in zip(data, grad, strict=True):
+        with flow.set_grad_enabled(mode):
+            graph(*batch)
     eager_steps(twin, flow.optim.SGD(twin.parameters(), lr=0.1), None, data)
     assert_same(dict(model.state_dict()), dict(twin.state_dict()))
 
