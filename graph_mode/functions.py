@@ -28,7 +28,7 @@ from vmflow.tensors import Tensor
 from . import naming
 from .config import GraphConfig
 from .graph import Graph
-from .lazy import JobBuilder
+from .lazy import require_no_build
 
 if TYPE_CHECKING:
     from vmflow.instructions.blob import Storage
@@ -253,15 +253,10 @@ class BoundFunction:
 def _call(
     options: Options, function: Callable[..., Any], graph: FunctionGraph, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    recorder = MODE.get().interpreter
-    if recorder is None:
+    if MODE.get().interpreter is None:
         return graph.run(function, _with_tensors(args), _with_tensors(kwargs))
     if options.kind == "train":
-        building = recorder.name if isinstance(recorder, JobBuilder) else "another graph"
-        raise RuntimeError(
-            f"{graph.name} takes steps of its optimizer, and cannot be called while {building!r} is being built; call "
-            "one after the other"
-        )
+        require_no_build(f"{graph.name} takes steps of its optimizer, and", "call one after the other")
     return function(*args, **kwargs)
 
 

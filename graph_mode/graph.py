@@ -31,7 +31,7 @@ from .config import GraphConfig
 from .describing import OPS, BuildReport, described
 from .feeds import Feed, take_batches
 from .guards import Watch, forwards
-from .lazy import JobBuilder
+from .lazy import JobBuilder, require_no_build
 from .passes import Settings
 from .saving import save_graph
 from .session import PutBack, building_alone, default_session
@@ -325,6 +325,7 @@ class Graph:
             ValueError: if structure, shapes, dtypes, devices or values other than tensors differ from the build's
                 arguments, and `with_dynamic_input_shape` has not been called.
             SessionClosed: if the graph's session has been closed.
+            RuntimeError: while another graph is being built; call `build` there, which records the ops in that graph.
         """
         mode = MODE.get()
         last = self._last
@@ -340,7 +341,7 @@ class Graph:
         """Run the graph once, each op as an instruction of the virtual machine: slower, with bitwise equal results.
 
         Raises:
-            ValueError: as for a call.
+            ValueError, SessionClosed, RuntimeError: as for a call.
         """
         compiled, tensors, rates = self._prepared(args, kwargs)
         return compiled.run_by_vm(tensors, rates)
@@ -371,6 +372,7 @@ class Graph:
         self._compile_for(tree, tensors)
 
     def _compile_for(self, tree: Tree, tensors: list[Tensor]) -> CompiledGraph:
+        require_no_build(self.name, "call its build(), which records its ops there, or one after the other")
         metas = metas_of(tensors)
         if self._compiled and self._built_for != self._training():
             self.close()

@@ -67,6 +67,21 @@ class LazyStorage(Storage):
         )
 
 
+def require_no_build(caller: str, advice: str) -> None:
+    """Raise RuntimeError if a graph is being built here.
+
+    A graph that ran then would do so once, and not at each launch of the graph that is being built.
+
+    Args:
+        caller: the first words of the error, which name the graph that was called.
+        advice: the last words.
+    """
+    recorder = MODE.get().interpreter
+    if recorder is not None:
+        building = recorder.name if isinstance(recorder, JobBuilder) else "another graph"
+        raise RuntimeError(f"{caller} cannot be called while {building!r} is being built; {advice}")
+
+
 @final
 class JobBuilder:
     """A job being built, and the interpreter that builds it; see `vmflow.interpreter.Interpreter`.

@@ -29,6 +29,7 @@ from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
 from .describing import described_job
 from .job import Job
+from .lazy import require_no_build
 from .passes import Settings
 from .plan import Plan
 from .relocation import device_of, moved, relocated
@@ -257,6 +258,7 @@ class LoadedGraph:
         Raises:
             ValueError: if no saved form takes such arguments.
             SessionClosed: if the session in which it was loaded has been closed.
+            RuntimeError: while another graph is being built.
         """
         mode = MODE.get()
         last = self._last
@@ -279,6 +281,7 @@ class LoadedGraph:
         return form.run_by_vm(tensors, ())
 
     def _form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CompiledGraph, list[Tensor]]:
+        require_no_build(self.name, "call one after the other")
         tree, tensors = args_tree.flatten((args, dict(sorted(kwargs.items()))))
         metas = metas_of(tensors)
         for form in self._forms:

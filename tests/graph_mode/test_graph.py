@@ -916,12 +916,15 @@ async def test_results_are_awaited() -> None:
     assert (await Of(lambda y: y * 2)(x)).tolist() == [2.0, 2.0, 2.0]
 
 
-def test_a_graph_within_a_graph_is_refused() -> None:
-    inner = Of(lambda x: x + 1)
-    outer = Of(lambda x: inner(x) * 2)
-    with pytest.raises(RuntimeError, match="graph"):
-        outer(flow.ones(2))
-    assert_same(inner(flow.ones(2)), flow.full((2,), 2.0))
+@pytest.mark.parametrize("how", ["__call__", "run_by_vm", "_compile"])
+def test_a_graph_within_a_graph_is_refused_even_with_tensors_of_neither(how: str) -> None:
+    inner, outside = Of(lambda x: x + 1), flow.ones(2)
+    call = getattr(inner, how)
+    for outer in Of(lambda x: call(x)), Of(lambda x: call(outside)):
+        with pytest.raises(RuntimeError, match=f"{inner.name} cannot .* '{outer.name}' is being built; call its build"):
+            outer(flow.ones(2))
+        assert_same(inner(outside), flow.full((2,), 2.0))
+    assert_same(Of(lambda x: inner.build(x) * inner.build(outside))(outside), flow.full((2,), 4.0))
 
 
 @pytest.mark.parametrize("grad", [(True, False), (False, True), (False, False)], ids=str)

@@ -124,6 +124,15 @@ def test_load_says_which_function_loads_the_folder(model: Model, folder: Path) -
         flow.save([graph], folder)
 
 
+def test_a_loaded_graph_within_a_graph_is_refused(model: Model, folder: Path) -> None:
+    graph, x = Predict(model), flow.randn(2, 1, 8, 8)
+    graph(x)
+    loaded = saved_and_loaded(graph, folder)
+    for call in (loaded, loaded.run_by_vm):
+        with pytest.raises(RuntimeError, match=f"{loaded.name} cannot be called while 'function_.*' is being built"):
+            nn.Graph.trace(lambda call=call: call(x))()
+
+
 def test_a_coroutine_awaits_results_of_a_loaded_graph(model: Model, folder: Path) -> None:
     graph, x = Predict(model), flow.randn(2, 1, 8, 8)
     expected = bits(graph(x))
