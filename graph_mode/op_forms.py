@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from vmflow.instructions.blob import TensorMeta
+from vmflow.instructions.blob import Size, TensorMeta
 from vmflow.ops.table import Form
 
 from .job_parts import Drawn
@@ -59,7 +59,7 @@ def _fit_attributes(form: Form, attributes: Any, rank: int) -> bool:
 def fits(value: Any, declared: Any, rank: int) -> bool:
     """Whether a value is of a type: bool, int, float, str, None, a class, or tuples, unions and literals of such.
 
-    An integer has 64 bits, and counts as a float; a bool counts as neither.
+    An integer has 64 bits, and counts as a float; a bool counts as neither.  A `Size` counts as a tuple.
 
     Args:
         value: the value of an attribute.
@@ -81,7 +81,7 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
     if origin in (Union, types.UnionType):
         return any([fits(value, argument, rank) for argument in arguments])
     if origin is tuple:
-        return type(value) is tuple and _fit_each(value, arguments, rank)
+        return type(value) in (tuple, Size) and _fit_each(value, arguments, rank)
     if declared is None or declared is type(None):
         return value is None
     if type(value) is not declared:

@@ -39,7 +39,7 @@ class TensorMeta:
     compared by identity, and caches have them as keys.
 
     Attributes:
-        sizes: the shape as a plain tuple, which numpy reads in a third of the time that a `Size` takes.
+        sizes: the shape as a plain tuple: its items, and the whole by numpy, are read in a third of a `Size`'s time.
         strides: the strides of a C-contiguous tensor of this shape, in elements.
         differentiable: whether the dtype has gradients: a floating-point or complex one.
         is_complex: whether the dtype is complex.

@@ -68,7 +68,7 @@ def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) 
     old = blob.meta
     strides = old.strides if blob.strides is None else blob.strides
     dtype = old.dtype if op.dtype is None else op.dtype(old.dtype)
-    shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
+    shape, strides, offset = op.view(attributes, old.sizes, strides, blob.offset)
     return Blob(storage, meta(shape, dtype, old.device), strides, offset)
 
 

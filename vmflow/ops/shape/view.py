@@ -657,7 +657,7 @@ def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
 def _size(name: str, input: Tensor, axis: int) -> int:
     if input.ndim == 0:
         raise IndexError(f"{name}: a 0-d tensor has no dimension to take a part of")
-    return input.shape[axis]
+    return input._blob.meta.sizes[axis]
 
 
 @public("unsafe_split", numpy_names=True)
