@@ -54,7 +54,7 @@ class Block:
     """A module as an attribute of a graph, with the graph's settings for the module.
 
     A block is called like its module, and has the module's attributes, which are set in the module; submodules that
-    are read by name, by index or in a loop are wrapped in blocks.
+    are read by name, by index or in a loop are wrapped in blocks.  It equals its module, and is true if the module is.
 
     Args:
         module: the module, whose state the block shares.
@@ -95,7 +95,9 @@ class Block:
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for names that the block itself does not have.
-        value = getattr(self.__dict__["origin"], name)
+        if "origin" not in self.__dict__:
+            raise AttributeError(name)  # of a block that is being copied
+        value = getattr(self.origin, name)
         return Block(value, f"{self.path}.{name}", self._configs) if isinstance(value, Module) else value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -118,6 +120,17 @@ class Block:
     def __len__(self) -> int:
         members: Any = self.origin
         return len(members)
+
+    # Python would take the truth value from `__len__`, and each read of an attribute makes another block.
+
+    def __bool__(self) -> bool:
+        return bool(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.origin == (other.origin if isinstance(other, Block) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
 
     def _wrapped(self, value: Any) -> Any:
         if isinstance(value, Module):

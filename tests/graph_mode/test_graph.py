@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -391,6 +393,20 @@ def test_share_from() -> None:
         second.share_from(first)
     with pytest.raises(TypeError, match="expected a Predict"):
         Predict().share_from(Of(lambda x: x))
+
+
+def test_a_block_is_as_true_as_its_module_and_equals_it() -> None:
+    graph: Any = Of(lambda x: x, nn.Sequential(nn.ReLU(), nn.Sequential()))
+    model = graph.module0
+    assert model[0]  # of a module without __len__
+    assert not model[1]
+    assert model[0] == model[0] == model.origin[0]
+    assert model[0] != model[1]
+    assert {model[0]: "first", model: "all"}[model[0]] == "first"
+    assert model[1] in model
+    for copied in (copy.copy(model), pickle.loads(pickle.dumps(model))):
+        assert (copied.path, repr(copied)) == (model.path, repr(model))
+    assert copy.copy(model) == model
 
 
 def test_names_are_unique_and_is_compiled_says_whether_a_graph_is_built() -> None:
