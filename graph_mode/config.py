@@ -15,6 +15,8 @@ from .passes import require_pass
 class GraphConfig:
     """The settings of a graph.  After a change of a setting, the graph's next call builds the graph again.
 
+    Any other attribute that is set raises AttributeError.
+
     Attributes:
         amp: the dtype of automatic mixed precision; None for no mixed precision.
         gradient_accumulation_steps: the number of micro-batches per call.
@@ -32,6 +34,17 @@ class GraphConfig:
         >>> config
         GraphConfig(gradient_accumulation_steps=4)
     """
+
+    __slots__ = (
+        "actors",
+        "amp",
+        "disabled",
+        "fusion",
+        "gradient_accumulation_steps",
+        "order",
+        "outputs_buffer_size",
+        "recomputation",
+    )
 
     def __init__(self) -> None:
         self.amp: DType | None = None
@@ -205,6 +218,6 @@ class GraphConfig:
             self.disable_pass(name)
 
     def __repr__(self) -> str:
-        defaults = GraphConfig().__dict__
-        settings = [f"{name}={value!r}" for name, value in self.__dict__.items() if value != defaults[name]]
-        return f"GraphConfig({', '.join(settings)})"
+        defaults = GraphConfig()
+        values = [(name, getattr(self, name), getattr(defaults, name)) for name in self.__slots__]
+        return f"GraphConfig({', '.join([f'{name}={value!r}' for name, value, default in values if value != default])})"

@@ -483,8 +483,9 @@ class Graph:
         job = builder.finish([*outputs, *gradients])
         report.recorded(job, builder.stack_of)
         outside = Outside(builder.bindings, tuple(builder.generators), tuple(leaves), tuple(builder.outlets))
-        guard = watch.guard(self._settings, paths)
+        # The copy is made before the guard, since it sets attributes, which the guard would see as changes.
         settings = Settings(copy(self.config), self._block_configs)
+        guard = watch.guard(self._settings, paths)
         return CompiledGraph(job, outside, settings, tree, metas_of(tensors), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:
@@ -494,7 +495,7 @@ class Graph:
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the graph and of its blocks, by name, for comparison with later ones."""
-        settings = {f"{self.name}.config.{name}": value for name, value in vars(self.config).items()}
+        settings = {f"{self.name}.config.{name}": getattr(self.config, name) for name in self.config.__slots__}
         for path, config in self._block_configs.items():
             settings.update({f"{path}.config.{name}": getattr(config, name) for name in config.__slots__})
         return settings

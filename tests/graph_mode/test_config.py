@@ -66,6 +66,13 @@ def test_settings_without_effect_are_accepted() -> None:
     assert graph(flow.ones(2)).tolist() == [3.0, 3.0]
 
 
+def test_unknown_settings_are_refused() -> None:
+    config: Any = GraphConfig()
+    with pytest.raises(AttributeError, match="fusoin"):
+        config.fusoin = False
+    assert repr(config) == "GraphConfig()"
+
+
 @pytest.mark.parametrize("name", ["enable_zero", "enable_auto_parallel"])
 def test_settings_for_several_ranks_are_refused(name: str) -> None:
     ask: Any = getattr(GraphConfig(), name)
