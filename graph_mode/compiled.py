@@ -41,12 +41,14 @@ class Outside:
         generators: the random generators that were passed explicitly.
         leaves: the leaves whose gradients are the last outputs of the job; a call adds them to `grad`.
         outlets: the places that take batches of loaders; their tensors follow those of the arguments.
+        cleared: the leaves whose `grad` a call first sets to None (True) or to zero.
     """
 
     bindings: dict[int, Tensor]
     generators: tuple[RandomGenerator, ...] = ()
     leaves: tuple[AutogradMeta, ...] = ()
     outlets: tuple[Outlet, ...] = ()
+    cleared: tuple[tuple[AutogradMeta, bool], ...] = ()
 
 
 def _no_runtime() -> None:
@@ -119,7 +121,7 @@ class CompiledGraph:
         # A function that returns the runtime that was called last if all its memory is allocated, else None.
         self._last: Callable[[], GraphRuntime | None] = _no_runtime
         self._is_random = bool(self.full_job.draws)
-        self._single_result = isinstance(out_tree, Leaf) and not outside.leaves
+        self._single_result = isinstance(out_tree, Leaf) and not outside.leaves and not outside.cleared
         self._session.own(self, job.name)
 
     def require_open(self) -> None:
@@ -255,7 +257,12 @@ class CompiledGraph:
         return generator.take(draw.elements)
 
     def _structured(self, results: list[Tensor]) -> Any:
-        """Add the gradients among the results to the leaves' `grad`, and nest the others as `build` returned them."""
+        """Clear and add the gradients among the results to the leaves' `grad`; nest the others as `build` did."""
+        for leaf, to_none in self.outside.cleared:
+            if to_none:
+                leaf.replace(None)
+            elif leaf.grad is not None:
+                leaf.grad.detach().zero_()
         leaves = self.outside.leaves
         if leaves:
             results, gradients = results[: -len(leaves)], results[-len(leaves) :]

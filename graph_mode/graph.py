@@ -90,7 +90,8 @@ class Graph:
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step,
     under `no_grad`, too.  Without optimizers, each call adds gradients to the `grad` of parameters and other leaves, as
-    eager code does, but not to that of arguments; `zero_grad` belongs outside of `build`.
+    eager code does, but not to that of arguments.  `build` does not see the gradients of earlier calls, but clears them
+    at each call if it calls `zero_grad` or sets `grad`.
 
     Attributes:
         name: the graph's name, unique in the process.
@@ -482,7 +483,13 @@ class Graph:
         paths = builder.paths
         job = builder.finish([*outputs, *gradients])
         report.recorded(job, builder.stack_of)
-        outside = Outside(builder.bindings, tuple(builder.generators), tuple(leaves), tuple(builder.outlets))
+        outside = Outside(
+            builder.bindings,
+            tuple(builder.generators),
+            tuple(leaves),
+            tuple(builder.outlets),
+            () if self._optimizers else tuple(builder.cleared.items()),
+        )
         # The copy is made before the guard, since it sets attributes, which the guard would see as changes.
         settings = Settings(copy(self.config), self._block_configs)
         guard = watch.guard(self._settings, paths)

@@ -98,6 +98,7 @@ class JobBuilder:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
         outlets: the places in `build` that take batches; their tensors are the last inputs of the job, in order.
         generators: the random generators that were passed explicitly; `Draw.generator` counts them from 1.
+        cleared: the leaves outside whose `grad` was set to None (True) or to zero, by `zero_grad` or by assignment.
         node: the autograd node whose backward ops are being recorded; None outside of a backward pass.
         paths: as given.
         stages: as given.
@@ -145,6 +146,7 @@ class JobBuilder:
         self._results: list[tuple[Tensor, str]] = []
         # For each tensor outside to whose `grad` a backward pass has added, its earlier gradient.
         self._gradients: dict[AutogradMeta, Tensor | None] = {}
+        self.cleared: dict[AutogradMeta, bool] = {}
         self._modules: dict[Node, str] = {}
 
     # For graphs
@@ -344,12 +346,19 @@ class JobBuilder:
                 self._gradients[autograd] = before
                 autograd.replace(None)
 
+    def clears(self, tensor: Tensor, to_none: bool) -> None:
+        """Before a tensor's `grad` is replaced or set to zero, note that each launch clears it; set it aside, too."""
+        autograd = autograd_of(tensor)
+        if autograd is not None and autograd.node is None and not tensor.is_lazy:
+            self.accumulates(autograd)
+            self.cleared[autograd] = to_none or self.cleared.get(autograd, False)
+
     def gradients(self) -> list[AutogradMeta]:
         """The leaves outside of the graph that have a gradient from `build` in their `grad`."""
-        return [leaf for leaf in self._gradients if leaf.node is None and leaf.grad is not None and leaf.grad.is_lazy]
+        return [leaf for leaf in self._gradients if leaf.node is None and leaf.grad is not None]
 
     def restore_gradients(self) -> None:
-        """Restore the gradients that `accumulates` has set aside."""
+        """Restore the gradients that `accumulates` and `clears` have set aside."""
         for autograd, gradient in self._gradients.items():
             autograd.replace(gradient)
 

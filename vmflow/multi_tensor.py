@@ -12,6 +12,7 @@ from .instructions.multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .interpreter import issue_policy
 from .kernels.problems.updates import Unless
 from .kernels.updates import choose_update
+from .tensor_fields import autograd_of
 
 if TYPE_CHECKING:
     from .devices import device as Device
@@ -141,13 +142,17 @@ def by_device(tensors: Iterable[Tensor]) -> dict[Device, list[Tensor]]:
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
     """Set the `grad` of tensors to None, or all their gradients to zero by one instruction for each device."""
     zeroed: list[Tensor] = []
+    recorder = MODE.get().interpreter
     for tensor in tensors:
-        if tensor.grad is None:
+        if recorder is not None:
+            recorder.clears(tensor, set_to_none)
+        autograd = autograd_of(tensor)
+        if autograd is None or autograd.grad is None:
             continue
         if set_to_none:
-            tensor.grad = None
+            autograd.replace(None)
         else:
-            zeroed.append(tensor.grad.detach_())
+            zeroed.append(autograd.grad.detach_())
     for device, gradients in by_device(zeroed).items():
         zero = choose_update("zero", device).kernel()
         issue_update(

@@ -17,6 +17,7 @@ from . import dtypes, interpreter as _interpreter
 from .autograd.node import AutogradMeta
 from .autograd.views import renewed
 from .changes import changed
+from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
@@ -529,7 +530,11 @@ class Tensor(TensorMethods):
                 )
             if gradient.is_global is not self.is_global:
                 raise RuntimeError("a gradient for a global tensor must be a global tensor, for a local one local")
-        self._autograd_meta().grad = gradient
+        autograd = self._autograd_meta()
+        recorder = MODE.get().interpreter
+        if recorder is not None:
+            recorder.clears(self, True)
+        autograd.grad = gradient
 
     @property
     def grad_fn(self) -> Node | None:

@@ -63,6 +63,71 @@ def test_they_add_up_as_in_eager_code(by_vm: bool) -> None:
     assert model[2].bias.grad is None
 
 
+def _first(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    model.zero_grad()
+    free.grad = None
+    loss_of(model, free, x).backward()
+
+
+def _between(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    loss_of(model, free, x).backward()
+    model.zero_grad()
+    free.grad = None
+    loss_of(model, free, x * 2).backward()
+
+
+def _last(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    loss_of(model, free, x).backward()
+    model[0].zero_grad()
+
+
+def _alone(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    flow.optim.SGD([*model.parameters(), free], lr=0.1).zero_grad()
+
+
+def _to_zero(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    flow.optim.SGD([free], lr=0.1).zero_grad(set_to_none=False)
+    loss_of(model, free, x).backward()
+    model[0].zero_grad(set_to_none=False)
+
+
+def _assigned(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    found: Any = flow.autograd.grad(loss_of(model, free, x), [model[0].bias, free])
+    model[0].bias.grad, free.grad = found[0] * 2, found[1]
+    model[2].bias.grad = flow.ones(2)
+
+
+@pytest.mark.parametrize("by_vm", [False, True])
+@pytest.mark.parametrize("program", [_first, _between, _last, _alone, _to_zero, _assigned])
+def test_gradients_are_cleared_in_build_as_in_eager_code(program: Any, by_vm: bool) -> None:
+    (model, free), (twin, other) = made(), made()
+
+    class Clearing(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.free = {"scale": free}
+            self.config.allow_fusion(False)
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            program(self.model, self.free["scale"], x)
+            return x + 1
+
+    graph = Clearing()
+    for step in range(4):
+        x = flow.randn(5, 3)
+        if step == 2:
+            for one, scale in ((model, free), (twin, other)):
+                loss_of(one, scale, x).backward()
+        (graph.run_by_vm if by_vm else graph)(x)
+        program(twin, other, x)
+        for found, expected in zip(gradients(model, free), gradients(twin, other), strict=True):
+            assert (found is None) == (expected is None)
+            if found is not None:
+                np.testing.assert_array_equal(found, expected)
+    assert len(graph._forms) == 1
+
+
 def test_an_optimizer_outside_of_the_graph_trains() -> None:
     (model, free), (twin, other) = made(), made()
     graph = Backward(model, free)

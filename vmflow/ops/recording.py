@@ -148,6 +148,9 @@ class Recording:
     def accumulates(self, autograd: AutogradMeta) -> None:
         """Do nothing: a recorded function returns its gradients, and accumulates none in ``.grad``."""
 
+    def clears(self, tensor: Tensor, to_none: bool) -> None:
+        raise self.refused("another gradient of a tensor")
+
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return losses
 
