@@ -43,6 +43,7 @@ class FunctionBuilder:
         self._parameters = {variable.name: variable for variable in (*function.parameters, *function.results)}
         self._fields: dict[tuple[str, int], int] = {}
         self._labels: dict[str, int] = {}
+        self._targets = {statement.name for statement in function.body if isinstance(statement, Label)}
         # The ends of blocks whose targets are labels, until the labels' blocks are known.
         self._pending: list[tuple[Block, Callable[[dict[str, int]], End]]] = []
         self._calls: list[tuple[Block, Block, Instruction]] = []
@@ -208,7 +209,7 @@ class FunctionBuilder:
         return following
 
     def _branch(self, block: Block, instruction: Instruction) -> Block:
-        label = _label(instruction.operands[0])
+        label = self._target(_label(instruction.operands[0]))
         if instruction.guard is None:
             self._pending.append((block, lambda labels: Jump(labels[label])))
             return self._start()
@@ -223,9 +224,21 @@ class FunctionBuilder:
         index, table = instruction.operands
         slot = self._lowering.source(index, SCALARS["u32"]).slot
         self._note(block)
-        names, place = self.function.tables[_label(table)], instruction.place
+        names = [self._target(name) for name in self._table(_label(table))]
+        place = instruction.place
         self._pending.append((block, lambda labels: Switch(slot, tuple([labels[name] for name in names]), place)))
         return self._start()
+
+    def _target(self, name: str) -> str:
+        """Return the name of a label, if there is this label."""
+        if name not in self._targets:
+            raise self._lowering.unsupported(f"there is no label {name} that this instruction can reach")
+        return name
+
+    def _table(self, name: str) -> tuple[str, ...]:
+        if name not in self.function.tables:
+            raise self._lowering.unsupported(f"there is no table {name} that this instruction can reach")
+        return self.function.tables[name]
 
     def _call(self, block: Block, instruction: Instruction) -> Block:
         following = self._start()

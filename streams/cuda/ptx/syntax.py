@@ -77,7 +77,7 @@ class _Parser:
         self._files = dict(_files(text))
         self._source: str | None = None
         self._unit = Unit()
-        # Registers and variables of inner scopes get a suffix, since another scope may declare them again.
+        # Registers, variables and labels of a scope in braces get a suffix: another scope may declare them again.
         self._scopes: list[dict[str, str]] = []
         self._count = 0
 
@@ -281,11 +281,12 @@ class _Parser:
     # Functions
 
     def _body(self, function: Function) -> None:
-        self._scopes = [{}]
+        self._scopes = []
+        self._open(function)
         while self._scopes:
             word = self._take()
             if word == "{":
-                self._scopes.append({})
+                self._open(function)
             elif word == "}":
                 self._scopes.pop()
             elif word == ";":
@@ -299,7 +300,29 @@ class _Parser:
                 self._next -= 1
                 function.body.append(self._instruction())
 
-    def _labelled(self, name: str, function: Function) -> None:
+    def _open(self, function: Function) -> None:
+        """Begin a scope.  Its labels are declared at once, as branches may come before them."""
+        self._scopes.append({})
+        first = self._next
+        seen: set[str] = set()
+        for name in self._labels_ahead():
+            if name in seen:
+                raise self._wrong(f"the label {name} is declared twice")
+            seen.add(name)
+            self._declare(name, function)
+        self._next = first
+
+    def _labels_ahead(self) -> Iterator[str]:
+        """The labels from here to the scope's end, without those of inner scopes."""
+        depth = 1
+        while depth and self._next < len(self._tokens):
+            word = self._take()
+            depth += {"{": 1, "}": -1}.get(word, 0)
+            if depth == 1 and self._accept(":"):
+                yield word
+
+    def _labelled(self, word: str, function: Function) -> None:
+        name = self._known(word)
         if self._peek() not in (".branchtargets", ".calltargets", ".callprototype"):
             function.body.append(Label(name))
             return
@@ -308,7 +331,7 @@ class _Parser:
         while not self._accept(";"):
             words.append(self._take())
         if kind == ".branchtargets":
-            function.tables[name] = tuple([word for word in words if word != ","])
+            function.tables[name] = tuple([self._known(label) for label in words if label != ","])
 
     def _directive(self, word: str, function: Function) -> None:
         if word == ".reg":
@@ -325,7 +348,7 @@ class _Parser:
             raise self._wrong(f"{word!r} is not known")
 
     def _declare(self, name: str, function: Function) -> str:
-        """The unique name of a declared register or variable until the scope's end."""
+        """The unique name of a declared register, variable or label until the scope's end."""
         if len(self._scopes) == 1:
             return name
         self._count += 1

@@ -104,6 +104,25 @@ def test_a_jump_by_a_table() -> None:
     assert out.tolist() == [10 * (number + 1) for number in x.tolist()]
 
 
+def test_labels_belong_to_their_scopes() -> None:
+    """As where a function with a loop in assembly is inlined twice."""
+    loop = "{ LOOP: add.u32 %rA, %rA, 1; setp.ge.u32 %p1, %rA, B; @%p1 bra END; bra LOOP; END: }"
+    loops = "".join([loop.replace("A", str(number)).replace("B", str(2 * number + 1)) for number in (1, 2)])
+    body = f"mov.b64 {{%r1, %r2}}, 0; bra LOOP; {loops} ret; LOOP: {loops} st.global.v2.u32 [%rd1], {{%r1, %r2}};"
+    out = np.zeros(2, np.int32)
+    run(written(body), 1, 1, out)
+    assert out.tolist() == [3, 5]
+
+
+def test_tables_of_labels_belong_to_their_scopes() -> None:
+    labels = "T: .branchtargets A, B; A: mov.u32 %rN, 1; B: add.u32 %rN, %rN, N;"
+    jump = f"{{ .reg .u32 i; mov.u32 i, 1; brx.idx i, T; {labels} }}"
+    jumps = "".join([jump.replace("N", str(number)) for number in (1, 2)])
+    out = np.zeros(2, np.int32)
+    run(written(f"mov.b64 {{%r1, %r2}}, 0; {jumps} st.global.v2.u32 [%rd1], {{%r1, %r2}};"), 1, 1, out)
+    assert out.tolist() == [1, 2]
+
+
 def test_functions_that_are_not_inlined() -> None:
     source = """
     struct Pair { double a; int b; char c; };

@@ -463,6 +463,9 @@ ENTRY = """
         ("mad.hi.sat.u32 %r1, %r1, 3, 4;", "only results of the type s32 without a carry can be saturated"),
         ("mad.lo.sat.s32 %r1, %r1, 3, 4;", "only the upper half of a product plus an operand can be saturated"),
         ("mad.hi.sat.cc.s32 %r1, %r1, 3, 4;", "only results of the type s32 without a carry can be saturated"),
+        ("bra INNER; { INNER: }", "there is no label INNER that this instruction can reach"),
+        ("T: .branchtargets INNER; brx.idx %r1, T; { INNER: }", "there is no label INNER that"),
+        ("brx.idx %r1, T; { T: .branchtargets OUTER; } OUTER: ", "there is no table T that"),
     ],
 )
 def test_forms_that_are_not_known(body: str, problem: str) -> None:
@@ -483,6 +486,7 @@ def test_forms_that_are_not_known(body: str, problem: str) -> None:
         (ENTRY.replace("BODY", "ld.global.u32 %r1, [%rd1+p];"), "an integer was expected, not 'p'", 8),
         (ENTRY.replace("BODY", "mov.u64 %rd1, p+q;"), "an integer was expected, not 'q'", 8),
         (ENTRY.replace("BODY", ".reg .b32 %x<n>;"), "an integer was expected, not 'n'", 8),
+        (ENTRY.replace("BODY", "END: { END: } END: ret;"), "the label END is declared twice", 8),
         (ENTRY.replace("BODY", ".loc 1 x 2"), "an integer was expected, not 'x'", 8),
         (".global .u32 x[n];", "an integer was expected, not 'n'", 3),
         (".global .align x .u32 y;", "an integer was expected, not 'x'", 3),
