@@ -103,12 +103,12 @@ def lower_float(lowering: Lowering, instruction: Instruction) -> Operation | Non
         function = _arithmetic(opcode, mode_of(words), scalar.dtype)
     if "relu" in words:
         function = _then(function, _positive)
-    return lower_packed(lowering, instruction, scalar, finished(function, words, scalar))
+    return lower_packed(lowering, instruction, scalar, finished(function, words))
 
 
-def finished(function: Function, words: Sequence[str], scalar: Scalar) -> Function:
+def finished(function: Function, words: Sequence[str]) -> Function:
     """Add ``ftz`` and ``sat`` to a function if `words` has them: subnormals flushed, results limited to [0, 1]."""
-    if "ftz" in words and scalar.size == 4:
+    if "ftz" in words:
         function = _flushing(function)
     if "sat" in words:
         function = _then(function, saturate)
@@ -194,7 +194,7 @@ def lower_extreme(lowering: Lowering, instruction: Instruction) -> Operation | N
     else:
         chosen = np.fmin if least else np.fmax
     function = _extreme(chosen, np.bitwise_or if least else np.bitwise_and)
-    return lower_packed(lowering, instruction, scalar, finished(function, words, scalar))
+    return lower_packed(lowering, instruction, scalar, finished(function, words))
 
 
 def lower_sign(lowering: Lowering, instruction: Instruction) -> Operation | None:
@@ -208,7 +208,7 @@ def lower_sign(lowering: Lowering, instruction: Instruction) -> Operation | None
         raw = np.ascontiguousarray(values).view(bits)
         return np.asarray(raw ^ sign if negates else raw & ~sign).view(values.dtype)
 
-    return lower_packed(lowering, instruction, scalar, finished(change, instruction.modifiers, scalar))
+    return lower_packed(lowering, instruction, scalar, finished(change, instruction.modifiers))
 
 
 def lower_copysign(lowering: Lowering, instruction: Instruction) -> Operation | None:

@@ -114,9 +114,10 @@ def lower_select_by_sign(lowering: Lowering, instruction: Instruction) -> Operat
     """``slct``: one of two values by the sign of a third."""
     types = [SCALARS[word] for word in instruction.modifiers if word in SCALARS]
     target, a, b, sign = instruction.operands
+    flushes = "ftz" in instruction.modifiers
 
     def select(first: Array, second: Array, value: Array) -> Array:
-        return np.where(value >= 0, first, second)
+        return np.where((rounding.flush(value) if flushes else value) >= 0, first, second)
 
     return lowering.compute(select, (target, types[0]), [(a, types[0]), (b, types[0]), (sign, types[1])])
 
@@ -163,7 +164,7 @@ def _comparison(lowering: Lowering, words: tuple[str, ...], scalar: Scalar) -> F
     function = _COMPARE[name]
     if name == "ne" and scalar.kind == "float":
         function = _ordered_unequal
-    if "ftz" in words and scalar.size == 4:
+    if "ftz" in words:
         inner = function
         function = lambda a, b: inner(rounding.flush(a), rounding.flush(b))  # noqa: E731
     return function

@@ -36,6 +36,14 @@ _SPLITTER: Final = 134217729.0
 _SPLIT_BELOW: Final = 2.0**480
 _SPLIT_ABOVE: Final = 2.0**-440
 
+# Numpy's finfo does not know bfloat16.
+_SMALLEST_NORMAL: Final = {
+    np.dtype(np.float16): 2.0**-14,
+    BFLOAT16: _SMALLEST_NORMAL_SINGLE,
+    _SINGLE: _SMALLEST_NORMAL_SINGLE,
+    _DOUBLE: 2.0**-1022,
+}
+
 # The NaN of GPUs.
 _NAN_BITS: Final = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
 
@@ -312,7 +320,7 @@ def _sign(number: Fraction) -> int:
 
 def flush(values: Array) -> Array:
     """The values, with zeros of their sign in place of subnormal numbers."""
-    small = np.abs(values) < np.finfo(values.dtype).smallest_normal
+    small = np.abs(values) < _SMALLEST_NORMAL[values.dtype]
     if not small.any():
         return values
     flushed: Array = np.where(small, np.copysign(np.array(0, values.dtype), values), values)

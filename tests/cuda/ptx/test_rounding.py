@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cuda.ptx.support import Array, load, run
+from tests.cuda.ptx.support import Array, load, run, written
 from vmflow.streams.cuda.ptx import rounding
 
 pytestmark = pytest.mark.emulated
@@ -195,6 +195,57 @@ def test_subnormals_are_flushed_where_the_instruction_says_so() -> None:
     flushed = computed("mul.ftz.f32 %0, %1, %2;", a, b, c)
     assert flushed.tolist() == [0.0, 0.0, 0.0, 0.0]
     assert np.signbit(flushed).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "flushed"),
+    [
+        ("add.ftz.f16 %h1, %h1, %h2;", 0),
+        ("sub.f16 %h1, %h1, %h2;", 0x8001),
+        ("sub.ftz.f16 %h1, %h1, %h2;", 0x8000),
+        ("fma.rn.ftz.f16 %h1, %h3, %h3, %h2;", 0),  # the product is subnormal, too
+        ("neg.ftz.f16 %h1, %h1;", 0),
+        ("min.ftz.f16 %h1, %h1, %h2;", 0x8000),
+        ("setp.eq.ftz.f16 %p1, %h1, %h2; selp.b16 %h1, 7, 8, %p1;", 7),
+        ("set.eq.ftz.f16.f16 %h1, %h1, %h2;", 0x3C00),
+        ("mov.b32 %r1, {%h1, %h3}; mul.ftz.f16x2 %r1, %r1, %r1; mov.b32 {%h1, %h2}, %r1;", 0),
+        ("ex2.approx.ftz.bf16 %h1, %h4;", 0),
+        ("mov.b32 %r1, {%h4, %h1}; ex2.approx.ftz.bf16x2 %r1, %r1; mov.b32 {%h1, %h2}, %r1;", 0),
+    ],
+)
+def test_subnormals_of_16_bits_are_flushed(instruction: str, flushed: int) -> None:
+    out = np.zeros(1, np.uint16)
+    body = f"""
+      mov.b16 %h1, 0x8001; mov.b16 %h2, 0; mov.b16 %h3, 0x0C00; mov.b16 %h4, 0xC300;
+      {instruction} st.global.b16 [%rd1], %h1;
+    """
+    run(written(body), 1, 1, out)
+    assert out[0] == flushed
+
+
+def test_the_operand_that_selects_is_flushed() -> None:
+    out = np.zeros(2, np.float32)
+    body = """
+      .reg .f32 %a, %b; mov.f32 %a, 0f80000001; slct.f32.f32 %b, 0f3F800000, 0f40000000, %a; st.global.f32 [%rd1], %b;
+      slct.ftz.f32.f32 %b, 0f3F800000, 0f40000000, %a; st.global.f32 [%rd1+4], %b;
+    """
+    run(written(body), 1, 1, out)
+    assert out.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "value", "expected"),
+    [
+        ("rcp", 2.0**-1023, np.inf),
+        ("rcp", -(2.0**-1023), -np.inf),
+        ("rcp", 2.0**1023, 0.0),
+        ("rsqrt", 2.0**-1023, np.inf),
+        ("rsqrt", -(2.0**-1023), -np.inf),
+    ],
+)
+def test_coarse_approximations_flush_subnormal_doubles(opcode: str, value: float, expected: float) -> None:
+    x = np.array([value])
+    assert computed(f"{opcode}.approx.ftz.f64 %0, %1;", x, x, x).tolist() == [expected]
 
 
 def test_extremes_have_an_order_of_zeros_and_prefer_numbers() -> None:
