@@ -32,6 +32,7 @@ class Counters:
     Attributes:
         instructions: the number executed by all threads together.
         traffic: the bytes read and written, by the memory's kind or name: "shared", "local", and the regions' names.
+            Those of memories of one name are counted together.
     """
 
     instructions: int = 0
@@ -89,8 +90,9 @@ class Launch:
         self.clock = Clock(grid[0] * grid[1] * grid[2])
         self.strict = strict
         self._shared, self._local = Traffic(), Traffic()
-        traffic = {"shared": self._shared, "local": self._local} | {area.name: area.traffic for area in memory.areas}
-        self.counters = Counters(traffic=traffic)
+        self.counters = Counters(traffic={"shared": self._shared, "local": self._local})
+        for area in memory.areas:
+            area.traffic = self.counters.traffic.setdefault(area.name, area.traffic)
         self._program = program
 
     def run(self, limit: int) -> None:

@@ -423,6 +423,15 @@ def test_executed_instructions_and_accessed_bytes_are_counted() -> None:
     assert traffic == {"shared": (0, 0), "local": (0, 0), "argument 0": (256, 0), "argument 1": (0, 256)}
 
 
+def test_bytes_of_regions_of_one_name_are_counted_together() -> None:
+    kernel = written("st.global.u32 [%rd1], 5; st.global.u32 [%rd1+4096], 6; st.global.u32 [%rd1+8192], 7;")
+    regions = [ptx.Region(start, np.zeros(64, np.uint8)) for start in (4096, 8192)]
+    regions.append(ptx.Region(12288, np.zeros(64, np.uint8), True, "shared"))
+    for _ in range(2):
+        counters = kernel.run((1,), (1,), [4096], regions)
+        assert [counters.traffic[name].written for name in ("memory", "shared")] == [8, 4]
+
+
 # Calls that make no sense
 
 
