@@ -330,6 +330,7 @@ class BinAllocator:
 
     def reset_peak(self) -> None:
         """Let every ".peak" begin anew at the current value."""
+        self._settle()
         with self._lock:
             self._allocated_peak = self._allocated
             self._requested_peak = self._requested

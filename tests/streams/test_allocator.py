@@ -636,6 +636,14 @@ def test_a_peak_begins_anew_at_the_current_value(allocator: BinAllocator) -> Non
     assert found["segment.all.peak"] == 1
 
 
+def test_a_peak_that_begins_anew_counts_no_dropped_pieces(allocator: BinAllocator, without_collector: None) -> None:
+    dropped = allocator.allocate(1000)
+    del dropped
+    allocator.reset_peak()
+    found = allocator.statistics()
+    assert found["allocated_bytes.all.peak"] == found["requested_bytes.all.peak"] == found["allocation.all.peak"] == 0
+
+
 def test_the_largest_are_named_largest_first(allocator: BinAllocator) -> None:
     sizes = [700, 5 * MIB, 100, 30 * MIB, 600, 300 * KIB]
     live = {nbytes: allocator.allocate(nbytes, f"owner of {nbytes}") for nbytes in sizes}
