@@ -255,7 +255,8 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
 def from_cuda_array(x: Any) -> Tensor:
     """Make a tensor that shares the memory of an object with ``__cuda_array_interface__``.
 
-    Ops on the tensor are ordered after the work of the stream that the interface names.
+    Ops on the tensor are ordered after the work of the stream that the interface names.  An object without elements has
+    no memory, and the tensor is on the current CUDA device.
 
     Raises:
         TypeError: if vmflow has no such dtype.
@@ -269,6 +270,8 @@ def from_cuda_array(x: Any) -> Tensor:
 
     array = _shown(x, interface)
     kind = dtypes.from_numpy(array.dtype)
+    if not array.size:
+        return exchange.borrowed(array, kind, chosen_device("cuda"), None)
     return exchange.borrowed(array, kind, exchange.device_at(interface["data"][0]), interface.get("stream"))
 
 

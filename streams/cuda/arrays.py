@@ -78,10 +78,10 @@ class DeviceArray:
     @property
     def contiguous(self) -> bool:
         """Whether the elements are contiguous, in C's order."""
+        if 0 in self.shape:
+            return True
         expected = self.dtype.itemsize
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if size == 0:
-                return True
             if size > 1:
                 if stride != expected:
                     return False
@@ -139,7 +139,7 @@ class DeviceArray:
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self.pointer, False),
+            "data": (self.pointer if self.size else 0, False),
             "strides": None if self.contiguous else self.strides,
             "version": 3,
         }

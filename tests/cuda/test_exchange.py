@@ -270,6 +270,8 @@ def test_memory_that_cannot_be_shared() -> None:
                 flow.as_tensor(Interface(whole, foreign, **more))
         with pytest.raises(ValueError, match="no emulated device has memory at 0x10"):
             flow.as_tensor(Interface(whole, foreign, data=(16, False)))
+        with pytest.raises(ValueError, match=f"no emulated device has memory at {whole.pointer + 32:#x}"):
+            flow.as_tensor(Interface(whole, foreign, data=(whole.pointer + 32, False)))
         assert flow.as_tensor(Interface(whole, foreign, typestr="<u8")).dtype is flow.uint64
         with pytest.raises(TypeError, match="float128"):
             flow.as_tensor(Interface(whole, foreign, typestr="<f16"))
@@ -299,6 +301,27 @@ def test_the_interface_of_cuda_arrays(mode: str, seed: int) -> None:
         np.testing.assert_array_equal(foreign.values(), np.arange(1000) + 1)
         np.testing.assert_array_equal(copy.numpy(), np.arange(1000))
         assert not hasattr(flow.ones(2, device="cuda", dtype=flow.bfloat16), "__cuda_array_interface__")
+
+
+def test_an_array_without_elements_is_on_the_current_device_wherever_its_address_is() -> None:
+    with emulated("lazy") as devices, flow.cuda.device(1):
+        foreign = Foreign.of(devices.driver, np.arange(4.0))
+        for address in (0, foreign.array.pointer, foreign.array.pointer + 32):
+            empty = Interface(foreign.array, foreign, shape=(0, 3), data=(address, False), stream=77)
+            x = flow.as_tensor(empty)
+            assert (x.shape, x.dtype, x.device) == ((0, 3), flow.float64, flow.device("cuda:1"))
+        for x in (flow.ones(3, 2, device="cuda")[3:, ::2], flow.ones(0, device="cuda")):
+            interface = x.__cuda_array_interface__
+            assert (interface["data"], interface["strides"]) == ((0, False), None)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3), (1, 3), (3, 1), (2, 3), ()])
+@pytest.mark.parametrize("step", [4, 8, 100])
+def test_arrays_are_contiguous_as_numpys_are(shape: tuple[int, ...], step: int) -> None:
+    dtype = np.dtype(np.float32)
+    strides = tuple([step * 3 ** (len(shape) - 1 - axis) for axis in range(len(shape))])
+    host = np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, strides)
+    assert DeviceArray(4096, shape, dtype, strides).contiguous == host.flags.c_contiguous
 
 
 @pytest.mark.parametrize("mode", MODES)

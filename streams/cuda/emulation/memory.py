@@ -140,7 +140,7 @@ class EmulatedMemory:
     def device_at(self, address: int) -> int | None:
         """The index of the device whose memory has this address; None if no device has memory there."""
         try:
-            return self.region_at(address, address, "a question").device
+            return self.region_at(address, address + 1, "a question").device
         except IllegalAddress:
             return None
 
