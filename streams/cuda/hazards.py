@@ -62,11 +62,6 @@ class Hazards:
         # The names of pieces of work, by stream and number, for messages.
         self._work: dict[tuple[int, int], str] = {}
 
-    @property
-    def streams(self) -> int:
-        """The number of streams, including the host."""
-        return len(self._known)
-
     def add_stream(self, name: str) -> int:
         """Add a stream to those that are watched; return its number."""
         self._known = [np.append(clock, 0) for clock in self._known]

@@ -72,6 +72,20 @@ def test_a_read_by_the_host_before_the_copy_has_ended_is_found(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_read_by_the_host_that_has_waited_for_another_device_is_found(seed: int) -> None:
+    first, second = EmulatedMachine(2, "random", seed=seed).drivers
+    stream, memory, landed = second.create_stream(), second.allocate(1024), second.pinned(1024)
+    second.fill(memory, 7, stream)
+    second.copy(landed, memory, stream)
+    first.synchronize()
+    with pytest.raises(RaceDetected, match="read after write"):
+        second.host_access(landed, write=False)
+    second.synchronize()
+    second.host_access(landed, write=False)
+    assert set(landed.tolist()) == {7}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_memory_that_is_freed_before_its_last_use_has_ended_is_found(seed: int) -> None:
     launcher = launcher_of(EmulatedMachine(1, "lazy", seed=seed))
     x = uploaded(launcher, np.arange(64, dtype=np.float32))

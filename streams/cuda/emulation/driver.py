@@ -166,11 +166,11 @@ class EmulatedDriver(Driver):
         return DeviceProperties(f"emulated device {self.index}", 8, 0, self._nbytes, _MULTIPROCESSORS)
 
     def synchronize(self) -> None:
-        self._simulated.drain()
-        self._raise_if_lost()
         with self._machine.guard:
-            for number in range(1, self._hazards.streams):
-                self._hazards.waits(HOST, self._hazards.recorded(number))
+            streams = [stream for (device, _), stream in self._machine.streams.items() if device == self.index]
+        for stream in streams:
+            self.synchronize_stream(stream)
+        self._raise_if_lost()
 
     def step(self) -> bool:
         self._simulated.proceed()
