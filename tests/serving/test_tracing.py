@@ -165,6 +165,38 @@ def test_times_are_not_those_of_the_loop(tmp_path: Path) -> None:
     assert max([slice_.end for slice_ in drawing.slices]) < 1e9
 
 
+@pytest.mark.parametrize("recorded", [1, 2])
+def test_requests_that_join_a_batch_do_not_change_when_its_first_began(recorded: int, tmp_path: Path) -> None:
+    """All requests are recorded, or those that join."""
+    prof = profiler.profile()
+
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        return [0] * len(requests)
+
+    async def main() -> None:
+        statistics = Statistics()
+        settings: Any = {"most": 4, "places": 1, "wait": 0.0, "limit": 8, "limit_per_client": 8}
+        batcher = Batcher(compute, statistics, statistics.batches, **settings)
+        requests = [Request(None) for _ in range(3)]
+        for number, request in enumerate(requests, 1):
+            if number == recorded:
+                prof.start()
+            batcher.submit(request)
+        await requests[-1].future
+        prof.stop()
+        await batcher.close()
+
+    run(main())
+    drawing = drawn(prof, tmp_path)
+    assert [value.args["requests"] for value in drawing.of("batch")] == [3]
+    process = "session batcher"
+    assert drawing.request(1, process).begin <= drawing.of("computing")[0].begin < drawing.request(2, process).begin
+    values = {name: [value for _, value in drawing.counters[process, name]] for name in NAMED}
+    waiting = [1, 2, 0] if recorded == 2 else [1, 0, 1, 2, 0]
+    computed = [1, 3, 2, 1, 0] if recorded == 2 else [0, 1, 3, 2, 1, 0]
+    assert values == {"waiting requests": waiting, "computed requests": computed}
+
+
 async def test_one_request(tmp_path: Path) -> None:
     async with session_of(name="digits") as session, profiler.profile() as prof:
         with flow.scope(name="outer"), flow.scope(), flow.scope(name="inner"):

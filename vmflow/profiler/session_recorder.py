@@ -86,7 +86,7 @@ class SessionRecorder:
         begun = number = None
         batch = request.batch
         if batch is not None:
-            begun, number = batch.begun, batch.number or None
+            begun, number = request.begun, batch.number or None
             if begun < first:
                 begun = first
         client = request.client

@@ -46,7 +46,6 @@ class Batch:
         requests: the number of requests.
         wanted: the number of requests that somebody still waits for.
         number: its number among the batches and streams of the session, from 1; 0 before it is computed.
-        begun: when the last request left the queue, by `time.perf_counter_ns`; 0 if nobody records.
         again: whether the batch is a half of one that has failed.
 
     `compute` sets these; `kind`, `size` and `scope` are for traces:
@@ -57,12 +56,11 @@ class Batch:
         pace: notes how long the batch took; None if that is not measured.
     """
 
-    __slots__ = ("abandon", "again", "begun", "kind", "number", "pace", "requests", "scope", "size", "wanted")
+    __slots__ = ("abandon", "again", "kind", "number", "pace", "requests", "scope", "size", "wanted")
 
-    def __init__(self, requests: int, number: int = 0, begun: int = 0) -> None:
+    def __init__(self, requests: int) -> None:
         self.requests = self.wanted = requests
-        self.number = number
-        self.begun = begun
+        self.number = 0
         self.again = False
         self.abandon: Callable[[], object] | None = None
         self.kind = "batch"
@@ -385,7 +383,7 @@ class Batcher:
             waiting.add(now - request.arrived)
             request.batch = batch
         if LISTENING:
-            self._tracing.begun(requests, batch)
+            self._tracing.begun(requests)
 
     def _turned(self) -> None:
         self._hurried = False
@@ -457,10 +455,8 @@ class Batcher:
         if not wanted:
             return
         if batch is None or len(wanted) < batch.requests:
-            before = wanted[0].batch
-            assert before is not None
             again = batch is None
-            batch = Batch(len(wanted), 0, before.begun)
+            batch = Batch(len(wanted))
             batch.again = again
             for request in wanted:
                 request.batch = batch

@@ -46,12 +46,14 @@ class Request:
         number: counts the accepted requests of the session, from 1; 0 before this one is accepted.
         arrival: the record of its arrival; None if there was no recording.
         batch: the last batch that the request was in; None before its turn has come.
+        begun: when it left the queue, in nanoseconds of `time.perf_counter_ns`; 0 if there was no recording.
     """
 
     __slots__ = (
         "arrival",
         "arrived",
         "batch",
+        "begun",
         "client",
         "deadline",
         "future",
@@ -86,6 +88,7 @@ class Request:
         self.number = 0
         self.arrival: Arrival | None = None
         self.batch: Batch | None = None
+        self.begun = 0
 
     def ended(self) -> bool:
         """Whether the request has ended, so that nothing waits for it any more."""

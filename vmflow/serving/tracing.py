@@ -50,9 +50,11 @@ class SessionTracing:
         for recording in tuple(LISTENING):
             (recording.sessions.get(self._key) or self._recorder(recording)).arrived(request)
 
-    def begun(self, requests: Sequence[Request], batch: Batch) -> None:
-        """Record that these requests have left the queue to be computed as a batch."""
-        batch.begun = perf_counter_ns()
+    def begun(self, requests: Sequence[Request]) -> None:
+        """Record that these requests have left the queue to be computed."""
+        now = perf_counter_ns()
+        for request in requests:
+            request.begun = now
         for recorder in self._recorders():
             recorder.begun(requests)
 
