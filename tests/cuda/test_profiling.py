@@ -39,6 +39,23 @@ def test_the_work_of_a_device_has_a_track_of_its_own(race_check: bool) -> None:
             assert event.number in runs
 
 
+def test_the_bytes_of_a_device_are_those_of_all_its_streams() -> None:
+    with emulated("lazy") as devices, profiler.profile() as prof:
+        x = flow.ones(1000, 1000, device="cuda")
+        side = flow.cuda.Stream()
+        with flow.cuda.stream(side):
+            small = [flow.ones(10, device="cuda")]
+            small.append(small[0] + 1)
+        large = x + 1
+        large.cpu().numpy()
+        allocators = devices.machine.memory.of_device(x.device)
+        held = [allocator.statistics()["allocated_bytes.all.current"] for allocator in allocators]
+    values = [value.value for value in prof._laid_out().counters if value.name == "bytes on cuda:0"]
+    assert len(held) == 2
+    assert values == sorted(values)
+    assert values[-1] == sum(held)
+
+
 def test_a_lost_device_has_no_times() -> None:
     with emulated("lazy") as devices:
         x = flow.arange(6.0, device="cuda")

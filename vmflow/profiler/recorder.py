@@ -196,6 +196,7 @@ class MachineRecorder:
         self._recording = recording
         self._index = index
         self._engine = machine.engine
+        self._memory = machine.memory
         # The numbers of instructions that were issued, or awaited, and that no stream has begun to run.
         self._issued: dict[Instruction, int] = {}
         self._running: dict[Instruction, tuple[int, int, int]] = {}
@@ -294,9 +295,11 @@ class MachineRecorder:
         number, thread, begin = begun
         stream = instruction.stream
         mode = instruction.mode
-        allocator = stream.allocator
-        # The field is read since the public method `statistics` is slow: it takes a lock and counts blocks.
-        allocated = -1 if allocator is None else allocator._allocated
+        allocated = -1
+        if stream.allocator is not None:
+            # Streams that the program has made have allocators of their own.  The field is read since the public method
+            # `statistics` is slow: it takes a lock and counts blocks.
+            allocated = sum([allocator._allocated for allocator in self._memory.of_device(stream.device)])
         engine = self._engine
         return (
             Run,

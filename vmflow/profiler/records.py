@@ -42,7 +42,8 @@ class Run(NamedTuple):
     """The record of a stream's run of an instruction.
 
     Attributes:
-        allocated: the bytes that the stream's allocator had handed out when the run ended; -1 without allocator.
+        allocated: the bytes of the stream's device that the machine's allocators, of all streams, had handed out when
+            the run ended; -1 if the stream has no allocator.
         lively: the number of the machine's instructions that had not ended then.
     """
 

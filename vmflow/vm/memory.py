@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow.errors import OutOfMemory
@@ -43,6 +43,7 @@ class MachineMemory:
         self._on_handout = on_handout
         self._on_free = on_free
         self.allocators: dict[tuple[Device, str], BinAllocator] = {}
+        self._by_device: dict[object, list[BinAllocator]] = {}
 
     def allocator(self, device: Device, kind: str = "compute") -> BinAllocator:
         """Return the allocator of the stream of this kind on `device`, in whose order it hands out memory."""
@@ -50,11 +51,13 @@ class MachineMemory:
         if allocator is None:
             new = BinAllocator(device_memory(device), on_handout=self._on_handout, on_free=self._on_free)
             allocator = self.allocators.setdefault((device, kind), new)
+            if allocator is new:  # else another thread was faster
+                self._by_device.setdefault(device, []).append(new)
         return allocator
 
-    def of_device(self, device: Device) -> list[BinAllocator]:
+    def of_device(self, device: object) -> Sequence[BinAllocator]:
         """Return all allocators of `device` made so far."""
-        return [allocator for (owner, _), allocator in list(self.allocators.items()) if owner is device]
+        return self._by_device.get(device, ())
 
     def kind_of(self, allocator: BinAllocator) -> str | None:
         """Return the kind of stream that an allocator belongs to; None if it is another machine's allocator."""
@@ -105,7 +108,7 @@ def rescue(
     while machine.engine.has_work():
         machine.driver.turn()
     release_early(machine.engine.lively, [*unrun, *machine.driver.launched()])
-    for own in machine.memory.of_device(cast("Device", instruction.stream.device)):
+    for own in machine.memory.of_device(instruction.stream.device):
         own.shrink()
     for other in machine.others():
         other.shrink(cast("Device", instruction.stream.device))
