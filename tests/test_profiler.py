@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import gzip
 import importlib.util
@@ -766,6 +767,38 @@ def test_an_exception_in_the_callback_leaves_the_machine_free() -> None:
     assert current_machine().tracer is None
     with profiler.profile():
         pass
+
+
+def test_an_exception_in_the_callback_at_a_step_is_the_one_that_the_program_sees() -> None:
+    def refuse(prof: profiler.profile) -> None:
+        raise KeyError("full disk")
+
+    def loop() -> None:
+        plan = profiler.schedule(wait=0, warmup=0, active=1)
+        with profiler.profile(schedule=plan, on_trace_ready=refuse) as prof:
+            flow.ones(2).exp().numpy()
+            prof.step()
+
+    with pytest.raises(KeyError, match="full disk"):
+        loop()
+    assert current_machine().tracer is None
+    with profiler.profile():
+        pass
+
+
+def test_an_exception_in_the_callback_at_a_step_ends_no_later_step() -> None:
+    seen: list[list[str]] = []
+
+    def save(prof: profiler.profile) -> None:
+        seen.append([event.name for event in prof.events() if event.kind == "step"])
+        if len(seen) == 2:
+            raise KeyError("full disk")
+
+    with profiler.profile(schedule=profiler.schedule(wait=0, warmup=0, active=1), on_trace_ready=save) as prof:
+        for number in range(3):
+            with pytest.raises(KeyError) if number == 1 else contextlib.nullcontext():
+                prof.step()
+    assert seen == [[f"step {number}"] for number in range(4)]
 
 
 def test_a_schedule_that_returns_something_else_leaves_the_machine_free() -> None:

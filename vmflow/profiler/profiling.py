@@ -157,12 +157,15 @@ class profile:
             self._recording.close_note(self._step_note)
         self.step_num += 1
         self._action = after
-        if before is ProfilerAction.RECORD_AND_SAVE or (before.records and not after.records):
-            self._wait()
-            self._save()
-        elif before is ProfilerAction.WARMUP and after is not ProfilerAction.WARMUP:
-            self._discard()
-        self._begin()
+        try:
+            if before is ProfilerAction.RECORD_AND_SAVE or (before.records and not after.records):
+                self._wait()
+                self._save()
+            elif before is ProfilerAction.WARMUP and after is not ProfilerAction.WARMUP:
+                self._discard()
+        finally:
+            # Even if `on_trace_ready` has raised: leaving the block ends a recording.
+            self._begin()
 
     def __enter__(self) -> profile:
         self.start()
