@@ -324,6 +324,15 @@ def test_threads_have_tracks_of_their_own(tmp_path: Path) -> None:
     assert tracks == {"thread twin": 5, "thread twin (2)": 5}
 
 
+def test_names_of_tracks_and_machines_are_distinct() -> None:
+    names = ["a", "a", "a (2)", "b", "a", "b (2)", "b"]
+    distinct = ["a", "a (3)", "a (2)", "b", "a (4)", "b (2)", "b (3)"]
+    trace = Trace(0, 1, 0, 0.0, names, names, names, [], 0)
+    assert trace.tracks == distinct
+    assert trace.machines == [f"machine {name}" for name in distinct]
+    assert trace.sessions == [f"session {name}" for name in distinct]
+
+
 def test_failures_and_inherited_failures(tmp_path: Path) -> None:
     with profiler.profile() as prof:
         bad = failing()

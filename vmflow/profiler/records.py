@@ -7,6 +7,7 @@ unlike the serial number it is known from the moment of issuing.
 
 from __future__ import annotations
 
+from itertools import count
 from types import CodeType
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -265,12 +266,17 @@ class Trace:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Make names distinct: append " (2)", " (3)" and so on to repeated ones."""
-    counts: dict[str, int] = {}
+    """Make names distinct: append " (2)", " (3)" and so on to repeated ones, skipping names that others have."""
+    taken = set(names)
+    numbers: dict[str, count[int]] = {}
     distinct: list[str] = []
     for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        distinct.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+        own = name
+        if name in numbers:
+            own = next(own for number in numbers[name] if (own := f"{name} ({number})") not in taken)
+        else:
+            numbers[name] = count(2)
+        distinct.append(own)
     return distinct
 
 
