@@ -540,6 +540,67 @@ async def test_record_function_in_all_its_forms(tmp_path: Path) -> None:
     assert outer["ts"] <= run["ts"] <= ends[outer["id"]]
 
 
+async def test_one_record_function_in_several_tasks() -> None:
+    """Entered by both tasks, left by the first that entered, entered again by the other, and left twice by that."""
+    record, first_left = profiler.record_function("shared"), asyncio.Event()
+
+    async def first(entered: asyncio.Event) -> None:
+        async with record:
+            await entered.wait()
+        first_left.set()
+
+    async def second(entered: asyncio.Event) -> None:
+        async with record:
+            entered.set()
+            await first_left.wait()
+            with record:
+                flow.ones(2).exp()
+
+    async with profiler.profile() as prof:
+        entered = asyncio.Event()
+        await asyncio.gather(
+            asyncio.create_task(first(entered), name="first"), asyncio.create_task(second(entered), name="second")
+        )
+    events = [event for event in prof.events() if event.kind == "record_function"]
+    assert [event.args["by"] for event in events] == ["task first", "task second", "task second"]
+    one, other, inner = events
+    assert one.end < inner.begin <= inner.end <= other.end
+
+
+def test_one_record_function_in_several_threads() -> None:
+    record, entered, left = profiler.record_function("shared"), threading.Event(), threading.Event()
+
+    def second() -> None:
+        with record:
+            entered.set()
+            left.wait(60)
+
+    with profiler.profile() as prof:
+        thread = threading.Thread(target=second, name="second")
+        with record:
+            thread.start()
+            entered.wait(60)
+        left.set()
+        thread.join()
+    one, other = [event for event in prof.events() if event.kind == "record_function"]
+    assert (one.args["by"], other.args["by"]) == ("thread MainThread", "thread second")
+    assert one.end <= other.end
+
+
+def test_one_record_function_left_by_another_task_than_the_one_that_entered() -> None:
+    async def enter(record: profiler.record_function) -> None:
+        await record.__aenter__()
+
+    async def leave(record: profiler.record_function) -> None:
+        await record.__aexit__(None, None, None)
+
+    record = profiler.record_function("handed on")
+    with profiler.profile() as prof:
+        asyncio.run(enter(record))
+        asyncio.run(leave(record))
+    assert [event.name for event in prof.events() if event.kind == "record_function"] == ["handed on"]
+
+
 def test_record_function_open_at_both_ends(tmp_path: Path) -> None:
     before, within = profiler.record_function("before"), profiler.record_function("within")
     before.__enter__()

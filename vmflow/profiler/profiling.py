@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from os import PathLike
 from types import TracebackType
@@ -17,7 +18,7 @@ from vmflow.vm.wakers import running_loop
 from . import chrome
 from .averages import KeyAverages, make_averages
 from .events import Event, Timeline
-from .recorder import LISTENING, Recording
+from .recorder import LISTENING, Recording, current_task
 from .records import Trace
 from .schedules import ProfilerAction
 from .timeline import make_timeline
@@ -291,11 +292,18 @@ class profile:
         return self._timeline
 
 
+def _task_or_thread() -> int:
+    """What identifies the running asyncio task if there is one, else the current thread."""
+    task = current_task()
+    return threading.get_ident() if task is None else id(task)
+
+
 class record_function:
     """A context manager, or decorator, that gives a block or function a named slice in the trace of a profiler.
 
     ``with`` and ``async with`` do the same.  The slice lasts from entering to leaving the block; instructions issued in
-    it may run later.  Without a profiler it does nothing.  Plain, coroutine and generator functions can be decorated.
+    it may run later.  Several tasks and threads may be inside one object.  Without a profiler it does nothing.  Plain,
+    coroutine and generator functions can be decorated.
 
     Args:
         name: the name in the trace.
@@ -315,17 +323,24 @@ class record_function:
         if not isinstance(name, str):
             raise TypeError(f"record_function: the name must be a string, not {name!r}")
         self.name = name
-        self._open: list[list[tuple[Recording, int]]] = []
+        # For each task or thread that is inside, the notes of its blocks, the innermost last.
+        self._open: dict[int, list[list[tuple[Recording, int]]]] = {}
 
     def __enter__(self) -> record_function:
-        self._open.append(
-            [(recording, recording.open_note("record_function", self.name)) for recording in list(LISTENING)]
-        )
+        notes = [(recording, recording.open_note("record_function", self.name)) for recording in list(LISTENING)]
+        self._open.setdefault(_task_or_thread(), []).append(notes)
         return self
 
     def __exit__(self, *about: object) -> None:
-        for recording, note in self._open.pop():
+        here = _task_or_thread()
+        if here not in self._open:
+            # The block was entered in another task, as fixtures of tests may be.
+            here = list(self._open)[-1]
+        blocks = self._open[here]
+        for recording, note in blocks.pop():
             recording.close_note(note)
+        if not blocks:
+            del self._open[here]
 
     async def __aenter__(self) -> record_function:
         return self.__enter__()

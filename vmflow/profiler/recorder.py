@@ -49,6 +49,12 @@ _now = time.perf_counter_ns
 _thread = threading.get_ident
 
 
+def current_task() -> Any:
+    """The running asyncio task; None if there is none."""
+    loop = running_loop()
+    return None if loop is None else sys.modules["asyncio"].current_task(loop)
+
+
 @attrs.define(eq=False)
 class HostTracks:
     """Gives numbers to the tasks and threads that issue instructions or wait for them; each is a track of a trace."""
@@ -63,16 +69,14 @@ class HostTracks:
 
     def current(self) -> int:
         """The number of the running asyncio task, or without one of the current thread; assigned at the first call."""
-        loop = running_loop()
-        if loop is not None:
-            task: Any = sys.modules["asyncio"].current_task(loop)
-            if task is not None:
-                known = self._tasks.get(id(task))
-                if known is not None and known[0]() is task:
-                    return known[1]
-                number = self._add(f"task {task.get_name()}")
-                self._tasks[id(task)] = (weakref.ref(task), number)
-                return number
+        task = current_task()
+        if task is not None:
+            known = self._tasks.get(id(task))
+            if known is not None and known[0]() is task:
+                return known[1]
+            number = self._add(f"task {task.get_name()}")
+            self._tasks[id(task)] = (weakref.ref(task), number)
+            return number
         try:
             number = self._threads.number
         except AttributeError:
