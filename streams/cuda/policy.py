@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 # times as fast, this is ten milliseconds there.  This depth has not been measured.
 DEPTH_NANOSECONDS: Final = 1_000_000_000
 
+# CUDA tells the milliseconds between two events in float32, whose step is 0.1 microseconds after a second and 250 after
+# an hour.  So later marks are measured from a mark that is this many nanoseconds behind; if there was none for long,
+# from the moment at which the device has done its work, for which the host waits.
+_RENEWED: Final = 1_000_000_000
+_OUTDATED: Final = 10_000_000_000
+
 
 class CudaStreamPolicy(StreamPolicy):
     """A stream of a CUDA device.
@@ -42,7 +48,7 @@ class CudaStreamPolicy(StreamPolicy):
         self.device = device
         self.handle = handle
         self.launcher = Launcher(device, self.handle)
-        # For a stream whose work is timed: an event whose time on the host's clock is known, and that time.
+        # For a stream whose work is timed: a recent event whose time on the host's clock is known, and that time.
         self._zero: tuple[CudaEvent, int] | None = None
         # Started when an event loop first has nothing to do but wait for this stream.
         self._waiter: EventWaiter | None = None
@@ -75,7 +81,7 @@ class CudaStreamPolicy(StreamPolicy):
     def mark(self) -> CudaEvent | None:
         if self.device.lost is not None:
             return None
-        if self._zero is None:
+        if self._zero is None or time.perf_counter_ns() - self._zero[1] > _OUTDATED:
             zero = self.record(timing=True)
             zero.synchronize()
             self._zero = zero, time.perf_counter_ns()
@@ -85,7 +91,10 @@ class CudaStreamPolicy(StreamPolicy):
     def nanoseconds(self, mark: CudaEvent) -> int:
         assert self._zero is not None
         zero, begin = self._zero
-        return begin + round(zero.milliseconds_until(mark) * 1e6)
+        reached = begin + round(zero.milliseconds_until(mark) * 1e6)
+        if reached - begin > _RENEWED:
+            self._zero = mark, reached
+        return reached
 
     def wait(self, event: Event) -> None:
         if not isinstance(event, CudaEvent):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 import vmflow as flow
 from vmflow import nn, profiler
+from vmflow.streams.cuda import policy as policies
+from vmflow.streams.cuda.emulation import driver as emulation
+from vmflow.streams.cuda.emulation.driver import EmulatedDriver, EmulatedEvent
+from vmflow.streams.cuda.policy import CudaStreamPolicy
+from vmflow.streams.cuda.registry import device_of
 
 from .emulated import emulated
 
@@ -54,6 +62,32 @@ def test_the_bytes_of_a_device_are_those_of_all_its_streams() -> None:
     assert len(held) == 2
     assert values == sorted(values)
     assert values[-1] == sum(held)
+
+
+def test_times_have_their_digits_in_long_programs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA tells the milliseconds between two events in float32: after an hour, it counts quarters of a millisecond."""
+    now = 0
+
+    def elapsed(driver: EmulatedDriver, start: EmulatedEvent, end: EmulatedEvent) -> float:
+        return float(np.float32((end.time - start.time) / 1e6))
+
+    monkeypatch.setattr(emulation, "_note_time", lambda event, device: setattr(event, "time", now))
+    monkeypatch.setattr(EmulatedDriver, "elapsed", elapsed)
+    monkeypatch.setattr(policies, "time", SimpleNamespace(perf_counter_ns=lambda: now))
+    with emulated("eager") as devices:
+        policy = CudaStreamPolicy("compute", device_of(0), devices.driver.create_stream())
+        for pause in (0, 3_600_000_000_000, *[700_000_000] * 200, 9_000_000_000, 11_000_000_000):
+            now += pause
+            times, marks = [], []
+            for _ in range(4):
+                now += 5_000
+                times.append(now)
+                mark = policy.mark()
+                assert mark is not None
+                marks.append(mark)
+            found = [policy.nanoseconds(mark) for mark in marks]
+            assert found == pytest.approx(times, rel=0, abs=5_000)
+            assert np.diff(found) == pytest.approx(5_000, rel=0, abs=1_500)
 
 
 def test_a_lost_device_has_no_times() -> None:
