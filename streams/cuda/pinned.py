@@ -9,6 +9,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from vmflow.forking import lock_held_while_forking
+
 from .driver import Driver
 
 # Bytes of the smallest block.  Sizes are powers of two, so that a block fits many requests.
@@ -37,6 +39,7 @@ class PinnedMemory:
         # The unused blocks of each size.  Destructors append to these lists, which takes no lock.
         self._free: dict[int, deque[np.ndarray[Any, Any]]] = {}
         self.reserved = 0
+        self._lock = lock_held_while_forking()
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """A new C-contiguous array, with any content.
@@ -62,16 +65,21 @@ class PinnedMemory:
         except MemoryError:
             self.empty_cache()
             block = self._driver.pinned(nbytes)
-        self.reserved += nbytes
+        self._count(nbytes)
         return block
 
     def empty_cache(self) -> None:
         """Release the unused blocks."""
-        for size, free in self._free.items():
+        # Other threads, and destructors of the blocks, may add sizes meanwhile.
+        for size, free in list(self._free.items()):
             with suppress(IndexError):  # the list is empty, or another thread was faster
                 while True:
                     free.pop()
-                    self.reserved -= size
+                    self._count(-size)
+
+    def _count(self, nbytes: int) -> None:
+        with self._lock:
+            self.reserved += nbytes
 
 
 def lies_pinned(array: np.ndarray[Any, Any]) -> bool:

@@ -429,6 +429,26 @@ def test_page_locked_memory_that_nobody_has_is_given_up_where_more_is_wanted(mon
             pinned.array((8192,), np.dtype(np.uint8)), pinned.array((8192,), np.dtype(np.uint8))
 
 
+def test_page_locked_memory_of_a_new_size_is_wanted_while_other_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with emulated() as devices:
+        pinned = CudaDevice(devices.driver).pinned
+        take, wanted = devices.driver.pinned, iter([1 << 12, 1 << 13])
+        kept: list[np.ndarray] = []
+
+        def tell_when_it_goes(nbytes: int) -> np.ndarray:
+            block = take(nbytes)
+            weakref.finalize(block, lambda: kept.extend([pinned.array((size,), np.dtype("u1")) for size in wanted]))
+            return block
+
+        monkeypatch.setattr(devices.driver, "pinned", tell_when_it_goes)
+        for size in (1 << 9, 1 << 10, 1 << 11):
+            pinned.array((size,), np.dtype("u1"))
+        pinned.empty_cache()
+        assert [array.nbytes for array in kept] == [1 << 12, 1 << 13]
+        assert pinned.reserved == (1 << 12) + (1 << 13)
+        del kept[:]
+
+
 def test_pinned_memory_is_copied_from_directly() -> None:
     with emulated("lazy"):
         x = flow.arange(1000.0)
