@@ -29,6 +29,10 @@ _NOT_REACHED: Final = 600
 # CUDA's number of the error "out of memory".
 _NO_MEMORY: Final = 2
 
+_FLOAT32: Final = np.dtype(np.float32)
+# The bytes of a number of half precision.
+_HALF: Final = 2
+
 # Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure
 # and the like (700, 702, 710, 714 to 721), an uncorrectable fault of the memory (214), and unknown errors (999).
 _STICKY: Final = frozenset({214, 700, 702, 710, *range(714, 721), 721, 999})
@@ -215,11 +219,14 @@ class CupyDriver(Driver):
         self._refuse_capture(stream, f"a product of matrices that CuPy computes, because {refusal}")
         with self._on_device(), stream:
             one, other, to = [self._native(array) for array in (left, right, out)]
-            if left.dtype != out.dtype:
-                one, other = one.astype(out.dtype), other.astype(out.dtype)
-            cupy.matmul(one, other, out=to)
+            # Half precision with a bias is summed up in float32, or it would be rounded before the bias and behind it.
+            computed = _FLOAT32 if bias is not None and out.itemsize == _HALF else out.dtype
+            if left.dtype != computed:
+                one, other = one.astype(computed), other.astype(computed)
+            product = to if computed == out.dtype else cupy.empty(out.shape, computed)
+            cupy.matmul(one, other, out=product)
             if bias is not None:
-                cupy.add(to, self._native(bias), out=to)
+                cupy.add(product, self._native(bias), out=to)
 
     # Graphs
 

@@ -132,7 +132,7 @@ def missing() -> Library:
     raise ImportError
 
 
-@pytest.mark.parametrize("kind", ["float32", "float16 to float32", "biased"])
+@pytest.mark.parametrize("kind", ["float32", "float16 to float32", "float32, biased", "float16, biased"])
 @pytest.mark.parametrize("installed", [True, False])
 def test_products_that_cublaslt_refuses_are_cupys(kind: str, installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from vmflow.streams.cuda.cupy_driver import CupyDriver
@@ -141,14 +141,15 @@ def test_products_that_cublaslt_refuses_are_cupys(kind: str, installed: bool, mo
     for module, name in ((cupy.cuda.runtime, "setDevice"), (cupy, "matmul"), (cupy, "add")):
         monkeypatch.setattr(module, name, lambda *arguments, out=None, name=name: calls.append((name, *arguments, out)))
     monkeypatch.setattr(cupy.ndarray, "astype", lambda array, dtype: (array, dtype), raising=False)
+    monkeypatch.setattr(cupy, "empty", lambda shape, dtype: (shape, dtype))
     fake = FakeCublasLt()
     driver, stream = CupyDriver.__new__(CupyDriver), Stream()
     driver.index = 0
     driver._captured = set()
     driver._products = Products(1 << 10, fake.block, (lambda: fake.library) if installed else missing)
     factors = np.ones((2, 2), np.float16 if "16" in kind else np.float32)
-    out = fake.array(np.zeros((2, 2), np.float32))
-    bias = fake.array(np.ones(2, np.float32)) if kind == "biased" else None
+    out = fake.array(np.zeros((2, 2), np.float16 if kind == "float16, biased" else np.float32))
+    bias = fake.array(np.ones(2, out.dtype)) if "biased" in kind else None
     left, right = fake.array(factors), fake.array(factors)
     driver.multiply(left, right, out, bias, stream)
     computed = [call for call in calls if call[0] != "setDevice"]
@@ -157,7 +158,13 @@ def test_products_that_cublaslt_refuses_are_cupys(kind: str, installed: bool, mo
         np.testing.assert_array_equal(view(out), 2 if bias is None else 3)
     else:
         assert [call[0] for call in computed] == ["matmul", *([] if bias is None else ["add"])]
-        assert computed[0][-1].data.ptr == out.pointer
+        _, one, other, product = computed[0]
+        assert computed[-1][-1].data.ptr == out.pointer
+        if kind == "float16, biased":
+            # The sums are rounded once, with the bias.
+            assert [one[1], other[1], product] == [np.float32, np.float32, ((2, 2), np.float32)]
+        if bias is not None:
+            assert computed[1][1] is product
     driver.begin_capture(stream)
     if installed:
         driver.multiply(left, right, out, bias, stream)
