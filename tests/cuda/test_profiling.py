@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -45,6 +47,26 @@ def test_the_work_of_a_device_has_a_track_of_its_own(race_check: bool) -> None:
         for event in computed:
             assert event.begin <= event.end
             assert event.number in runs
+
+
+def test_the_table_has_the_time_in_which_the_device_has_computed() -> None:
+    with emulated("random", 3):
+        with profiler.profile() as prof:
+            (flow.arange(6.0).exp().cuda().softmax(0) + 1).tolist()
+            flow.synchronize()
+        computed: dict[tuple[str, str], float] = defaultdict(float)
+        for event in prof.events():
+            if event.kind == "compute":
+                computed[event.name, event.track.removesuffix(" on the device")] += event.duration
+        averages = prof.key_averages()
+    assert computed["softmax", "cuda:0:compute"] > 0
+    assert {(average.name, average.stream): average.device for average in averages if average.device} == pytest.approx(
+        computed
+    )
+    lines = averages.table(sort_by="device").splitlines()
+    assert re.split(r"  +", lines[0])[6:8] == ["host", "device"]
+    assert averages.table(sort_by="cuda_time_total").splitlines() == lines
+    assert re.search(r"devices [\d.]+ us; host", lines[-1])
 
 
 def test_the_bytes_of_a_device_are_those_of_all_its_streams() -> None:

@@ -10,14 +10,16 @@ import attrs
 from .records import Trace
 
 # The columns that a table can be sorted by, and names of PyTorch's that stand for some of them.
-_SORT_KEYS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host")
+_SORT_KEYS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host", "device")
 _SECOND_NAMES: Final = {
     "count": "calls",
     "cpu_time_total": "total",
     "cpu_time": "mean",
     "self_cpu_time_total": "host",
+    "device_time_total": "device",
+    "cuda_time_total": "device",
 }
-_COLUMNS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host", "share")
+_COLUMNS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host", "device", "share")
 
 
 @attrs.frozen
@@ -31,6 +33,7 @@ class Average:
         host: the time that threads spent to issue the instructions: the op's Python code, and the program's own lines
             since the thread last issued, ran or waited for an instruction.  On an event loop it includes time in which
             the loop waited for anything else.
+        device: the time in which a CUDA device computed the instructions, by its own clock; 0 on other devices.
         failed, dropped: how many of the instructions failed or were dropped.
     """
 
@@ -41,6 +44,7 @@ class Average:
     mean: float
     longest: float
     host: float
+    device: float
     failed: int
     dropped: int
 
@@ -62,11 +66,11 @@ class KeyAverages:
         return self._averages[index]
 
     def table(self, sort_by: str = "total", row_limit: int = 100) -> str:
-        """The averages as a table in text, one line each, then the total times of all streams and of the host.
+        """The averages as a table in text, one line each, then the total times of streams, devices and the host.
 
         Args:
-            sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host", or PyTorch's "count",
-                "cpu_time_total", "cpu_time" or "self_cpu_time_total"; numbers in descending order.
+            sort_by: "name", "stream", "calls", "total", "mean", "longest", "host" or "device", or a name of
+                PyTorch's, such as "cpu_time_total"; numbers in descending order.
             row_limit: the most averages; -1 for all.
 
         Raises:
@@ -83,11 +87,17 @@ class KeyAverages:
         )
         shown = ordered if row_limit == -1 else ordered[:row_limit]
         total = sum([average.total for average in self._averages])
-        lines = _aligned([_COLUMNS, *[_row(average, total) for average in shown]])
+        device = sum([average.device for average in self._averages])
+        rows = [_COLUMNS, *[_row(average, total) for average in shown]]
+        if not device:
+            at = _COLUMNS.index("device")
+            rows = [row[:at] + row[at + 1 :] for row in rows]
+        lines = _aligned(rows)
         if len(shown) < len(ordered):
             lines.append(f"and {len(ordered) - len(shown)} more")
         host = sum([average.host for average in self._averages])
-        lines.append(f"streams {_time(total)}; host {_time(host)} issuing, {_time(self._waited)} awaiting")
+        devices = f"; devices {_time(device)}" if device else ""
+        lines.append(f"streams {_time(total)}{devices}; host {_time(host)} issuing, {_time(self._waited)} awaiting")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -100,6 +110,9 @@ def make_averages(trace: Trace) -> KeyAverages:
     groups: dict[tuple[str, str], list[Any]] = {}
     for run in trace.runs:
         groups.setdefault((run.name, run.stream), []).append(run)
+    device: dict[tuple[str, str], int] = {}
+    for work in trace.computed:
+        device[work.name, work.stream] = device.get((work.name, work.stream), 0) + work.end - work.begin
     averages: list[Average] = []
     for (name, stream), runs in groups.items():
         times = [(run.end - run.begin) / 1000 for run in runs]
@@ -113,6 +126,7 @@ def make_averages(trace: Trace) -> KeyAverages:
                 sum(times) / len(times),
                 max(times),
                 sum([host.get(run.number, 0.0) for run in runs]),
+                device.get((name, stream), 0) / 1000,
                 states.count("failed"),
                 states.count("dropped"),
             )
@@ -146,7 +160,7 @@ def _row(average: Average, total: float) -> tuple[str, ...]:
     outcomes = (average.failed, "failed"), (average.dropped, "dropped")
     errors = [f"{count} {outcome}" for count, outcome in outcomes if count]
     name = f"{average.name} ({', '.join(errors)})" if errors else average.name
-    times = [_time(time) for time in (average.total, average.mean, average.longest, average.host)]
+    times = [_time(time) for time in (average.total, average.mean, average.longest, average.host, average.device)]
     return name, average.stream, str(average.calls), *times, share
 
 
