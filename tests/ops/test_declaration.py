@@ -80,6 +80,27 @@ def test_methods_of_modules_that_are_imported_late() -> None:
     run_program(program)
 
 
+def test_ctrl_c_in_a_late_import_leaves_the_functions_usable() -> None:
+    program = """
+        import vmflow as flow
+        from vmflow.ops.declaration import FUNCTIONS
+        from vmflow.ops.table import OpExpr
+        declared, declare = [], OpExpr.__init__
+        def interrupted(op, name, *args, **kwargs):
+            declare(op, name, *args, **kwargs)
+            declared.append(name)
+            if len(declared) == 2:
+                raise KeyboardInterrupt
+        OpExpr.__init__ = interrupted
+        try:
+            flow.erfinv
+        except KeyboardInterrupt:
+            print(declared[0] in FUNCTIONS)
+        print(flow.erfinv(flow.zeros(2)).tolist(), flow.zeros(1).erfinv_().tolist())
+    """
+    assert run_program(program) == "True\n[0.0, 0.0] [0.0]"
+
+
 def test_a_function_has_all_its_names(tables: tuple[dict[str, object], dict[str, object]]) -> None:
     functions, methods = tables
 

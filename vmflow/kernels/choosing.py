@@ -172,9 +172,9 @@ def declare_family(module: str) -> None:
         import_module(module)
 
 
-def origin_of(builder: Any) -> tuple[str, str]:
-    """Return the module and name of a builder, or of an update's function: the same after a repeated import."""
-    return builder.__module__, builder.__qualname__
+def origin_of(function: Any) -> tuple[str, str]:
+    """Return the module and name of a builder or another declared function: the same after a repeated import."""
+    return function.__module__, function.__qualname__
 
 
 def leave(*arguments: Any) -> Any:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from vmflow.kernels.choosing import origin_of
+
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
@@ -37,7 +39,7 @@ def public(
         reflected: the name of a method to declare as well, such as ``__radd__``, that swaps the two operands.
 
     Raises:
-        ValueError: if one of the names is already declared.
+        ValueError: if another function is already declared under one of the names.
 
     Example:
         >>> flow.exp is flow.Tensor.exp
@@ -55,7 +57,7 @@ def function(*others: str, own: bool = True, numpy_names: bool = False) -> Calla
     """Declare the decorated function a public function of `vmflow`; see `public`.
 
     Raises:
-        ValueError: if one of the names is already declared.
+        ValueError: if another function is already declared under one of the names.
 
     Example:
         >>> hasattr(flow, "cat"), hasattr(flow.Tensor, "cat")
@@ -75,7 +77,7 @@ def method(
     """Declare the decorated function a method of `Tensor`; see `public`.
 
     Raises:
-        ValueError: if one of the names is already declared.
+        ValueError: if another function is already declared under one of the names.
 
     Example:
         >>> hasattr(flow, "expand"), hasattr(flow.Tensor, "expand")
@@ -114,7 +116,8 @@ def declaring_module() -> str:
 def _enter(table: dict[str, Any], declared: Any, others: tuple[str, ...], own: bool, numpy_names: bool) -> None:
     called = with_numpy_names(declared) if numpy_names else declared
     for name in (declared.__name__, *others) if own else others:
-        if name in table:
+        # A function may declare itself again, since Ctrl-C may interrupt the import of its module.
+        if name in table and origin_of(table[name]) != origin_of(declared):
             raise ValueError(f"{name!r} is declared twice")
         table[name] = called
 

@@ -24,6 +24,8 @@ from vmflow.instructions.op_call import CallPlan
 from vmflow.kernels.choosing import Kernel, Problem, choose
 from vmflow.kernels.generation import GENERATION
 
+from .declaration import declaring_module
+
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
@@ -199,6 +201,7 @@ class OpExpr:
         family: the family of kernels that compute the op, see `Problem`; empty if it has kernels of its own.
         form: see `Form`; None for an op that cannot be read from a file.
         infer: see `Infer`.
+        module: the name of the module that declares the op.
         rule: the gradient rule, a function composed of vmflow ops; None if the op has no gradient.
         saves_inputs, saves_outputs: the indices of the inputs and outputs that the gradient rule reads.
         readers: for each saved input, the index of the only input whose gradient reads it, None if several do; empty if
@@ -209,8 +212,10 @@ class OpExpr:
         is_slice: whether the op is a slice with the attributes axis, start, length and step: autograd then joins the
             gradients of several slices of one tensor, instead of padding each with zeros and adding them.
 
+    A module may declare its ops again, since Ctrl-C may interrupt its import, which is then repeated.
+
     Raises:
-        ValueError: if there is an op of this name.
+        ValueError: if another module declares an op of this name.
 
     Example:
         >>> flow.random.OpExpr.__name__
@@ -223,6 +228,7 @@ class OpExpr:
         "infer",
         "is_slice",
         "known",
+        "module",
         "name",
         "readers",
         "recent",
@@ -235,7 +241,8 @@ class OpExpr:
     def __init__(
         self, name: str, infer: Infer, form: Form | None = None, family: str = "", remembers: int = 1 << 14
     ) -> None:
-        if name in OPS:
+        self.module = declaring_module()
+        if name in OPS and OPS[name].module != self.module:
             raise ValueError(f"op {name!r} is declared twice")
         OPS[name] = self
         self.name = name
