@@ -89,10 +89,26 @@ def test_a_failure_is_shown_and_not_raised() -> None:
 
 
 @pytest.mark.host
+def test_in_a_graph_that_is_being_built() -> None:
+    shown: list[str] = []
+
+    class Printing(nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            shown.extend([repr(x), f"{x.sum()}", str([x.double()])])
+            with pytest.raises(RuntimeError, match="while the graph is being built"):
+                f"{x.sum():.2f}"
+            return x * 2
+
+    assert Printing()(flow.ones(3)).tolist() == [2, 2, 2]
+    assert shown[:2] == ["tensor(..., size=(3,), lazy)", "tensor(..., size=(), lazy)"]
+    assert shown[2] == "[tensor(..., size=(3,), lazy, dtype=vmflow.float64)]"
+
+
 def test_formatting_single_elements() -> None:
     assert f"{flow.tensor(1.23456):.2f}" == "1.23"
     assert f"{flow.tensor(7):03d}" == "007"
     assert f"{flow.ones(1)}" == "tensor([1.])"
+    assert f"{flow.ones((), device='meta')}" == "tensor(..., size=(), device='meta')"
     assert str(flow.ones(1)) == "tensor([1.])"
     with pytest.raises(TypeError):
         f"{flow.ones(2):.2f}"

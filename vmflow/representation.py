@@ -115,12 +115,15 @@ def printoptions(**options: Any) -> Iterator[None]:
 def represent(tensor: Tensor) -> str:
     """The text of ``repr(tensor)``, in PyTorch's format.
 
-    Waits for the value, except on a running event loop; a cell of a notebook, which runs on a loop, waits, too.
+    Waits for the value, except on a running event loop; a cell of a notebook, which runs on a loop, waits, too.  The
+    text of a tensor of a graph that is being built, which has no value yet, says "lazy".
     """
     name = type(tensor).__name__
     heading = f"{name} containing:\n" if name != "Tensor" else ""
     more = _more(tensor)
     size = f"size={tuple(tensor.shape)}"
+    if tensor.is_lazy:
+        return heading + _joined("tensor(...", [size, "lazy", *more])
     if tensor.device.type == "meta":
         return heading + _joined("tensor(...", [size, *more])
     if not tensor.is_ready() and running_loop() is not None and not _is_called_by_cell():

@@ -455,7 +455,8 @@ class Tensor(TensorMethods):
         return sorted(set(object.__dir__(self)).difference(private))
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if not self.shape else object.__format__(self, spec)
+        has_value = not self.is_lazy and self.device.type != "meta"
+        return format(self.item(), spec) if not self.shape and (has_value or spec) else object.__format__(self, spec)
 
     # Autograd
 
