@@ -100,13 +100,21 @@ def _check_without_gradient(tensor: Tensor) -> None:
         )
 
 
+def _without_shared_memory(tensor: Tensor) -> str:
+    """A tensor's kind, for messages, if its elements reach numpy by a copy only; "" if their memory can be shared."""
+    if tensor.is_global:
+        return "a global tensor"
+    return "" if tensor.device.type == "cpu" else f"a tensor on {tensor.device}"
+
+
 def as_array(tensor: Tensor, dtype: Any, copy: bool | None) -> Array:
     """See `Tensor.__array__`."""
     _check_without_gradient(tensor)
     wanted = tensor.dtype.numpy if dtype is None else np.dtype(dtype)
-    if tensor.device.type != "cpu":
+    kind = _without_shared_memory(tensor)
+    if kind:
         if copy is False:
-            raise ValueError(f"the memory of a tensor on {tensor.device} cannot be lent to numpy; it has to be copied")
+            raise ValueError(f"the memory of {kind} cannot be lent to numpy; it has to be copied")
         return tensor.numpy().astype(wanted, copy=False)
     if wanted != tensor.dtype.numpy:
         if copy is False:
@@ -117,8 +125,9 @@ def as_array(tensor: Tensor, dtype: Any, copy: bool | None) -> Array:
 
 def array_interface(tensor: Tensor) -> dict[str, Any]:
     """See `Tensor.__array_interface__`."""
-    if tensor.device.type != "cpu":
-        raise AttributeError(f"a tensor on {tensor.device} has no __array_interface__; copy it with .cpu()")
+    kind = _without_shared_memory(tensor)
+    if kind:
+        raise AttributeError(f"{kind} has no __array_interface__; copy it with .numpy()")
     if tensor.dtype is dtypes.bfloat16:
         raise AttributeError("numpy's array interface has no word for bfloat16; use numpy.asarray(tensor)")
     lent = lend(tensor)
@@ -184,6 +193,11 @@ def to_capsule(
         raise BufferError("__dlpack__: the tensor requires a gradient, which would be lost; use .detach()")
     here = dlpack_device(tensor)
     wanted = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+    if tensor.is_global and wanted != _CPU:
+        raise BufferError(
+            "__dlpack__: a global tensor is in the memory of several ranks; export this rank's part, .to_local(), or a "
+            "copy on the CPU with dl_device=(1, 0)"
+        )
     if wanted == here and tensor.device.type == "cuda":
         from .cuda import exchange
 
@@ -196,9 +210,10 @@ def to_capsule(
             f"__dlpack__: no other library can see the memory of device {wanted}; export to the CPU with "
             "dl_device=(1, 0), or use .cpu()"
         )
-    if tensor.device.type != "cpu":
+    kind = _without_shared_memory(tensor)
+    if kind:
         if copy is False:
-            raise BufferError(f"__dlpack__: a tensor on {tensor.device} reaches the CPU by a copy only")
+            raise BufferError(f"__dlpack__: {kind} reaches the CPU by a copy only")
         array, copy = tensor.numpy(), None
     else:
         array = lend(tensor)

@@ -46,6 +46,8 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
 def is_pinned(input: Tensor, device: Any = None) -> bool:
     """Whether a tensor of any shape is in page-locked memory, which serves all devices; waits for its value.
 
+    For a global tensor, this is about this rank's part.
+
     Raises:
         Exception: that of the op that failed to compute the value.
 
@@ -55,7 +57,8 @@ def is_pinned(input: Tensor, device: Any = None) -> bool:
     """
     from .streams.cuda.pinned import lies_pinned  # imported here, as programs without CUDA do not need it
 
-    return input.device.type == "cpu" and lies_pinned(input._array())
+    part = input.detach().to_local() if input.is_global else input
+    return part.device.type == "cpu" and lies_pinned(part._array())
 
 
 @method()

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Convert a tensor to a numpy array, by numpy's protocol: on the memory of the tensor if possible.
 
-    Waits for the value.  Uses of shared memory are ordered after ops issued before, and not with ops issued later; see
-    `vmflow.exchange`.  `Tensor.numpy` returns a copy.
+    A global tensor, or one on another device than the CPU, is copied.  Waits for the value.  Uses of shared memory are
+    ordered after ops issued before, and not with ops issued later; see `vmflow.exchange`.  `Tensor.numpy` returns a
+    copy.
 
     Args:
         dtype: the numpy dtype of the array; None for the tensor's.
@@ -39,7 +40,7 @@ def __array_interface__(self: Tensor) -> dict[str, Any]:
     """The memory of a tensor on the CPU, by numpy's array interface protocol; waits for the value.
 
     Raises:
-        AttributeError: for a tensor on another device, and for bfloat16.
+        AttributeError: for a tensor on another device, a global tensor, and for bfloat16.
         RuntimeError: if the tensor requires a gradient.
     """
     from .exchange import array_interface
@@ -63,11 +64,12 @@ def __cuda_array_interface__(self: Tensor) -> dict[str, Any]:
     gone: issue them to a stream that waits for the borrower's stream.
 
     Raises:
-        AttributeError: for a tensor on another device, and for bfloat16.
+        AttributeError: for a tensor on another device, a global tensor, and for bfloat16.
         RuntimeError: if the tensor requires a gradient.
     """
-    if self.device.type != "cuda":
-        raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
+    if self.device.type != "cuda" or self.is_global:
+        kind = "global tensor" if self.is_global else "tensor"
+        raise AttributeError(f"a {kind} on {self.device} has no __cuda_array_interface__")
     from .exchange import cuda_array_interface
 
     return cuda_array_interface(self)
@@ -89,7 +91,8 @@ def __dlpack__(
             address of the consumer's stream, whose later work runs after all work issued here; 1 or None for CUDA's
             default stream, 2 for the thread's default stream, -1 for no order.
         max_version: the newest version of DLPack that the consumer understands; None for a version before 1.0.
-        dl_device: ``(1, 0)`` for the CPU, to which tensors on other devices are copied; None for the tensor's device.
+        dl_device: ``(1, 0)`` for the CPU, to which global tensors and those on other devices are copied; None for the
+            tensor's device.
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:

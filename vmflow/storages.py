@@ -54,11 +54,13 @@ class UntypedStorage:
         """The number of bytes of the memory; for a view's storage, this waits until the value is computed.
 
         Raises:
-            RuntimeError: if the tensor belongs to a graph that is being built.
+            RuntimeError: if the tensor is global, or belongs to a graph that is being built.
             Exception: that of the op that failed to compute the value.
         """
         if self._tensor.is_lazy:
             raise RuntimeError("a tensor of a graph that is being built has no memory yet")
+        if self._tensor.is_global:
+            raise RuntimeError("a global tensor is in the memory of several ranks; see the storage of its to_local()")
         blob = blob_of(self._tensor)
         if blob.strides is None:
             return self._tensor.nbytes

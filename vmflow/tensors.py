@@ -222,7 +222,8 @@ class Tensor(TensorMethods):
         see `cuda.Stream.cuda_stream`.
 
         Raises:
-            RuntimeError: for tensors on devices without addresses, and those of a graph that is being built.
+            RuntimeError: for tensors on devices without addresses, global tensors, and those of a graph that is being
+                built.
 
         Example:
             >>> x = flow.zeros(2, 3)
@@ -233,6 +234,8 @@ class Tensor(TensorMethods):
             raise RuntimeError(f"data_ptr: a tensor on {self.device} has no address")
         if self.is_lazy:
             raise RuntimeError("data_ptr: a tensor of a graph that is being built has no memory yet")
+        if self._blob.meta.spread is not None:
+            raise RuntimeError("data_ptr: a global tensor is in the memory of several ranks; see to_local()")
         if self.device.type == "cuda":
             from .cuda.exchange import address_of  # imported here, as it imports the code of CUDA devices
 
@@ -641,7 +644,7 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor its memory, shape and dtype.  RuntimeError if this tensor requires a
+        Assigning another tensor gives this tensor its memory, shape, dtype and placement.  RuntimeError if this requires a
         gradient, and the other is neither floating-point nor complex.
 
         Example:

@@ -281,6 +281,28 @@ def test_arrays_are_copies_on_every_rank() -> None:
     dist.simulate(program, 2)
 
 
+def test_memory_of_several_ranks_is_not_shared_as_one() -> None:
+    def program() -> None:
+        x = flow.arange(4.0).to_global(flow.placement("cpu", [0, 1]), sbp.broadcast)
+        with pytest.raises(ValueError, match="memory of a global tensor cannot be lent"):
+            np.array(x, copy=False)
+        with pytest.raises(BufferError, match="a global tensor reaches the CPU by a copy only"):
+            np.from_dlpack(x, copy=False)
+        assert np.from_dlpack(x).tolist() == [0, 1, 2, 3]
+        assert not hasattr(x, "__array_interface__")
+        assert not hasattr(x, "__cuda_array_interface__")
+        with pytest.raises(RuntimeError, match=r"data_ptr: a global tensor.*to_local"):
+            x.data_ptr()
+        with pytest.raises(RuntimeError, match=r"a global tensor.*to_local"):
+            x.storage().tolist()
+        if dist.get_rank() == 0:  # no function about memory waits for the other rank
+            part = x.to_local()
+            assert part.data_ptr() == part.untyped_storage().data_ptr() != 0
+            assert not x.is_pinned()
+
+    dist.simulate(program, 2)
+
+
 def test_a_tensor_is_ready_when_the_part_of_this_rank_is() -> None:
     def program() -> list[bool]:
         x = flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=sbp.split(0))
