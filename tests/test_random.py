@@ -184,6 +184,7 @@ def test_seeds() -> None:
     assert source.manual_seed((1 << 64) - 1).initial_seed() == (1 << 64) - 1
     assert source.seed() == source.initial_seed()
     assert Generator().initial_seed() != Generator().initial_seed()
+    assert source.manual_seed(np.int64(3)).initial_seed() == 3  # type: ignore[arg-type]
     assert flow.manual_seed(11) is flow.default_generator
     assert flow.initial_seed() == 11
     assert flow.seed() == flow.initial_seed()
@@ -308,6 +309,8 @@ def test_forms_of_randint() -> None:
     assert flow.randint(low=2, high=3, size=[3]).tolist() == [2, 2, 2]
     assert flow.randint(-(1 << 63), (1 << 63) - 1, (2,)).dtype is flow.int64
     assert flow.randint(np.int64(3), (2,)).shape == (2,)
+    assert flow.randint_like(flow.zeros(2), flow.tensor(2), flow.tensor(3)).tolist() == [2, 2]
+    assert flow.zeros(2, 3).bernoulli_(flow.tensor([0.0, 1.0, 0.0])).tolist() == [[0, 1, 0]] * 2
 
 
 def test_writing_in_place_through_views(contract: KernelContract) -> None:
@@ -376,6 +379,9 @@ def test_writing_in_place_through_views(contract: KernelContract) -> None:
         (lambda: flow.randperm(3, dtype=flow.bool), TypeError, "randperm is not defined for bool"),
         (lambda: flow.zeros(2).uniform_(1, 0), ValueError, "above the upper limit"),
         (lambda: flow.zeros(2, dtype=flow.int64).uniform_(), TypeError, "uniform_: expected a floating-point"),
+        (lambda: flow.zeros(2, dtype=flow.float16).uniform_(1, 1e5), ValueError, "float16 does not hold 1, 1000"),
+        (lambda: flow.zeros(2).bernoulli_(flow.ones(2).long()), TypeError, "must be floating-point"),
+        (lambda: flow.zeros(2).bernoulli_(flow.tensor([0.0, 2.0])).numpy(), ValueError, r"not within \[0, 1\]"),
         (lambda: flow.zeros(2).bernoulli_(2), ValueError, r"within \[0, 1\]"),
         (lambda: flow.zeros(2).exponential_(0), ValueError, "exponential_: the rate must be positive, got 0"),
         (lambda: flow.zeros(2).exponential_(math.nan), ValueError, "the rate must be positive"),
@@ -428,8 +434,22 @@ def test_uniform_distribution(dtype: str) -> None:
     assert _close((numbers < 0.25).mean(), 0.25, 0.5)
     filled = _numbers(flow.zeros(COUNT).uniform_(-3, 5))
     assert filled.min() >= -3
-    assert filled.max() <= 5
+    assert filled.max() < 5
     assert _close(filled.mean(), 1, 8 * math.sqrt(1 / 12))
+
+
+@pytest.mark.parametrize("dtype", [*REAL, "complex64"])
+def test_sums_that_are_rounded_up_to_the_upper_limit(dtype: str) -> None:
+    """A tenth of the draws lies within half a step of the dtype below the upper limit."""
+    flow.manual_seed(13)
+    kind = getattr(flow, dtype)
+    step = flow.finfo(kind).eps
+    numbers = flow.zeros(1000, dtype=kind).uniform_(1, 1 + 5 * step).numpy()
+    assert sorted({*numbers.real.tolist()}) == [1 + count * step for count in range(5)]
+    if kind.is_complex:
+        assert numbers.imag.max() < 1 + 5 * step
+    # Both limits are the same number of this dtype.
+    assert flow.zeros(2, dtype=kind).uniform_(1, 1 + step / 4).real.tolist() == [1, 1]
 
 
 def test_complex_distribution() -> None:

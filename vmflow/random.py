@@ -11,6 +11,7 @@ other generators.
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import numpy as np
 from vmflow.operands import check_tensors as _check_tensors
 from vmflow.ops.table import whole_number
 
-from . import dtypes, interpreter as _interpreter
+from . import dtypes, interpreter as _interpreter, tensors as _tensors
 from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType
@@ -32,7 +33,9 @@ from .ops.copying import chosen_order, copy_
 from .ops.creation.creation import laid_out, meta_like, sized_meta, tensor, tracked
 from .ops.declaration import function, method, public
 from .ops.destination import out_as_made, out_by_copy
+from .ops.elementwise.complex_parts import view_as_real
 from .ops.elementwise.inference import fitting
+from .ops.shape.view import expand
 from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
 if TYPE_CHECKING:
@@ -536,20 +539,18 @@ def randint(
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
-    if size is None or not all(
-        [isinstance(limit, (int, np.integer)) and not isinstance(limit, bool) for limit in (low, high)]
-    ):
-        raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
+    if size is None:
+        raise _no_limits("randint")
     output = sized_meta("randint", (size,), dtype or dtypes.int64, device, None, placement, sbp)
-    _checked_range("randint", output, low, high)
-    return tracked(draw(_RANDINT, output, generator, int(low), int(high)), requires_grad)
+    limits = _checked_range("randint", output, low, high)
+    return tracked(draw(_RANDINT, output, generator, *limits), requires_grad)
 
 
 @function()
 def randint_like(
     input: Tensor,
-    low: int,
-    high: int | None = None,
+    low: Tensor | int,
+    high: Tensor | int | None = None,
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
@@ -559,6 +560,8 @@ def randint_like(
 ) -> Tensor:
     """`randint` with the shape, dtype and device of `input`: from `low` up to but without `high`, or from 0 to `low`.
 
+    Limits may be tensors of one integer, whose values are waited for.
+
     Raises:
         TypeError, ValueError: as `randint`.
 
@@ -566,15 +569,23 @@ def randint_like(
         >>> flow.randint_like(flow.zeros(2), 3, 4)
         tensor([3., 3.])
     """
-    first, limit = (0, low) if high is None else (low, high)
-    output = _checked_range("randint_like", meta_like("randint_like", input, dtype, device), first, limit)
-    return tracked(draw(_RANDINT, output, generator, int(first), int(limit)), requires_grad)
+    output = meta_like("randint_like", input, dtype, device)
+    limits = _checked_range("randint_like", output, *((0, low) if high is None else (low, high)))
+    return tracked(draw(_RANDINT, output, generator, *limits), requires_grad)
 
 
-def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> TensorMeta:
-    """Return `output`, after checking that its dtype holds the integers from `low` up to but without `high`."""
-    if not all([isinstance(limit, (int, np.integer)) for limit in (low, high)]):
-        raise TypeError(f"{name}: expected integers, as in {name}(low, high, size) or {name}(high, size)")
+def _no_limits(name: str) -> TypeError:
+    return TypeError(f"{name}: expected integers, as in {name}(low, high, size) or {name}(high, size)")
+
+
+def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> tuple[int, int]:
+    """Return the limits as ints, after checking that the dtype of `output` holds the integers between them.
+
+    Tensors and arrays of one integer may be limits, too.
+    """
+    if any([isinstance(limit, bool) or not hasattr(limit, "__index__") for limit in (low, high)]):
+        raise _no_limits(name)
+    low, high = operator.index(low), operator.index(high)
     if output.dtype.is_complex:
         raise TypeError(f"{name} is not defined for {output.dtype.name} tensors")
     if low >= high:
@@ -583,7 +594,7 @@ def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> Tensor
         if output.dtype is dtypes.bool_ and limit not in (0, 1):
             raise ValueError(f"{name}: {limit} does not fit into bool")
         fitting(name, limit, output.dtype)
-    return output
+    return low, high
 
 
 @function()
@@ -826,7 +837,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
 
     Raises:
         TypeError: for integers.
-        ValueError: if the lower limit is above the upper one.
+        ValueError: if the lower limit is above the upper one, or the dtype holds one of them or their difference not.
 
     Example:
         >>> flow.zeros(2).uniform_(3, 3)
@@ -836,12 +847,17 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
     if not from_ <= to:
         raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}, or one is nan")
     _fractional("uniform_", input._blob.meta)
+    numbers = view_as_real(input) if input.dtype.is_complex else input
+    if not max(abs(from_), abs(to), to - from_) <= dtypes.finfo(numbers.dtype).max:
+        raise ValueError(f"uniform_: {numbers.dtype.name} does not hold {from_}, {to} or their difference")
     draw_into(_UNIFORM, input, generator)
     if to - from_ != 1:
-        input.mul_(to - from_)
-    if not from_:
-        return input
-    return input.add_(complex(from_, from_) if input.dtype.is_complex else from_)
+        numbers.mul_(to - from_)
+    if from_:
+        # The sum may be rounded up to `to`, which is excluded, unless it equals `from_` in this dtype.
+        number = numbers.dtype.numpy.type
+        numbers.add_(from_).clamp_max_(float(np.nextafter(number(to), number(from_))))
+    return input
 
 
 @method()
@@ -871,9 +887,8 @@ def random_(
         to = round(2 / dtypes.finfo(kind).eps) + 1
     if to is None:
         to = 2 if kind is dtypes.bool_ else dtypes.iinfo(kind).max + 1
-    first = 0 if from_ is None else from_
-    _checked_range("random_", input._blob.meta, first, to)
-    return draw_into(_RANDINT, input, generator, int(first), int(to))
+    limits = _checked_range("random_", input._blob.meta, 0 if from_ is None else from_, to)
+    return draw_into(_RANDINT, input, generator, *limits)
 
 
 @method()
@@ -941,17 +956,24 @@ def _uniform_like(name: str, input: Tensor, generator: Generator | None) -> Tens
 
 
 @method()
-def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
+def bernoulli_(input: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill `input`, of any shape, with ones with probability `p`, and zeros elsewhere.
 
+    Args:
+        p: the probability; or a floating-point tensor of them that broadcasts to the shape of `input`.
+        generator: the source of random numbers.
+
     Raises:
-        ValueError: if `p` is not within [0, 1].
+        TypeError: if `p` is a tensor of integers.
+        ValueError: for a probability that is not within [0, 1]; if it is in a tensor, when `input` is read.
 
     Example:
         >>> flow.zeros(2).bernoulli_(1.0)
         tensor([1., 1.])
     """
     _check_tensors("bernoulli_", input)
+    if isinstance(p, _tensors.Tensor):
+        return copy_(input, bernoulli(expand(p, input.shape), generator=generator))
     _check_probability("bernoulli_", p)
     return copy_(input, _hits(input, p, generator))
 

@@ -644,8 +644,8 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor its memory, shape, dtype and placement.  RuntimeError if this requires a
-        gradient, and the other is neither floating-point nor complex.
+        Assigning another tensor gives this tensor its memory, shape, dtype and placement.  RuntimeError if this tensor
+        requires a gradient, and the other is neither floating-point nor complex.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
