@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import sys
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Array = Any
 
 
-@mypyc_attr(supports_weakref=True)
 class TensorMeta:
     """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
@@ -54,7 +53,6 @@ class TensorMeta:
     """
 
     __slots__ = (
-        "__weakref__",
         "device",
         "differentiable",
         "dtype",
@@ -110,11 +108,13 @@ class MetaTable:
         return made
 
     def _drop_unused(self) -> None:
-        references = [(key, weakref.ref(known)) for key, known in self.metas.items()]
-        self.metas.clear()
-        for key, reference in references:
-            known = reference()
-            if known is not None:
+        # Compiled objects take no weak references.  A meta that only the table refers to has, once it is taken out, as
+        # many references as an object that only a variable refers to.
+        known: Any = object()
+        unused = sys.getrefcount(known)
+        for key in list(self.metas):
+            known = self.metas.pop(key)
+            if sys.getrefcount(known) > unused:
                 self.metas[key] = known
         # If most are in use, the next search is put off, or each new meta would cost a search.
         self._limit = max(self._limit, 2 * len(self.metas))
