@@ -56,6 +56,10 @@ class Dependence:
         self.machine = machine
         self.successor: Dependence | None = None
 
+    def replace(self, successor: Dependence) -> None:
+        """Note the dependence that orders later accesses in place of this one."""
+        self.successor = successor
+
 
 class Instruction:
     """The unit of work of a virtual machine: a policy to run on a stream, and the accesses that order it.

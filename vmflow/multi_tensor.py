@@ -12,7 +12,6 @@ from .instructions.multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .interpreter import issue_policy
 from .kernels.problems.updates import Unless
 from .kernels.updates import choose_update
-from .tensor_fields import autograd_of
 
 if TYPE_CHECKING:
     from .devices import device as Device
@@ -131,7 +130,7 @@ def by_device(tensors: Iterable[Tensor]) -> dict[Device, list[Tensor]]:
     Example:
         >>> from vmflow.multi_tensor import by_device
         >>> by_device([flow.ones(1), flow.zeros(1)])
-        {device(type='cpu'): [tensor([1.]), tensor([0.])]}
+        {device(type='cpu', index=0): [tensor([1.]), tensor([0.])]}
     """
     found: dict[Device, list[Tensor]] = {}
     for tensor in tensors:
@@ -146,13 +145,13 @@ def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
     for tensor in tensors:
         if recorder is not None:
             recorder.clears(tensor, set_to_none)
-        autograd = autograd_of(tensor)
-        if autograd is None or autograd.grad is None:
+        gradient = tensor.grad
+        if gradient is None:
             continue
         if set_to_none:
-            autograd.replace(None)
+            tensor.grad = None
         else:
-            zeroed.append(autograd.grad.detach_())
+            zeroed.append(gradient.detach_())
     for device, gradients in by_device(zeroed).items():
         zero = choose_update("zero", device).kernel()
         issue_update(

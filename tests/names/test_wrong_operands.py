@@ -75,7 +75,12 @@ def is_function(name: str) -> bool:
     for part in path:
         owner = getattr(owner, part)
     found = getattr(owner, last)
-    return isinstance(owner, ModuleType) and callable(found) and not isinstance(found, type) and "Tensor" not in name
+    return (
+        isinstance(owner, ModuleType)
+        and callable(found)
+        and not isinstance(found, type)
+        and not re.search("Tensor|torch", name)
+    )
 
 
 NAMES = sorted({case.name for case in CASES if is_function(case.name)} - ABOUT_OTHERS)

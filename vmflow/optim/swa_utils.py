@@ -36,8 +36,9 @@ class Weighted:
     """A running average of tensors of any shape: ``average += (newest - average) * weight``.
 
     A `weight` of None stands for ``1 / (n_averaged + 1)``, for the plain mean of all tensors.  `AveragedModel` computes
-    the average by one instruction for each device, without waiting for `n_averaged`; its first update copies.  Raises
-    no errors.
+    the average by one instruction for each device, without waiting for `n_averaged`; its first update copies.
+
+    Raises no errors.
 
     Example:
         >>> flow.optim.swa_utils.Weighted(0.25)(flow.zeros(2), flow.ones(2), 1)

@@ -126,7 +126,8 @@ class Handover:
             if previous is None or previous.engine.idle() or _is_unused(previous, dependence):
                 # The storage gets a new dependence, since a thread that has looked up the old one may be about to issue
                 # an instruction with it on the old machine.
-                new = dependence.successor = Dependence(machine)
+                new = Dependence(machine)
+                dependence.replace(new)
                 storage.take_over(home, new, None, machine.engine.pending)
                 return new
             new = Dependence(machine)
@@ -134,7 +135,7 @@ class Handover:
             previous.engine.pending.append(outgoing)
             # From now on a reader must wait for the value on this machine, where the `HandoverIn` stands for all
             # accesses on the old machine.
-            dependence.successor = new
+            dependence.replace(new)
             storage.take_over(home, new, incoming, machine.engine.pending)
             self.last_incoming = incoming
             self._outgoing.append((previous, outgoing))
