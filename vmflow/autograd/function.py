@@ -181,7 +181,7 @@ class Function:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Called after a ``forward(...)`` without ``ctx``, to save on `ctx` what `backward` needs.
+        """Called after a ``forward(...)`` without ``ctx``, to save the values on `ctx` that `backward` needs.
 
         `inputs` are the arguments of forward, those by name and the defaults among them, and `output` is its result.
         """

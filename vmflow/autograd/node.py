@@ -166,12 +166,12 @@ def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple
 
 
 def check_replacement(name: str, returned: Any, gradient: Tensor | None) -> None:
-    """Raise if what a hook returned cannot replace a gradient: a tensor of the same shape, dtype and device can.
+    """Raise if the result of a hook cannot replace a gradient: a tensor of the same shape, dtype and device can.
 
     Args:
         name: of the method that registered the hook.
-        returned: what the hook returned, not None.
-        gradient: what the hook was given; None where there was no gradient.
+        returned: the result of the hook, not None.
+        gradient: the gradient that the hook was given; None where there was none.
 
     Raises:
         TypeError: if it is no tensor.

@@ -32,7 +32,7 @@ class Counters:
     Attributes:
         instructions: the number executed by all threads together.
         traffic: the bytes read and written, by the memory's kind or name: "shared", "local", and the regions' names.
-            Those of memories of one name are counted together.
+            Accesses of memories of one name are counted together.
     """
 
     instructions: int = 0

@@ -136,7 +136,7 @@ def get_total_norm(
 
     One instruction measures all tensors of a device; the result is on the device of the first tensor.
 
-    Of global tensors it is a local scalar, the norm of the whole ones; all ranks of their placements call this.
+    For global tensors it is a local scalar, the norm of the whole ones; all ranks of their placements call this.
 
     Args:
         tensors: a tensor, or an iterable of tensors.
