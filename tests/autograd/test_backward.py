@@ -129,6 +129,7 @@ def test_a_given_gradient_is_cast_to_the_dtype_of_its_tensor(keeps: str) -> None
     assert (y.grad.dtype, y.grad.tolist()) == (flow.float16, [1.0, 1.0])
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("device", ["sim", "meta"])
 def test_a_given_gradient_is_on_the_device_of_its_tensor(device: str) -> None:
     x = leaf(1.0, 2.0)
@@ -298,6 +299,7 @@ def test_a_hook_with_a_wrong_shape() -> None:
         (x * 2).backward()
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("where", ["leaf", "result"])
 def test_a_hook_does_not_change_the_dtype_or_the_device_of_a_gradient(where: str) -> None:
     x = leaf(1.0)

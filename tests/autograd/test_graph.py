@@ -530,6 +530,7 @@ def test_hooks_of_a_slice_and_of_a_function() -> None:
     np.testing.assert_allclose(grad_of(x), [1, 1, *(4 * x.detach().numpy()[2:])])
 
 
+@pytest.mark.host
 def test_hooks_of_nodes_that_return_wrong_gradients() -> None:
     x = numbers(3)
     y = x * x

@@ -179,7 +179,7 @@ async def test_long_calls_are_not_run_on_a_loop() -> None:
 
 
 async def test_dropped_long_calls_are_not_run_on_a_loop_either() -> None:
-    async with VirtualMachine("loop", cpu_worker="never", race_check=False):
+    async with VirtualMachine("loop", cpu_worker="never", race_check=False, turn_budget=60):
         x = await flow.ones(3)
         with flow.scope() as scope:
             y = x + 1
@@ -205,7 +205,7 @@ async def test_a_machine_that_has_a_loop_is_driven_by_that_alone() -> None:
 
 
 def test_loops_that_have_ended_are_forgotten() -> None:
-    machine = VirtualMachine("several loops", cpu_worker="never", race_check=False)
+    machine = VirtualMachine("several loops", cpu_worker="never", race_check=False, turn_budget=60)
 
     async def main() -> None:
         MODE.set(MODE.get().replace(machine=machine))
