@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.serving.batchers import batcher_of
 from tests.serving.virtual_time import run
 from vmflow import OutOfMemory
 from vmflow.serving import Draining, Expired, NotReady, Overloaded, Statistics
@@ -49,12 +50,6 @@ class Device:
             if number in self.poison:
                 raise ValueError(f"cannot compute {number}")
         return [10 * number for number in numbers]
-
-
-def batcher_of(compute: Any, statistics: Statistics | None = None, **about: Any) -> Batcher:
-    settings: dict[str, Any] = {"most": 4, "places": 1, "wait": 0.0, "limit": 8, "limit_per_client": 8}
-    statistics = statistics or Statistics()
-    return Batcher(compute, statistics, statistics.batches, **(settings | about))
 
 
 async def ask(batcher: Batcher, number: int, seconds: float | None = None, **about: Any) -> int:

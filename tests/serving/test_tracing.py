@@ -15,12 +15,13 @@ import pytest
 
 import vmflow as flow
 from tests.serving.asgi_support import Exchange, http_scope
+from tests.serving.batchers import batcher_of
 from tests.serving.traces import Chrome, Drawing, check_requests, drawn
 from tests.serving.virtual_time import run
 from tests.vm.gates import HEAVY, PATIENCE, call
 from vmflow import profiler
-from vmflow.serving import Expired, InferenceSession, RequestScope, Statistics, TensorSpec
-from vmflow.serving.batcher import Batch, Batcher
+from vmflow.serving import Expired, InferenceSession, RequestScope, TensorSpec
+from vmflow.serving.batcher import Batch
 from vmflow.serving.requests import Request
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 
@@ -135,9 +136,7 @@ def test_times_are_not_those_of_the_loop(tmp_path: Path) -> None:
         return [0] * len(requests)
 
     async def main() -> None:
-        statistics = Statistics()
-        settings: Any = {"most": 4, "places": 1, "wait": 0.0, "limit": 8, "limit_per_client": 8}
-        batcher = Batcher(compute, statistics, statistics.batches, **settings)
+        batcher = batcher_of(compute)
         requests = [Request(None) for _ in range(3)]
         prof.start()
         batcher.submit(requests[0])
@@ -174,9 +173,7 @@ def test_requests_that_join_a_batch_do_not_change_when_its_first_began(recorded:
         return [0] * len(requests)
 
     async def main() -> None:
-        statistics = Statistics()
-        settings: Any = {"most": 4, "places": 1, "wait": 0.0, "limit": 8, "limit_per_client": 8}
-        batcher = Batcher(compute, statistics, statistics.batches, **settings)
+        batcher = batcher_of(compute)
         requests = [Request(None) for _ in range(3)]
         for number, request in enumerate(requests, 1):
             if number == recorded:
