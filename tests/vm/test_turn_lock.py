@@ -94,6 +94,44 @@ def test_many_threads_exclude_each_other() -> None:
     assert not lock.locked()
 
 
+def test_a_function_is_called_once_when_the_lock_is_free() -> None:
+    lock = TurnLock()
+    found: list[object] = []
+
+    def function() -> None:
+        found.append(lock.owner)
+        lock.wake()  # as another thread may do at the same time
+
+    lock.when_free(function)
+    assert found == [None]
+    with lock:
+        lock.when_free(function)
+        lock.when_free(function)
+        assert elsewhere(lock.wake) == [None]
+        assert found == [None]
+        assert lock.wanted()
+    assert found == [None] * 3
+    assert not lock.wanted()
+    assert not lock.locked()
+
+
+def test_a_function_may_take_the_lock_and_wait_again() -> None:
+    lock = TurnLock()
+    found: list[bool] = []
+
+    def function() -> None:
+        found.append(lock.acquire(blocking=False))
+        if len(found) == 1:
+            lock.when_free(function)
+        lock.release()
+
+    lock.acquire()
+    lock.when_free(function)
+    lock.release()
+    assert found == [True, True]
+    assert not lock.locked()
+
+
 @pytest.mark.parametrize("mine", [True, False])
 def test_in_a_forked_child_only_the_forking_thread_keeps_it(mine: bool) -> None:
     lock = TurnLock()

@@ -14,31 +14,21 @@ _get_ident: Final = threading.get_ident
 
 
 @final
-class _Call:
-    """Wakes nobody, but calls a function: see `TurnLock.when_free`."""
-
-    __slots__ = ("wake",)
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self.wake = function
-
-
-@final
 class _Sleeper:
-    """A thread that waits for a `TurnLock`, or a function that does.
+    """A thread that waits for a `TurnLock`.
 
     Attributes:
         thread: the thread's identifier.
-        bell: wakes the thread, or calls the function.
+        bell: wakes the thread.
         waits: whether the lock may still be given to the thread.
         given: whether the thread was given the lock.
     """
 
     __slots__ = ("bell", "given", "thread", "waits")
 
-    def __init__(self, thread: int, bell: ThreadWaker | _Call) -> None:
+    def __init__(self, thread: int) -> None:
         self.thread = thread
-        self.bell = bell
+        self.bell = ThreadWaker()
         self.waits = True
         self.given = False
 
@@ -58,11 +48,12 @@ class TurnLock:
         owner: the identifier of the thread that has the lock, None if no thread has it.
     """
 
-    __slots__ = ("_sleepers", "owner")
+    __slots__ = ("_functions", "_sleepers", "owner")
 
     def __init__(self) -> None:
         self.owner: int | None = None
         self._sleepers: deque[_Sleeper] = deque()
+        self._functions: deque[Callable[[], object]] = deque()
 
     def take(self, me: int) -> bool:
         """Take the lock if it is free; returns False if any thread, also this one (`me`), has it."""
@@ -82,15 +73,14 @@ class TurnLock:
             return False
         deadline = time.monotonic() + timeout if timeout >= 0 else None
         deadlocked = self.owner == me
-        bell = ThreadWaker()
-        sleeper = _Sleeper(me, bell)
+        sleeper = _Sleeper(me)
         self._sleepers.append(sleeper)
         try:
             while not (sleeper.given or self.take(me)):
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
                     break
-                bell.sleep(remaining)
+                sleeper.bell.sleep(remaining)
         except BaseException:
             self._remove(sleeper)
             if self.owner == me and not deadlocked:
@@ -118,29 +108,30 @@ class TurnLock:
         self.owner = None
         self.wake()
 
-    def when_free(self, function: Callable[[], None]) -> None:
-        """Have `function` called once, without the lock, by the thread that releases the lock; now, if it is free.
+    def when_free(self, function: Callable[[], object]) -> None:
+        """Call `function` once, without the lock: now if the lock is free, else on the thread that releases it.
 
         The function may find that another thread has taken the lock again.
         """
-
-        def call() -> None:
-            sleeper.waits = True  # so that this runs once
-            self._sleepers.remove(sleeper)
-            function()
-
-        sleeper = _Sleeper(0, _Call(call))
-        sleeper.waits = False  # the lock itself is given to no function
-        self._sleepers.append(sleeper)
+        self._functions.append(function)
         if self.owner is None:
             self.wake()
 
     def wanted(self) -> bool:
         """Whether a thread sleeps in `acquire`, waiting for the lock, or a function waits for it."""
-        return bool(self._sleepers)
+        return bool(self._sleepers or self._functions)
 
     def wake(self) -> None:
-        """Wake the thread that has waited longest, and give it the lock unless another thread has taken it."""
+        """Call the functions that wait for the lock, if it is free; then wake the thread that has waited longest.
+
+        The thread is given the lock, unless another thread has taken it.
+        """
+        while self._functions and self.owner is None:
+            try:
+                function = self._functions.popleft()
+            except IndexError:  # another thread calls the last one
+                break
+            function()
         if self._sleepers:
             try:
                 sleeper = self._sleepers[0]
