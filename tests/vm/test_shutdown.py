@@ -15,6 +15,7 @@ import pytest
 
 import vmflow as flow
 from tests.vm.gates import (
+    HEAVY,
     PATIENCE,
     Gate,
     call,
@@ -638,6 +639,59 @@ def test_aborting_while_another_thread_runs_the_turns_drops_the_rest() -> None:
     assert not driving.is_alive()
     assert ran == []
     assert machine.engine.idle()
+
+
+@pytest.mark.parametrize("end", ["abort", "close"])
+@pytest.mark.parametrize("handed_over", ["before", "after"])
+def test_another_machine_waits_for_a_kernel_that_outlasts_an_abort(end: str, handed_over: str) -> None:
+    begun, opened, read = threading.Event(), threading.Event(), list[float]()
+
+    def hold(array: Any) -> Any:
+        begun.set()
+        assert opened.wait(PATIENCE)
+        read.append(array.item())
+
+    old, new = eager(name="old", drain_timeout=0.01), VirtualMachine("new", cpu_worker="never")
+    with entered(old):
+        x = flow.ones(1)
+        call(hold, x, cost=HEAVY)
+        assert begun.wait(PATIENCE)
+        with entered(new):
+            if handed_over == "before":
+                x.fill_(5.0)
+            old.abort() if end == "abort" else old.close(timeout=0.01)
+            assert old.state == "aborted"
+            if handed_over == "after":
+                x.fill_(5.0)
+            new.driver.drive()
+            assert not new.engine.idle()
+            opened.set()
+            assert x.item() == 5.0
+            assert read == [1.0]
+
+
+def test_a_report_during_a_turn_of_a_closed_machine_is_collected_after_it() -> None:
+    begun, opened = threading.Event(), threading.Event()
+
+    def hold(array: Any) -> Any:
+        begun.set()
+        assert opened.wait(PATIENCE)
+
+    old, new = eager(name="old"), VirtualMachine("new", cpu_worker="never")
+    with entered(old):
+        x = flow.ones(1)
+        call(hold, x, cost=HEAVY)
+        assert begun.wait(PATIENCE)
+        worker = old.stream(flow.device("cpu")).worker
+        assert worker is not None
+        with entered(new):
+            x.fill_(5.0)
+            old.abort()
+            with old.driver.turn_lock:
+                opened.set()
+                worker.thread.join(PATIENCE)
+                assert not worker.thread.is_alive()
+            assert x.item() == 5.0
 
 
 def test_a_callback_in_the_middle_of_a_turn_may_abort_the_machine() -> None:

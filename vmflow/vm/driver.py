@@ -256,9 +256,21 @@ class Driver:
         self._reports.append((instruction, outcome, from_worker))
         if from_worker and self.drive_from_worker():
             return
-        if not self._woken:
+        if self._machine.closed:
+            self._collect_late()
+        elif not self._woken:
             self._woken = True
             self.wake()
+
+    def _collect_late(self) -> None:
+        """Collect reports on a closed machine, whose turns nobody else runs, once no thread has the turn lock."""
+        if not self.turn_lock.acquire(blocking=False):
+            self.turn_lock.when_free(self._collect_late)
+            return
+        try:
+            self.collect_reports()
+        finally:
+            self.turn_lock.release()
 
     def collect_reports(self) -> None:
         """Tell the engine about all reported instructions; the caller must have the turn lock."""
@@ -271,6 +283,8 @@ class Driver:
                 self._machine.devices.ran(instruction.stream)
             if instruction.state == LAUNCHED:  # else the instruction was reported in another way, or abandoned
                 running.conclude(self._machine, instruction, outcome)
+        if self.refusing:
+            self._machine.lifecycle.hand_over()
 
     def reported(self) -> list[Instruction]:
         """Return the instructions that have been reported to the driver and not yet to the engine."""

@@ -44,22 +44,29 @@ class HandoverIn(Deferred):
 
 
 class HandoverOut(InstructionPolicy):
-    """An instruction of a storage's old machine, which ends the `HandoverIn` after all accesses issued there."""
+    """An instruction of a storage's old machine, which ends the `HandoverIn` after all accesses issued there.
 
-    __slots__ = ("incoming",)
+    Attributes:
+        incoming: the `HandoverIn`.
+        dependence: the storage's accesses on the old machine.
+    """
+
+    __slots__ = ("_previous", "dependence", "incoming")
 
     name = "handover_out"
     preschedulable = False
 
-    def __init__(self, incoming: HandoverIn) -> None:
+    def __init__(self, incoming: HandoverIn, previous: VirtualMachine, dependence: Dependence) -> None:
         self.incoming = incoming
+        self._previous = previous
+        self.dependence = dependence
 
     def compute(self) -> None:
         self.incoming.end()
 
     def fail(self, failure: Failure) -> None:
-        # The old machine has ended, and with it all its accesses, so that the new machine's may begin.
-        self.incoming.end()
+        # The old machine was closed, or its threads are gone in a forked child, so that no more accesses begin there.
+        self._previous.lifecycle.hand_over_later(self)
 
 
 class Handover:
@@ -80,11 +87,12 @@ class Handover:
         outgoing = self._outgoing
         while outgoing:
             try:
-                if outgoing[0][1].state != ERASED:
+                first = outgoing[0]
+                if first[1].state != ERASED:
                     break
-                outgoing.popleft()
-            except IndexError:  # another thread has removed the last entry
-                break
+                outgoing.remove(first)
+            except (IndexError, ValueError):  # another thread has removed the entry
+                continue
         return [previous for previous, _ in list(outgoing)]
 
     def access(self, storage: Storage, stream: Stream) -> Dependence:
@@ -147,7 +155,7 @@ class Handover:
         """Make the `HandoverOut` behind the accesses of `old`, and the `HandoverIn` before the later ones of `new`."""
         policy = HandoverIn()
         incoming = Instruction(self._machine.host_stream("handover"), policy, (), (new,))
-        outgoing = Instruction(previous.control_stream(), HandoverOut(policy), (), (old,))
+        outgoing = Instruction(previous.control_stream(), HandoverOut(policy, previous, old), (), (old,))
         for owner, half in ((previous, outgoing), (self._machine, incoming)):
             tracer = owner.tracer
             if tracer is not None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import Instruction
+from vmflow.instructions.instruction import LAUNCHED, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 
 from .waiting import Synchronization
 from .wakers import running_loop
 
 if TYPE_CHECKING:
+    from .handover import HandoverOut
     from .virtual_machine import VirtualMachine
 
 # Seconds that even an abort waits for the thread that is running turns; a worker's turns are shorter.
@@ -40,6 +41,8 @@ class Lifecycle:
         # The failures of instructions that nobody may have seen yet; they are logged when the machine closes, at the
         # latest.
         self._unseen: weakref.WeakSet[Failure] = weakref.WeakSet()
+        # The handovers dropped by the closed machine that have not been ended: a running kernel may use their storages.
+        self._handovers: list[HandoverOut] = []
 
     @classmethod
     def exit(cls) -> None:
@@ -155,7 +158,7 @@ class Lifecycle:
         machine.waiters.settle(machine.engine.erased)
         self.drop(late)
         for instruction in machine.engine.lively:
-            # A kernel has run for longer than the timeout.  Nobody will collect its end, so its outputs fail now.
+            # A kernel has run for longer than the timeout.  Nobody waits for it, so its outputs fail now.
             self.state = "aborted"
             if instruction.policy is not None:
                 instruction.policy.fail(self.closed_failure())
@@ -187,6 +190,26 @@ class Lifecycle:
             if tracer is not None:
                 tracer.abandoned(instruction)
             machine.waiters.settle((instruction,))
+        self.hand_over()
+
+    def hand_over_later(self, handover: HandoverOut) -> None:
+        """Have `hand_over` end a handover that the closed machine drops."""
+        self._handovers.append(handover)
+
+    def hand_over(self) -> None:
+        """Let other machines use the storages of dropped handovers that no running instruction of this one uses.
+
+        The caller must have the turn lock.
+        """
+        if not self._handovers:
+            return
+        running = [instruction for instruction in self._machine.engine.lively if instruction.state == LAUNCHED]
+        used = {dependence for instruction in running for dependence in (*instruction.reads, *instruction.writes)}
+        kept = [handover for handover in self._handovers if handover.dependence in used]
+        ended = [handover for handover in self._handovers if handover.dependence not in used]
+        self._handovers[:] = kept
+        for handover in ended:
+            handover.incoming.end()
 
     def drop_late(self) -> None:
         """Drop instructions that a still running instruction has issued after the machine was closed.
@@ -229,3 +252,4 @@ class Lifecycle:
             tracer = self._machine.tracer
             if tracer is not None:
                 tracer.abandoned(instruction)
+            self.hand_over()
