@@ -20,7 +20,8 @@ class detect_anomaly:
     """A block in which an op fails with `AnomalyDetected` if its result has nan or inf and its operands have none.
 
     The exception names the op, its shapes and the line that issued it, as that of every failing op does.  Backward
-    passes are checked where they are issued.  Each result is read once more, so that everything takes longer.
+    passes are checked where they are issued.  Ops on CUDA devices, steps of optimizers and calls of graphs are not
+    checked.  Operands and results are read once more, so that everything takes longer.
 
     Args:
         enabled: False turns checking off in this block, also within a block that is checked.

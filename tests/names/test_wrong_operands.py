@@ -54,8 +54,19 @@ def calls_of(name: str) -> list[tuple[Any, ...]]:
     return calls
 
 
+def optional_tensors(function: Any, args: list[Any]) -> list[str]:
+    """The names of parameters that are tensors or None, not given by position; without results' destinations."""
+    if not isinstance(function, FunctionType):
+        return []
+    parameters = list(inspect.signature(function).parameters.values())[len(args) :]
+    return [one.name for one in parameters if str(one.annotation) == "Tensor | None" and one.name != "out"]
+
+
 def wrong_calls(name: str) -> Iterator[tuple[Any, list[Any], dict[str, Any]]]:
-    """The calls of a function in its cases, with one tensor, or one sequence of tensors, replaced."""
+    """The calls of a function in its cases, with one tensor, or one sequence of tensors, replaced.
+
+    An optional tensor is replaced, too, whether or not the case gives it.
+    """
     for function, args, kwargs in calls_of(name):
         for place, given in enumerate(args):
             if isinstance(given, (list, tuple)) and given and isinstance(given[0], flow.Tensor):
@@ -66,6 +77,9 @@ def wrong_calls(name: str) -> Iterator[tuple[Any, list[Any], dict[str, Any]]]:
                 continue
             for wrong in replacements:
                 yield function, [*args[:place], wrong, *args[place + 1 :]], kwargs
+        for key in optional_tensors(function, args):
+            for wrong in WRONG[1:]:
+                yield function, args, {**kwargs, key: wrong}
 
 
 def is_function(name: str) -> bool:
@@ -157,3 +171,11 @@ def test_nothing_else_is_read_as_a_tensor(path: str) -> None:
                 assert "unsupported operand" not in str(message), function
                 checked += 1
     assert checked
+
+
+@pytest.mark.parametrize("wrong", [3, [1.0], np.ones(2)], ids=["number", "list", "array"])
+@pytest.mark.parametrize("name", ["broadcast_arrays", "concat", "meshgrid", "stack"])
+def test_array_api_functions_of_several_tensors_refuse_other_objects(name: str, wrong: object) -> None:
+    function, operands = getattr(flow.array_api, name), [flow.ones(2), wrong]
+    with pytest.raises(TypeError, match="expected tensors, got Tensor, "):
+        function(operands) if name in ("concat", "stack") else function(*operands)

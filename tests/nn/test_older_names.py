@@ -155,6 +155,16 @@ def test_sync_batch_norm_shares_the_parameters_of_the_layer_it_replaces() -> Non
         norm(flow.ones(3))
     with pytest.raises(ValueError, match="process_group must be None"):
         nn.SyncBatchNorm(3, process_group=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="process_group must be None"):
+        nn.SyncBatchNorm.convert_sync_batchnorm(nn.Linear(2, 2), 1)  # type: ignore[arg-type]
+
+
+def test_a_batch_norm_with_two_names_is_replaced_by_one_sync_batch_norm() -> None:
+    shared = nn.BatchNorm1d(3)
+    model = nn.Sequential(shared, nn.Sequential(shared), shared)
+    nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    assert type(model[0]) is nn.SyncBatchNorm
+    assert model[0] is model[1][0] is model[2]
 
 
 def test_sync_batch_norm_of_several_ranks_takes_global_tensors() -> None:

@@ -162,6 +162,24 @@ def test_resizing_keeps_existing_elements() -> None:
     assert x.resize_as_(flow.zeros(0, 2)).shape == (0, 2)
 
 
+@pytest.mark.parametrize("dtype", [flow.uint8, flow.int8, flow.uint64])
+def test_indices_of_a_shape_whose_sizes_exceed_their_dtype(dtype: flow.dtype) -> None:
+    indices = flow.tensor([3, 100], dtype=dtype)
+    for shape, expected in (((300,), [[3, 100]]), ((2, 256), [[0, 0], [3, 100]]), ((), [])):
+        found = flow.unravel_index(indices, shape)
+        assert [part.tolist() for part in found] == expected
+        assert all(part.dtype is dtype for part in found)
+
+
+def test_the_gradient_of_the_number_of_nonzero_elements_is_0() -> None:
+    x = flow.tensor([0.0, 2.0, math.nan], requires_grad=True)
+    y = flow.norm(x, 0)
+    assert y.item() == 2.0
+    y.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
 def test_random_numbers_in_place() -> None:
     with flow.fork_rng():
         flow.manual_seed(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import vmflow as flow
-from vmflow.operands import check_tensors
+from vmflow.operands import check_tensors, listed_tensors
 from vmflow.ops.table import as_tuple
 from vmflow.tensors import Tensor
 
@@ -55,9 +55,17 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
         >>> flow.array_api.concat([flow.tensor([1, 2]), flow.tensor([3])])
         tensor([1, 2, 3])
     """
-    kind = result_type(*arrays)
-    parts = [array.to(kind) for array in arrays]
+    parts = _of_one_dtype("concat", arrays)
     return flow.cat([part.reshape(-1) for part in parts]) if axis is None else flow.cat(parts, axis)
+
+
+def _of_one_dtype(name: str, arrays: Sequence[Tensor]) -> list[Tensor]:
+    """Cast tensors, the argument of the function `name`, to the dtype to which they promote together."""
+    tensors = listed_tensors(name, arrays)
+    if not tensors:
+        raise ValueError(f"{name}: expected at least one tensor")
+    kind = result_type(*tensors)
+    return [tensor.to(kind) for tensor in tensors]
 
 
 def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
@@ -221,8 +229,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
         tensor([[1, 2],
                 [3, 4]])
     """
-    kind = result_type(*arrays)
-    return flow.stack([array.to(kind) for array in arrays], axis)
+    return flow.stack(_of_one_dtype("stack", arrays), axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:

@@ -145,7 +145,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         >>> flow.array_api.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([2, 5]))
         tensor([1, 2])
     """
-    check_tensors("searchsorted", x1)
+    check_tensors("searchsorted", x1, optional=(sorter,))
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 must have one dimension, got {list(x1.shape)}")
     return flow.searchsorted(x1, x2, side=side, sorter=sorter)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
@@ -227,8 +229,7 @@ class SyncBatchNorm(_BatchNorm):
         *,
         bias: bool = True,
     ) -> None:
-        if process_group is not None:
-            raise ValueError("SyncBatchNorm: process_group must be None; global tensors say which ranks share a batch")
+        _check_process_group(process_group)
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def _check_rank(self, input: Tensor) -> None:
@@ -258,26 +259,40 @@ class SyncBatchNorm(_BatchNorm):
         Raises:
             ValueError: for a process group.
         """
-        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
-            replacement = cls(
-                module.num_features,
-                module.eps,
-                module.momentum,
-                module.affine,
-                module.track_running_stats,
-                process_group,
-                bias=module.bias is not None,
-            )
-            for name, parameter in module.named_parameters(recurse=False):
-                replacement.register_parameter(name, parameter)
-            for name, buffer in module.named_buffers(recurse=False):
-                replacement.register_buffer(name, buffer)
-            return replacement.train(module.training)
-        for name, child in list(module.named_children()):
-            converted = cls.convert_sync_batchnorm(child, process_group)
-            if converted is not child:
-                setattr(module, name, converted)
-        return module
+        _check_process_group(process_group)
+        replacements: dict[Module, Module] = {}
+        # A batch norm with several owners, or several names, keeps all of them.
+        for owner in list(module.modules()):
+            for name, child in list(owner._modules.items()):
+                if _is_replaced(child):
+                    setattr(owner, name, replacements.get(child) or replacements.setdefault(child, cls._from(child)))
+        return cls._from(module) if _is_replaced(module) else module
+
+    @classmethod
+    def _from(cls, norm: _BatchNorm) -> SyncBatchNorm:
+        """Make a synchronized batch norm with the settings, parameters and buffers of another batch norm."""
+        replacement = cls(
+            norm.num_features,
+            norm.eps,
+            norm.momentum,
+            norm.affine,
+            norm.track_running_stats,
+            bias=norm.bias is not None,
+        )
+        for name, parameter in norm.named_parameters(recurse=False):
+            replacement.register_parameter(name, parameter)
+        for name, buffer in norm.named_buffers(recurse=False):
+            replacement.register_buffer(name, buffer)
+        return replacement.train(norm.training)
+
+
+def _check_process_group(process_group: object) -> None:
+    if process_group is not None:
+        raise ValueError("SyncBatchNorm: process_group must be None; global tensors say which ranks share a batch")
+
+
+def _is_replaced(module: Module | None) -> TypeGuard[_BatchNorm]:
+    return isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm)
 
 
 class _InstanceNorm(_ChannelNorm):

@@ -459,7 +459,7 @@ def index_add(
         >>> flow.index_add(flow.zeros(3), 0, flow.tensor([0, 0, 2]), flow.ones(3))
         tensor([2., 0., 1.])
     """
-    check_tensors("index_add", input, index)
+    check_tensors("index_add", input, index, source)
     axis = index_vector("index_add", input, dim, index, source)
     return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
 
@@ -478,7 +478,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: T
         >>> flow.index_copy(flow.zeros(3), 0, flow.tensor([2, 0]), flow.tensor([5.0, 6.0]))
         tensor([6., 0., 5.])
     """
-    check_tensors("index_copy", input, index)
+    check_tensors("index_copy", input, index, source)
     axis = index_vector("index_copy", input, dim, index, source)
     return _put(input, (index,), source, ((axis,), False, None))
 
@@ -537,7 +537,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
         >>> flow.masked_select(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]))
         tensor([1, 3])
     """
-    check_tensors("masked_select", mask)
+    check_tensors("masked_select", input, mask)
     if mask.dtype is not dtypes.bool_:
         raise TypeError(f"masked_select: the mask must be a bool tensor, not {mask.dtype.name}")
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)

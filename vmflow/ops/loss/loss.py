@@ -109,6 +109,7 @@ def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def _reduced_by_weight(name: str, losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
     """Reduce ``losses * weight``, of one shape; the mean is the sum of the products divided by that of the weights."""
     check_reduction(name, reduction)
+    check_tensors(name, weight)
     if weight.shape != losses.shape:
         raise ValueError(
             f"{name}: the weights must have the shape of the predictions, {list(losses.shape)}, got "
@@ -279,6 +280,7 @@ def huber_loss(
     if input.dtype.category == FLOATING and losses.dtype is not input.dtype:
         losses = losses.to(input.dtype)
     if weight is not None:
+        check_tensors("huber_loss", weight)
         if weight.shape != input.shape:
             raise ValueError(
                 f"huber_loss: the weights must have the shape of the predictions, {list(input.shape)}, got "
@@ -405,6 +407,7 @@ def binary_cross_entropy_with_logits(
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "binary_cross_entropy_with_logits"
     check_same(name, input, target)
+    check_tensors(name, optional=(weight, pos_weight))
     # The result has the dtype of the targets, though the losses may be computed in another dtype.
     result = target.dtype
     if input.dtype is not result and input.dtype.category == result.category == FLOATING:

@@ -307,6 +307,7 @@ def multi_margin_loss(
             f"{list(target.shape)}"
         )
     classes = input.shape[-1]
+    check_tensors(name, optional=(weight,))
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"{name}: {classes} classes need a weight of shape [{classes}], got {list(weight.shape)}")
     index = target.unsqueeze(-1)

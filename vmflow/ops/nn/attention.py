@@ -266,7 +266,7 @@ def scaled_dot_product_attention(
         >>> flow.nn.functional.scaled_dot_product_attention(query, key, value)
         tensor([[2.]])
     """
-    check_tensors("scaled_dot_product_attention", query, key, value)
+    check_tensors("scaled_dot_product_attention", query, key, value, optional=(attn_mask,))
     is_causal = flag(_NAME, "is_causal", is_causal)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{_NAME}: give is_causal or attn_mask, not both")

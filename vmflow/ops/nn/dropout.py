@@ -99,7 +99,7 @@ def dropout(
         >>> flow.nn.functional.dropout(flow.ones(3), 0.5, False, addend=flow.ones(3))
         tensor([2., 2., 2.])
     """
-    check_tensors("dropout", input)
+    check_tensors("dropout", input, optional=(addend,))
     check_probability("dropout", p)
     if addend is not None and addend.shape != input.shape:
         raise ValueError(

@@ -283,6 +283,9 @@ def multi_head_attention_forward(
         (tensor([[2.]]), tensor([[1.]]))
     """
     name = "multi_head_attention_forward"
+    others = (in_proj_bias, bias_k, bias_v, out_proj_bias, key_padding_mask, attn_mask, static_k, static_v)
+    of_input = (in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight)
+    check_tensors(name, query, key, value, out_proj_weight, optional=(*of_input, *others))
     apart = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     if apart is None:
         if in_proj_weight is None:

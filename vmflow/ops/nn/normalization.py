@@ -458,6 +458,7 @@ def rms_norm(
         tensor([ 1., -1.])
     """
     shape = _normalized_shape("rms_norm", input, normalized_shape)
+    check_tensors("rms_norm", optional=(weight,))
     parameters = () if weight is None else (weight,)
     _check(
         "rms_norm",

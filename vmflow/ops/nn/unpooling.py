@@ -112,7 +112,7 @@ def max_unpool2d(
         tensor([[[0., 0.],
                  [0., 5.]]])
     """
-    check_tensors("max_unpool2d", input)
+    check_tensors("max_unpool2d", input, indices)
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -134,7 +134,7 @@ def max_unpool3d(
         >>> flow.nn.functional.max_unpool3d(flow.tensor([[[[5.0]]]]), flow.tensor([[[[1]]]]), (1, 1, 2))
         tensor([[[[0., 5.]]]])
     """
-    check_tensors("max_unpool3d", input)
+    check_tensors("max_unpool3d", input, indices)
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
 
 

@@ -12,7 +12,7 @@ from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
-from vmflow.ops.elementwise.arithmetic import abs, square
+from vmflow.ops.elementwise.arithmetic import abs, sign, square
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import exp, log
 from vmflow.ops.in_place import copied_in_place
@@ -178,7 +178,8 @@ def norm(
 ) -> Tensor:
     """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" or None for 2.
 
-    Where the norm is 0 its gradient is taken as 0, and for ``p < 1`` so is the gradient by an element that is 0.
+    Where the norm is 0 its gradient is taken as 0, and for ``p < 1`` so is the gradient by an element that is 0.  For
+    ``p = 0`` all gradients are 0.
 
     Raises:
         TypeError: for bools and integers.
@@ -208,7 +209,7 @@ def norm(
     elif p == -math.inf:
         result = amin(size, dim, keepdim)
     elif p == 0:
-        result = sum(size != 0, dim, keepdim, dtype=size.dtype)
+        result = sum(sign(where(size.isnan(), 1.0, size)), dim, keepdim)
     elif p == 1:
         result = sum(size, dim, keepdim)
     else:

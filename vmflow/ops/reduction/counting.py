@@ -222,7 +222,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         >>> flow.bincount(flow.tensor([0, 2, 2]))
         tensor([1, 0, 2])
     """
-    check_tensors("bincount", input)
+    check_tensors("bincount", input, optional=(weights,))
     operands = (input,) if weights is None else (input, weights)
     _check_numbers(tuple([operand._blob.meta for operand in operands]))
     minlength = whole_number("bincount", "minlength", minlength)
@@ -334,7 +334,7 @@ def histogram(
         >>> flow.histogram(flow.tensor([0.0, 0.5, 3.5]), bins=2, range=(0.0, 4.0))
         Histogram(hist=tensor([2., 1.]), bin_edges=tensor([0., 2., 4.]))
     """
-    check_tensors("histogram", input)
+    check_tensors("histogram", input, optional=(weight,))
     operands = (input,) if weight is None else (input, weight)
     if isinstance(bins, _tensors.Tensor):
         if bins.ndim != 1 or bins.numel() < 2 or range is not None:

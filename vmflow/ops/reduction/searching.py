@@ -74,7 +74,7 @@ def searchsorted(
         >>> flow.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([3, 6]))
         tensor([1, 3])
     """
-    check_tensors("searchsorted", sorted_sequence)
+    check_tensors("searchsorted", sorted_sequence, optional=(sorter,))
     if side not in (None, "left", "right"):
         raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
     if side == "left" and right:

@@ -243,7 +243,7 @@ def cov(
         tensor([[ 2., -4.],
                 [-4.,  8.]])
     """
-    check_tensors("cov", input)
+    check_tensors("cov", input, optional=(fweights, aweights))
     correction = whole_number("cov", "correction", correction)
     if input.ndim > 2:
         raise ValueError(f"cov: expected at most two dimensions, got shape {list(input.shape)}")

@@ -76,10 +76,12 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     lengths = sizes("unravel_index", (shape,))
     if any([size < 0 for size in lengths]):
         raise ValueError(f"unravel_index: sizes cannot be negative, got {list(lengths)}")
+    # A size may be too large for the dtype of the indices; an index of a dimension never is.
+    rest = indices if max(lengths, default=0) <= dtypes.iinfo(indices.dtype).max else indices.to(dtypes.int64)
     results: list[Tensor] = []
     for size in reversed(lengths):
-        results.append(indices % max(size, 1))
-        indices = indices // max(size, 1)
+        results.append((rest % max(size, 1)).to(indices.dtype))
+        rest = rest // max(size, 1)
     return tuple(reversed(results))
 
 
@@ -105,7 +107,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         tensor([[5., 0.],
                 [0., 6.]])
     """
-    check_tensors("put", index)
+    check_tensors("put", input, index, source)
     _check_index("put", index)
     if source.dtype is not input.dtype:
         raise TypeError(f"put: expected one dtype, got {input.dtype.name} and {source.dtype.name}")
@@ -134,7 +136,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         >>> flow.masked_scatter(flow.zeros(3), flow.tensor([True, False, True]), flow.tensor([5.0, 6.0]))
         tensor([5., 0., 6.])
     """
-    check_tensors("masked_scatter", mask)
+    check_tensors("masked_scatter", input, mask, source)
     if mask.dtype is not dtypes.bool_:
         raise TypeError(f"masked_scatter: the mask must be a bool tensor, not {mask.dtype.name}")
     if source.dtype is not input.dtype:

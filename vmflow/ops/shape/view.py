@@ -525,6 +525,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """
     if not tensors:
         return ()
+    check_tensors("broadcast_tensors", *tensors)
     shape = broadcast_shapes("broadcast_tensors", *[tuple(tensor.shape) for tensor in tensors])
     return tuple([expand(tensor, shape) for tensor in tensors])
 
@@ -548,6 +549,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
                 [3, 4]]))
     """
     listed: Any = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    check_tensors("meshgrid", *listed)
     if indexing not in (None, "ij", "xy"):
         raise ValueError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
     if any([tensor.ndim > 1 for tensor in listed]):
