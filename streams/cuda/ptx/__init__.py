@@ -4,7 +4,7 @@ It runs the output of NVRTC for CUDA C++, so that kernels can be tested without 
 does not: accesses out of bounds, data races, divergent barriers.  All threads of some blocks run together, each
 instruction as a few calls of numpy.
 
-    syntax, statements
+    tokens, constants, initial_values, syntax, statements
                  from text to statements
     types, lowering, opcodes, blocks, functions, program
                  from statements to operations on arrays, in blocks

@@ -12,7 +12,7 @@ from .groups import Group
 from .lowering import Lowering, Operation, Source, Target, read, scalar_of, write
 from .memory import CONSTANT_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW, Piece, locate_private
 from .races import TIME, Conflict, thread_of
-from .statements import Address, Immediate, Instruction, Operand, Vector
+from .statements import Address, Immediate, Instruction, Operand, Register, Vector
 from .types import SCALARS, Array, Scalar
 
 Locate = Callable[[Group, Array, int, Place, bool], list[Piece]]
@@ -220,7 +220,7 @@ def address_source(lowering: Lowering, operand: Operand) -> tuple[Source, int]:
         return lowering.source(Immediate(operand.offset), scalar), 0
     if lowering.names.slot(operand.base) is None:
         return lowering.source(operand, scalar), 0
-    return lowering.source(operand, scalar), operand.offset
+    return lowering.source(Register(operand.base), scalar), operand.offset
 
 
 def read_address(group: Group, source: Source, offset: np.uint64) -> Array:
@@ -279,9 +279,8 @@ def _write_columns(group: Group, targets: Sequence[Target | None], values: Array
 def lower_store(lowering: Lowering, instruction: Instruction) -> Operation:
     """``st``."""
     scalar, count = _typed(lowering, instruction), vector_of(instruction)
-    bits = SCALARS[f"b{8 * scalar.size}"]
     source, offset = address_source(lowering, instruction.operands[0])
-    values = [lowering.source(operand, bits) for operand in _elements(instruction.operands[1])]
+    values = [lowering.bits(operand, scalar) for operand in _elements(instruction.operands[1])]
     locate, place = LOCATE[space_of(instruction)], instruction.place
     size, step = scalar.size * count, wrapped(offset)
 

@@ -209,7 +209,7 @@ class FunctionBuilder:
         return following
 
     def _branch(self, block: Block, instruction: Instruction) -> Block:
-        label = self._target(_label(instruction.operands[0]))
+        label = self._target(self._label(instruction.operands[0]))
         if instruction.guard is None:
             self._pending.append((block, lambda labels: Jump(labels[label])))
             return self._start()
@@ -224,7 +224,7 @@ class FunctionBuilder:
         index, table = instruction.operands
         slot = self._lowering.source(index, SCALARS["u32"]).slot
         self._note(block)
-        names = [self._target(name) for name in self._table(_label(table))]
+        names = [self._target(name) for name in self._table(self._label(table))]
         place = instruction.place
         self._pending.append((block, lambda labels: Switch(slot, tuple([labels[name] for name in names]), place)))
         return self._start()
@@ -234,6 +234,11 @@ class FunctionBuilder:
         if name not in self._targets:
             raise self._lowering.unsupported(f"there is no label {name} that this instruction can reach")
         return name
+
+    def _label(self, operand: Operand) -> str:
+        if not isinstance(operand, Register):
+            raise self._lowering.unsupported("a name is expected here")
+        return operand.name
 
     def _table(self, name: str) -> tuple[str, ...]:
         if name not in self.function.tables:
@@ -259,9 +264,9 @@ class FunctionBuilder:
         callee = self._program.function(callee_of(instruction, self._program.unit))
         assert callee is not None
         vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
-        results = [_label(part) for part in vectors.pop(0).parts] if callee.function.results else []
-        arguments = [_label(part) for part in vectors.pop(0).parts] if callee.function.parameters else []
         self._lowering.begin(instruction)
+        results = [self._label(part) for part in vectors.pop(0).parts] if callee.function.results else []
+        arguments = [self._label(part) for part in vectors.pop(0).parts] if callee.function.parameters else []
         for name, parameter in zip(arguments, callee.function.parameters, strict=True):
             for offset, slot in callee.fields(parameter.name).items():
                 self._pass(block, self._given(name, offset, slot), slot, at_end=True)
@@ -344,11 +349,6 @@ def _sequence(operations: list[Operation]) -> Operation:
             one(group)
 
     return run
-
-
-def _label(operand: Operand) -> str:
-    assert isinstance(operand, Register)
-    return operand.name
 
 
 def parameter_offsets(parameters: Iterable[Variable]) -> dict[str, int]:

@@ -232,7 +232,7 @@ def lower_permute(lowering: Lowering, instruction: Instruction) -> Operation | N
 def lower_logic(lowering: Lowering, instruction: Instruction) -> Operation | None:
     """``lop3``."""
     target, a, b, c, table = instruction.operands[:5]
-    if not isinstance(table, Immediate) or len(instruction.operands) > 5:
+    if not isinstance(table, Immediate) or table.bits is not None or len(instruction.operands) > 5:
         raise lowering.unsupported("this form of lop3 is not known")
     function = ints.logic_of_three(int(table.value))
     return lowering.compute(function, (target, _U32), [(a, _U32), (b, _U32), (c, _U32)])

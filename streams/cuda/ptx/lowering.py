@@ -92,7 +92,7 @@ class Lowering:
         """
         self._refuse_pair(scalar)
         if isinstance(operand, Immediate):
-            return Source(self.names.constant(_immediate(operand, scalar)), None)
+            return Source(self.names.constant(self._number(operand, scalar)), None)
         if isinstance(operand, Vector):
             raise self.unsupported("a vector is not expected here")
         name, negated = self._name(operand), False
@@ -101,11 +101,42 @@ class Lowering:
         slot = self.names.slot(name)
         if slot is None:
             return Source(self._address(operand, scalar), None)
+        if isinstance(operand, Address):
+            raise self.unsupported(f"{name} is a register, to which only an address in brackets adds a number")
         self.reads.append(slot)
         convert = from_register(self.names.dtype(slot), scalar)
         if negated:
             convert = np.logical_not
         return Source(slot, convert)
+
+    def bits(self, operand: Operand, scalar: Scalar) -> Source:
+        """The register of an operand, as `source` finds it, with the bits of its values.
+
+        Raises:
+            UnsupportedInstruction: as from `source`.
+        """
+        if isinstance(operand, Immediate):
+            return Source(self.names.constant(self._number(operand, scalar).view(scalar.bits)), None)
+        return self.source(operand, SCALARS[f"b{8 * scalar.size}"])
+
+    def _number(self, number: Immediate, scalar: Scalar) -> Array:
+        """The array of a literal, which ptxas takes for the same types.
+
+        An integer is of an integer type or a predicate; a float of double precision is rounded to f32; and types of
+        bits take floats of their size.
+        """
+        if number.bits is None and scalar.kind == "predicate":
+            return np.array([bool(number.value)])
+        if number.bits is None and scalar.kind != "float":
+            wrapped = int(number.value) & ((1 << 8 * scalar.size) - 1)
+            return np.array([wrapped], np.uint64).astype(scalar.bits).view(scalar.dtype)
+        if number.bits is not None and number.size == scalar.size:
+            return np.array([number.bits], np.uint64).astype(scalar.bits).view(scalar.dtype)
+        if number.size == 8 and scalar.name == "f32":
+            with np.errstate(over="ignore"):
+                return np.array([number.value], np.float64).astype(scalar.dtype)
+        found = "an integer" if number.bits is None else f"a float of {8 * number.size} bits"
+        raise self.unsupported(f"{found} is no operand of the type {scalar.name}")
 
     def _refuse_pair(self, scalar: Scalar) -> None:
         if scalar.is_pair:
@@ -264,24 +295,6 @@ def to_register(scalar: Scalar, held: DType) -> Convert | None:
         return values.view(same).astype(wide).view(held)
 
     return extend
-
-
-def _immediate(number: Immediate, scalar: Scalar) -> Array:
-    if number.bits is not None:
-        if scalar.kind == "float" and number.size != scalar.size:
-            with np.errstate(over="ignore"):
-                return np.array([number.value], np.float64).astype(scalar.dtype)
-        if number.size > scalar.size == 4:
-            # A store takes its values as bits, also those that it rounds to the type f32.
-            return _immediate(number, SCALARS["f32"]).view(scalar.dtype)
-        return np.array([number.bits], np.uint64).astype(scalar.bits).view(scalar.dtype)
-    if scalar.kind == "predicate":
-        return np.array([bool(number.value)])
-    if scalar.kind == "float" and scalar.size >= 4:
-        return np.array([number.value], scalar.dtype)
-    wrapped = int(number.value) & ((1 << 8 * scalar.size) - 1)
-    bits = np.array([wrapped], np.uint64).astype(scalar.bits)
-    return bits.view(scalar.dtype)
 
 
 def scalar_of(modifiers: Sequence[str]) -> Scalar | None:

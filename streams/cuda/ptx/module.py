@@ -238,8 +238,9 @@ class Module:
     def _initialise(self) -> None:
         for variable in (*self._variables("global"), *self._variables("const")):
             data = bytearray(variable.data)
-            for position, name, step in variable.references:
-                data[position : position + 8] = (self.addresses[name] + step).to_bytes(8, "little")
+            for position, name, offset, shift, size in variable.references:
+                address = self.addresses[name] + offset >> shift & (1 << 8 * size) - 1
+                data[position : position + size] = address.to_bytes(size, "little")
             self.variable(variable.name)[: len(data)] = np.frombuffer(bytes(data), np.uint8)
 
 

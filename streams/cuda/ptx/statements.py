@@ -68,6 +68,24 @@ class Label(NamedTuple):
     name: str
 
 
+class Reference(NamedTuple):
+    """The address of a variable within the initial value of another.
+
+    Attributes:
+        position: the first byte in that value.
+        name: of the variable.
+        offset: to add to the address.
+        shift: the bits of the sum to leave out at its lower end.
+        size: the bytes to take behind these.
+    """
+
+    position: int
+    name: str
+    offset: int
+    shift: int
+    size: int
+
+
 class Variable(NamedTuple):
     """A declared variable, or a parameter.
 
@@ -77,7 +95,7 @@ class Variable(NamedTuple):
         size: in bytes; 0 for an array without a length, like shared memory that the launch provides.
         alignment: in bytes.
         data: the first bytes of its value; the rest is zero.
-        references: addresses in `data`: at which byte, of which variable, with which offset.
+        references: addresses in `data`.
     """
 
     name: str
@@ -86,7 +104,7 @@ class Variable(NamedTuple):
     size: int
     alignment: int
     data: bytes = b""
-    references: tuple[tuple[int, str, int], ...] = ()
+    references: tuple[Reference, ...] = ()
 
 
 @dataclass

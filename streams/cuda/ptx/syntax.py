@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-import struct
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
-import numpy as np
-
-from .faults import Place, PtxSyntaxError
-from .statements import Address, Function, Immediate, Instruction, Label, Operand, Register, Unit, Variable, Vector
+from .constants import constant, integer_constant, integer_literal
+from .faults import Place
+from .initial_values import initial_values
+from .statements import Address, Function, Instruction, Label, Operand, Register, Unit, Variable, Vector
+from .tokens import Tokens
 from .types import SCALARS
-
-_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-      (?P<text>"(?:[^"\\]|\\.)*")
-    | (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?
-        |-?(?:\d+\.\d+|\.\d+|\d+\.(?![A-Za-z_]))(?:[eE][-+]?\d+)?|-?\d+\.?[eE][-+]?\d+|-?\d+U?)
-    | (?P<word>\.[A-Za-z_]\w*(?:::\w+)*|[%$]?[A-Za-z_$%][\w$%.]*(?:::[\w$.]+)*)
-    | (?P<sign>[-+@!{}()\[\],;:=<>|&])
-    )""",
-    re.VERBOSE,
-)
-
-
-class Token(NamedTuple):
-    text: str
-    line: int
-    kind: str
 
 
 def parse_unit(text: str) -> Unit:
@@ -40,23 +22,6 @@ def parse_unit(text: str) -> Unit:
         PtxSyntaxError: if the text is not understood.
     """
     return _Parser(text).unit()
-
-
-def _tokens(text: str) -> Iterator[Token]:
-    plain = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
-    position, line = 0, 1
-    while True:
-        found = _TOKEN.match(plain, position)
-        if found is None:
-            rest = plain[position:].lstrip()
-            if rest:
-                line += plain.count("\n", position, len(plain) - len(rest))
-                raise PtxSyntaxError(f"line {line} of the PTX: {rest.splitlines()[0][:40]!r} is not understood")
-            return
-        kind = found.lastgroup or ""
-        line += plain.count("\n", position, found.start(kind))
-        yield Token(found[kind], line, kind)
-        position = found.end()
 
 
 _SKIPPED_TO_LINE_END: Final = frozenset({".version", ".target", ".address_size", ".pragma"})
@@ -71,9 +36,7 @@ _HINTS: Final = frozenset(
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
-        self._lines = text.splitlines()
-        self._next = 0
+        self._tokens = Tokens(text)
         self._files = dict(_files(text))
         self._source: str | None = None
         self._unit = Unit()
@@ -81,98 +44,21 @@ class _Parser:
         self._scopes: list[dict[str, str]] = []
         self._count = 0
 
-    # Tokens
-
-    def _peek(self) -> str:
-        return self._tokens[self._next].text if self._next < len(self._tokens) else ""
-
-    def _take(self) -> str:
-        if self._next >= len(self._tokens):
-            raise PtxSyntaxError(f"line {len(self._lines)} of the PTX: the text ends within a statement")
-        self._next += 1
-        return self._tokens[self._next - 1].text
-
-    def _accept(self, text: str) -> bool:
-        if self._peek() == text:
-            self._next += 1
-            return True
-        return False
-
-    def _expect(self, text: str) -> None:
-        found = self._take()
-        if found != text:
-            raise self._wrong(f"{text!r} was expected, not {found!r}")
-
-    def _wrong(self, reason: str) -> PtxSyntaxError:
-        line = self._tokens[max(self._next - 1, 0)].line
-        return PtxSyntaxError(f"line {line} of the PTX: {reason}: {self._lines[line - 1].strip()}")
-
-    def _skip_line(self) -> None:
-        line = self._tokens[self._next - 1].line
-        while self._next < len(self._tokens) and self._tokens[self._next].line == line:
-            self._next += 1
-
-    def _skip_braces(self) -> None:
-        self._expect("{")
-        depth = 1
-        while depth:
-            depth += {"{": 1, "}": -1}.get(self._take(), 0)
-
-    # Numbers
-
-    def _integer(self, word: str) -> int:
-        try:
-            return int(word.rstrip("U"), 0) if word.lower().lstrip("-").startswith("0x") else int(word.rstrip("U"))
-        except ValueError:
-            raise self._wrong(f"an integer was expected, not {word!r}") from None
-
-    def _immediate(self, word: str) -> Immediate:
-        if word[:2].lower() == "0f":
-            bits = int(word[2:], 16)
-            return Immediate(struct.unpack("<f", struct.pack("<I", bits))[0], bits, 4)
-        if word[:2].lower() == "0d":
-            bits = int(word[2:], 16)
-            return Immediate(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, 8)
-        if "x" in word.lower() or not set(word) & set(".eE"):
-            return Immediate(self._integer(word))
-        value = float(word)
-        if math.isinf(value):
-            raise self._wrong(f"{word} is too large")
-        return Immediate(value, struct.unpack("<Q", struct.pack("<d", value))[0], 8)
-
-    def _encoded(self, word: str, type_: str) -> bytes:
-        """Return the bytes of a number in the initial value of a variable of this type.
-
-        A number of double precision, such as any decimal one, is rounded to the type; a type of bits holds a float of
-        its size.
-        """
-        scalar = SCALARS[type_]
-        number = self._immediate(word)
-        if number.bits is None and scalar.kind != "float":
-            return (int(number.value) & ((1 << 8 * scalar.size) - 1)).to_bytes(scalar.size, "little")
-        if number.bits is not None and type_ in ("f32", "f64", "b32", "b64"):
-            if number.size == scalar.size:
-                return number.bits.to_bytes(scalar.size, "little")
-            if scalar.size == 4:
-                with np.errstate(over="ignore"):
-                    return np.array(number.value).astype(np.float32).tobytes()
-        raise self._wrong(f"{word} is not of the type .{type_} of the variable that it initialises")
-
     # The module
 
     def unit(self) -> Unit:
-        while self._next < len(self._tokens):
-            self._top(self._take())
+        while self._tokens.left():
+            self._top(self._tokens.take())
         return self._unit
 
     def _top(self, word: str) -> None:
         if word == ".target":
-            self._unit.aim_at(self._peek())
+            self._unit.aim_at(self._tokens.peek())
         if word in _SKIPPED_TO_LINE_END or word in (".file", ".alias"):
-            self._skip_line()
+            self._tokens.skip_line()
         elif word == ".section":
-            self._take()
-            self._skip_braces()
+            self._tokens.take()
+            self._tokens.skip_braces()
         elif word in _LINKAGE or word == ";":
             return
         elif word in (".entry", ".func"):
@@ -181,33 +67,33 @@ class _Parser:
             for variable in self._variables(_SPACES[word]):
                 self._unit.variables[variable.name] = variable
         else:
-            raise self._wrong(f"{word!r} is not known")
+            raise self._tokens.wrong(f"{word!r} is not known")
 
     def _function(self, is_kernel: bool) -> None:
-        results = self._parameters() if not is_kernel and self._peek() == "(" else []
-        name = self._take()
-        parameters = self._parameters() if self._peek() == "(" else []
-        while self._peek() in _HINTS:
-            self._take()
-            while self._peek() == "," or self._peek()[:1].isdigit():
-                self._take()
-        if self._accept(";"):
+        results = self._parameters() if not is_kernel and self._tokens.peek() == "(" else []
+        name = self._tokens.take()
+        parameters = self._parameters() if self._tokens.peek() == "(" else []
+        while self._tokens.peek() in _HINTS:
+            self._tokens.take()
+            while self._tokens.peek() == "," or self._tokens.peek()[:1].isdigit():
+                self._tokens.take()
+        if self._tokens.accept(";"):
             self._unit.functions.setdefault(name, Function(name, is_kernel, parameters, results))
             return
-        self._expect("{")
+        self._tokens.expect("{")
         function = Function(name, is_kernel, parameters, results, defined=True)
         self._unit.functions[name] = function
         self._source = None
         self._body(function)
 
     def _parameters(self) -> list[Variable]:
-        self._expect("(")
+        self._tokens.expect("(")
         found: list[Variable] = []
-        while not self._accept(")"):
-            self._accept(",")
-            word = self._take()
+        while not self._tokens.accept(")"):
+            self._tokens.accept(",")
+            word = self._tokens.take()
             if word not in (".param", ".reg"):
-                raise self._wrong(f"a parameter was expected, not {word!r}")
+                raise self._tokens.wrong(f"a parameter was expected, not {word!r}")
             found.extend(self._variables("param", ends=False))
         return found
 
@@ -216,7 +102,7 @@ class _Parser:
     def _variables(self, space: str, ends: bool = True) -> Iterator[Variable]:
         alignment, type_, width = 0, "", 1
         while not type_:
-            word = self._take()
+            word = self._tokens.take()
             if word == ".align":
                 alignment = self._alignment()
             elif word in (".v2", ".v4"):
@@ -226,57 +112,45 @@ class _Parser:
             elif word[1:] in SCALARS:
                 type_ = word[1:]
             else:
-                raise self._wrong(f"{word!r} is no type")
+                raise self._tokens.wrong(f"{word!r} is no type")
         while True:
             yield self._variable(space, type_, width, alignment)
             if not ends:
                 return
-            if not self._accept(","):
+            if not self._tokens.accept(","):
                 break
-        self._expect(";")
+        self._tokens.expect(";")
 
     def _alignment(self) -> int:
-        found = self._integer(self._take())
+        found = integer_literal(self._tokens)
         if found < 1 or found & (found - 1):
-            raise self._wrong(f"an alignment is a power of two, not {found}")
+            raise self._tokens.wrong(f"an alignment is a power of two, not {found}")
         return found
 
     def _variable(self, space: str, type_: str, width: int, alignment: int) -> Variable:
         """A variable from its name on, whose elements are `width` numbers of a type; `alignment` 0 means theirs."""
-        while self._peek() in (".ptr", ".align") or self._peek() in _SPACES:
-            if self._take() == ".align":
+        while self._tokens.peek() in (".ptr", ".align") or self._tokens.peek() in _SPACES:
+            if self._tokens.take() == ".align":
                 self._alignment()
-        name = self._take()
+        name = self._tokens.name("the name of a variable")
+        extents = self._extents()
         element = SCALARS[type_].size * width
-        count = 1
-        while self._accept("["):
-            count = 0 if self._peek() == "]" else count * self._integer(self._take())
-            self._expect("]")
-        data, references = self._initial(type_) if self._accept("=") else (b"", ())
-        return Variable(name, space, type_, element * count, alignment or element, data, references)
+        size = element * math.prod([extent or 0 for extent in extents])
+        if not self._tokens.accept("="):
+            return Variable(name, space, type_, size, alignment or element)
+        if space not in ("global", "const"):
+            raise self._tokens.wrong("only variables in global and constant memory have initial values")
+        data, references = initial_values(self._tokens, type_, extents, width, self._unit.variables)
+        return Variable(name, space, type_, len(data), alignment or element, data, references)
 
-    def _initial(self, type_: str) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
-        """The `data` and `references` of a `Variable`, after "="."""
-        size = SCALARS[type_].size
-        data = bytearray()
-        references: list[tuple[int, str, int]] = []
-        depth = 0
-        while True:
-            word = self._take()
-            if word in ("{", "}"):
-                depth += 1 if word == "{" else -1
-            elif self._tokens[self._next - 1].kind == "number":
-                data += self._encoded(word, type_)
-            elif word == "generic":
-                continue
-            elif word in ("-", "+"):
-                raise self._wrong(f"{word!r} is no initial value")
-            elif word not in (",", "(", ")"):
-                step = self._integer(self._take()) if self._accept("+") else 0
-                references.append((len(data), word, step))
-                data += bytes(size)
-            if depth == 0 and self._peek() in (";", ","):
-                return bytes(data), tuple(references)
+    def _extents(self) -> list[int | None]:
+        """The extents of an array, after its name; None for a first one that is left out."""
+        extents: list[int | None] = []
+        while self._tokens.accept("["):
+            is_left_out = not extents and self._tokens.peek() == "]"
+            extents.append(None if is_left_out else integer_literal(self._tokens))
+            self._tokens.expect("]")
+        return extents
 
     # Functions
 
@@ -284,7 +158,7 @@ class _Parser:
         self._scopes = []
         self._open(function)
         while self._scopes:
-            word = self._take()
+            word = self._tokens.take()
             if word == "{":
                 self._open(function)
             elif word == "}":
@@ -293,43 +167,45 @@ class _Parser:
                 continue
             elif word.startswith("."):
                 self._directive(word, function)
-            elif self._peek() == ":" and not word.startswith("@"):
-                self._take()
+            elif self._tokens.peek() == ":" and not word.startswith("@"):
+                self._tokens.take()
                 self._labelled(word, function)
             else:
-                self._next -= 1
+                self._tokens.next -= 1
                 function.body.append(self._instruction())
 
     def _open(self, function: Function) -> None:
         """Begin a scope.  Its labels are declared at once, as branches may come before them."""
         self._scopes.append({})
-        first = self._next
+        first = self._tokens.next
         seen: set[str] = set()
         for name in self._labels_ahead():
             if name in seen:
-                raise self._wrong(f"the label {name} is declared twice")
+                raise self._tokens.wrong(f"the label {name} is declared twice")
             seen.add(name)
             self._declare(name, function)
-        self._next = first
+        self._tokens.next = first
 
     def _labels_ahead(self) -> Iterator[str]:
         """The labels from here to the scope's end, without those of inner scopes."""
         depth = 1
-        while depth and self._next < len(self._tokens):
-            word = self._take()
+        while depth and self._tokens.left():
+            is_word = self._tokens.kind() == "word"
+            word = self._tokens.take()
             depth += {"{": 1, "}": -1}.get(word, 0)
-            if depth == 1 and self._accept(":"):
+            # A colon belongs to a constant expression if a number is before it.
+            if depth == 1 and is_word and self._tokens.accept(":"):
                 yield word
 
     def _labelled(self, word: str, function: Function) -> None:
         name = self._known(word)
-        if self._peek() not in (".branchtargets", ".calltargets", ".callprototype"):
+        if self._tokens.peek() not in (".branchtargets", ".calltargets", ".callprototype"):
             function.body.append(Label(name))
             return
-        kind = self._take()
+        kind = self._tokens.take()
         words: list[str] = []
-        while not self._accept(";"):
-            words.append(self._take())
+        while not self._tokens.accept(";"):
+            words.append(self._tokens.take())
         if kind == ".branchtargets":
             function.tables[name] = tuple([self._known(label) for label in words if label != ","])
 
@@ -339,13 +215,13 @@ class _Parser:
         elif word == ".loc":
             self._location()
         elif word == ".pragma":
-            self._skip_line()
+            self._tokens.skip_line()
         elif word in _SPACES:
             for variable in self._variables(_SPACES[word]):
                 name = self._declare(variable.name, function)
                 function.variables[name] = variable._replace(name=name)
         else:
-            raise self._wrong(f"{word!r} is not known")
+            raise self._tokens.wrong(f"{word!r} is not known")
 
     def _declare(self, name: str, function: Function) -> str:
         """The unique name of a declared register, variable or label until the scope's end."""
@@ -356,25 +232,25 @@ class _Parser:
         return self._scopes[-1][name]
 
     def _registers(self, function: Function) -> None:
-        type_ = self._take()[1:]
+        type_ = self._tokens.take()[1:]
         if type_ not in SCALARS:
-            raise self._wrong(f".{type_} is no type")
+            raise self._tokens.wrong(f".{type_} is no type")
         while True:
-            name = self._take()
-            if self._accept("<"):
-                count = self._integer(self._take())
-                self._expect(">")
+            name = self._tokens.name("the name of a register")
+            if self._tokens.accept("<"):
+                count = integer_literal(self._tokens)
+                self._tokens.expect(">")
                 for number in range(count):
                     function.registers[self._declare(f"{name}{number}", function)] = type_
             else:
                 function.registers[self._declare(name, function)] = type_
-            if not self._accept(","):
+            if not self._tokens.accept(","):
                 break
-        self._expect(";")
+        self._tokens.expect(";")
 
     def _location(self) -> None:
-        file, line = self._integer(self._take()), self._integer(self._take())
-        self._skip_line()
+        file, line = integer_literal(self._tokens), integer_literal(self._tokens)
+        self._tokens.skip_line()
         # Line 0 is code that the compiler has moved; the last known line is more useful.
         if line:
             self._source = f"{self._files.get(file, f'file {file}')}:{line}"
@@ -388,74 +264,71 @@ class _Parser:
         return name
 
     def _instruction(self) -> Instruction:
-        first = self._next
+        first = self._tokens.next
         guard = None
-        if self._accept("@"):
-            negated = self._accept("!")
-            guard = (self._known(self._take()), negated)
-        word = self._take()
+        if self._tokens.accept("@"):
+            negated = self._tokens.accept("!")
+            guard = (self._known(self._tokens.name("a predicate")), negated)
+        word = self._tokens.name("an instruction")
         opcode, *modifiers = word.split(".")
         operands: list[Operand] = []
-        while not self._accept(";"):
+        while not self._tokens.accept(";"):
             if operands:
-                self._expect(",")
-            operands.append(self._operand())
-        tokens = self._tokens[first : self._next]
-        place = Place(" ".join([token.text for token in tokens[:-1]]), tokens[0].line, self._source)
+                self._tokens.expect(",")
+            # Parentheses are for the arguments and results of calls, and elsewhere for constants.
+            is_list = opcode == "call" and self._tokens.peek() == "("
+            operands.append(self._list(")") if is_list else self._operand())
+        last = self._tokens.next - 1
+        place = Place(self._tokens.text(first, last), self._tokens.line(first), self._source)
         return Instruction(opcode, tuple(modifiers), tuple(operands), guard, place)
 
     def _operand(self) -> Operand:
-        word = self._take()
-        kind = self._tokens[self._next - 1].kind
+        sign = self._tokens.peek()
         operand: Operand
-        if word in ("{", "("):
-            operand = Vector(tuple(self._parts("}" if word == "{" else ")")))
-        elif word == "[":
+        if sign == "{":
+            operand = self._list("}")
+        elif sign == "[":
             operand = self._address()
-        elif word in ("!", "-"):
-            inner = self._operand()
-            operand = self._negated(word, inner)
-        elif kind == "number":
-            operand = self._immediate(word)
-        elif kind == "word":
-            operand = Register(self._known(word))
-            if self._accept("+"):
-                operand = Address(operand.name, self._integer(self._take()))
+        elif self._tokens.kind() == "word":
+            operand = Register(self._known(self._tokens.take()))
+            if self._tokens.accept("+"):
+                operand = Address(operand.name, integer_constant(self._tokens))
         else:
-            raise self._wrong(f"{word!r} is no operand")
-        if self._accept("|"):
+            operand = self._negated() or constant(self._tokens)
+        if self._tokens.accept("|"):
             return Vector((operand, self._operand()))
         return operand
 
-    def _negated(self, sign: str, inner: Operand) -> Operand:
-        if sign == "!" and isinstance(inner, Register):
-            return Register("!" + inner.name)
-        if sign == "-" and isinstance(inner, Immediate):
-            bits = None if inner.bits is None else inner.bits ^ 1 << 8 * inner.size - 1
-            return inner._replace(value=-inner.value, bits=bits)
-        raise self._wrong(f"{sign!r} must not stand before this operand")
+    def _negated(self) -> Register | None:
+        """A predicate after "!"; None if there is none."""
+        first = self._tokens.next
+        if self._tokens.accept("!") and self._tokens.kind() == "word":
+            return Register("!" + self._known(self._tokens.take()))
+        self._tokens.next = first
+        return None
 
-    def _parts(self, end: str) -> Sequence[Operand]:
+    def _list(self, end: str) -> Vector:
+        """The operands between parentheses or braces."""
+        self._tokens.take()
         found: list[Operand] = []
-        while not self._accept(end):
-            if not self._accept(","):
-                found.append(self._operand())
-        return found
+        while not (not found and self._tokens.accept(end)):
+            found.append(self._operand())
+            if not self._tokens.accept(","):
+                self._tokens.expect(end)
+                break
+        return Vector(tuple(found))
 
     def _address(self) -> Address:
-        word = self._take()
+        self._tokens.expect("[")
         base: str | None = None
         offset = 0
-        if self._tokens[self._next - 1].kind == "number":
-            offset = self._integer(word)
+        if self._tokens.kind() == "word":
+            base = self._known(self._tokens.take())
+            if self._tokens.accept("+"):
+                offset = integer_constant(self._tokens)
         else:
-            base = self._known(word)
-        while not self._accept("]"):
-            word = self._take()
-            if word == "-":
-                offset -= self._integer(self._take())
-            elif word != "+":
-                offset += self._integer(word)
+            offset = integer_constant(self._tokens)
+        self._tokens.expect("]")
         return Address(base, offset)
 
 

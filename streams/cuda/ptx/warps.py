@@ -298,7 +298,7 @@ def lower_barrier(lowering: Lowering, instruction: Instruction) -> Gate:
         reduction = None
     else:
         raise lowering.unsupported("threads that arrive at a barrier without waiting are not known")
-    if not isinstance(operands[0], Immediate):
-        raise lowering.unsupported("the number of a barrier must be a constant")
+    if not isinstance(operands[0], Immediate) or operands[0].bits is not None:
+        raise lowering.unsupported("the number of a barrier must be a constant integer")
     count = lowering.source(operands[1], _U32) if len(operands) > 1 else None
     return BlockGate(count, reduction, instruction.place)

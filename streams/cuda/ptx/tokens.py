@@ -1,0 +1,137 @@
+"""The words, numbers and signs of PTX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from .faults import PtxSyntaxError
+
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# A directive may follow an integer without a space, as in ``.align 16.v2``; ``%`` before a letter begins a name.
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+      (?P<text>"(?:[^"\\]|\\.)*")
+    | (?P<number>(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}
+        |(?:[0-9]*\.[0-9]+|[0-9]+\.(?![A-Za-z_]))(?:[eE][-+]?[0-9]+)?|[0-9]+\.?[eE][-+]?[0-9]+
+        |(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?|WARP_SZ)(?![\w$]|\.[0-9]))
+    | (?P<word>\.[A-Za-z_]\w*(?:::\w+)*|[%$]?[A-Za-z_$][\w$%.]*(?:::[\w$.]+)*|%[\w$%][\w$%.]*)
+    | (?P<sign><<|>>|[<>=!]=|&&|\|\||[-+*/%~^?@!{}()\[\],;:=<>|&])
+    )""",
+    re.VERBOSE,
+)
+
+
+class Token(NamedTuple):
+    """One token.
+
+    Attributes:
+        text: as written.
+        line: from 1.
+        kind: "text", "number", "word" or "sign".
+    """
+
+    text: str
+    line: int
+    kind: str
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    plain = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+    position, line = 0, 1
+    while True:
+        found = _TOKEN.match(plain, position)
+        if found is None:
+            rest = plain[position:].lstrip()
+            if rest:
+                line += plain.count("\n", position, len(plain) - len(rest))
+                raise PtxSyntaxError(f"line {line} of the PTX: {rest.splitlines()[0][:40]!r} is not understood")
+            return
+        kind = found.lastgroup or ""
+        line += plain.count("\n", position, found.start(kind))
+        yield Token(found[kind], line, kind)
+        position = found.end()
+
+
+class Tokens:
+    """The tokens of a text, taken one after the other.
+
+    Attributes:
+        next: the number of the next token, which may be set to go back.
+
+    Raises:
+        PtxSyntaxError: if a part of the text is no token.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.next = 0
+        self._tokens = list(_tokens(text))
+        self._lines = text.splitlines()
+
+    def left(self) -> bool:
+        """Whether there is a next token."""
+        return self.next < len(self._tokens)
+
+    def peek(self) -> str:
+        """The next token; empty at the end."""
+        return self._tokens[self.next].text if self.left() else ""
+
+    def kind(self) -> str:
+        """The kind of the next token; empty at the end."""
+        return self._tokens[self.next].kind if self.left() else ""
+
+    def take(self) -> str:
+        """Go behind the next token and return it."""
+        if not self.left():
+            raise PtxSyntaxError(f"line {len(self._lines)} of the PTX: the text ends within a statement")
+        self.next += 1
+        return self._tokens[self.next - 1].text
+
+    def accept(self, text: str) -> bool:
+        """Go behind the next token if it is this one; returns whether it is."""
+        if self.peek() == text:
+            self.next += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        """Go behind the next token, which must be this one."""
+        found = self.take()
+        if found != text:
+            raise self.wrong(f"{text!r} was expected, not {found!r}")
+
+    def name(self, what: str) -> str:
+        """Go behind the next token, which must be a word, and return it."""
+        is_word = self.kind() == "word"
+        found = self.take()
+        if not is_word:
+            raise self.wrong(f"{what} was expected, not {found!r}")
+        return found
+
+    def wrong(self, reason: str) -> PtxSyntaxError:
+        """The error to raise about the token taken last."""
+        line = self._tokens[max(self.next - 1, 0)].line
+        return PtxSyntaxError(f"line {line} of the PTX: {reason}: {self._lines[line - 1].strip()}")
+
+    def skip_line(self) -> None:
+        """Go to the end of the line of the token taken last."""
+        line = self._tokens[self.next - 1].line
+        while self.left() and self._tokens[self.next].line == line:
+            self.next += 1
+
+    def skip_braces(self) -> None:
+        """Go behind a part in braces."""
+        self.expect("{")
+        depth = 1
+        while depth:
+            depth += {"{": 1, "}": -1}.get(self.take(), 0)
+
+    def text(self, first: int, last: int | None = None) -> str:
+        """The text from the token of this number to before another one: the next token, if none is given."""
+        words = [token.text for token in self._tokens[first : self.next if last is None else last]]
+        return " ".join(words).replace("- ", "-")
+
+    def line(self, number: int) -> int:
+        """The line of the token of this number."""
+        return self._tokens[number].line
