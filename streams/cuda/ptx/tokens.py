@@ -66,34 +66,35 @@ class Tokens:
 
     def __init__(self, text: str) -> None:
         self.next = 0
-        self._tokens = list(_tokens(text))
         self._lines = text.splitlines()
+        # A last token without text or kind is the end.
+        self._tokens = [*_tokens(text), Token("", len(self._lines), "")]
 
     def left(self) -> bool:
         """Whether there is a next token."""
-        return self.next < len(self._tokens)
+        return self._tokens[self.next].kind != ""
 
     def peek(self) -> str:
         """The next token; empty at the end."""
-        return self._tokens[self.next].text if self.left() else ""
+        return self._tokens[self.next].text
 
     def kind(self) -> str:
         """The kind of the next token; empty at the end."""
-        return self._tokens[self.next].kind if self.left() else ""
+        return self._tokens[self.next].kind
 
     def take(self) -> str:
         """Go behind the next token and return it."""
-        if not self.left():
+        token = self._tokens[self.next]
+        if not token.kind:
             raise PtxSyntaxError(f"line {len(self._lines)} of the PTX: the text ends within a statement")
         self.next += 1
-        return self._tokens[self.next - 1].text
+        return token.text
 
     def accept(self, text: str) -> bool:
         """Go behind the next token if it is this one; returns whether it is."""
-        if self.peek() == text:
-            self.next += 1
-            return True
-        return False
+        is_next = self._tokens[self.next].text == text
+        self.next += is_next
+        return is_next
 
     def expect(self, text: str) -> None:
         """Go behind the next token, which must be this one."""
