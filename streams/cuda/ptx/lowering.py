@@ -106,6 +106,8 @@ class Lowering:
         self.reads.append(slot)
         convert = from_register(self.names.dtype(slot), scalar)
         if negated:
+            if scalar is not PREDICATE or self.names.dtype(slot) != PREDICATE.dtype:
+                raise self.unsupported(f"'!' negates predicates, which {name} is not here")
             convert = np.logical_not
         return Source(slot, convert)
 

@@ -346,6 +346,8 @@ def test_operands_that_are_no_constants(instruction: str, problem: str) -> None:
         ("lop3.b32 %r1, %r2, 5, 7, 1.5;", "this form of lop3 is not known"),
         ("bar.sync 1.5;", "the number of a barrier must be a constant integer"),
         ("mov.u64 %rd2, %rd1+8;", "%rd1 is a register, to which only an address in brackets adds a number"),
+        ("mov.u32 %r1, !%r2;", "'!' negates predicates, which %r2 is not here"),
+        ("selp.u32 %r1, 1, 2, !%r2;", "'!' negates predicates, which %r2 is not here"),
         ("bra 5;", "a name is expected here"),
     ],
 )
