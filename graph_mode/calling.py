@@ -1,9 +1,8 @@
 """`GraphCaller` turns the call of a graph into a launch: it makes the result tensors, and runs or issues the launch.
 
-A launch runs within the call if the plan has a single task on the host, its operands are ready and no earlier work is
-queued.  Otherwise it is
-issued: the single task of a device as a `LaunchOnStream` instruction, any other plan as a `LaunchLazyJob`, after the
-instructions that allocate results and protect arguments from writes.
+A launch runs within the call only if the plan has a single task on the host, its operands are ready and no earlier work
+is queued.  Other launches are issued: a single task on a CUDA device as a `LaunchOnStream` instruction, any other plan
+as a `LaunchLazyJob`, after any instructions that allocate results and protect arguments from writes.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class GraphCaller:
         outputs: the metas (shape, dtype, device) of the results.
         uses: how often a launch copies or reads its arguments; see `Launch`.
         task: see `GraphRuntime.single`.
-        launches_ahead: whether the tasks hand their work to a device that computes it after the task's function
-            returns.
+        launches_ahead: whether a task hands its work to a device that computes it after the task's function has
+            returned.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class GraphCaller:
     ) -> None:
         self._launches_ahead = launches_ahead
         self._machine = machine
-        # The metas of the results, each with whether a device's allocator allocates its memory.
+        # The metas of the results, each with whether the device's allocator, and not the launch, allocates its memory.
         self._outputs = [(output, places_memory(output)) for output in outputs]
         self._uses = uses
         self._task = task
@@ -90,12 +89,12 @@ class GraphCaller:
     ) -> list[Tensor] | None:
         """Launch the graph once, and return its result tensors, whose values may still be being computed.
 
-        Returns None without any effect if the runtime is closed, if the mode's machine is not this caller's, or if the
-        data of a variable's tensor has been replaced: the caller then has to find or make another runtime.
+        Returns None without a launch if the runtime is closed, if the mode's machine is not this caller's, or if the
+        data of a variable's tensor has been replaced: another runtime, or new `variables`, are needed then.
 
         Args:
             runtime: the runtime of this caller.
-            sources: the arguments.
+            sources: the blobs of the arguments.
             numbers: the values of the job's numbers, such as learning rates.
             draws: for each micro-batch, by draw, the (seed, position) taken from a random generator.
             variables: the memory of the job's variables.
@@ -133,7 +132,7 @@ class GraphCaller:
         return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
-        """Run the launch of a single task on the caller's thread if its operands are ready and nothing is queued.
+        """Run the launch on the caller's thread if a single host task is ready to run and nothing is queued before it.
 
         Returns whether the launch ran.
         """
@@ -178,7 +177,7 @@ class GraphCaller:
         handed_over = False
         try:
             instructions, writes = self._instructions(runtime, launch, variables, mode)
-            # `issue` issues all instructions, even if it raises an error, so that they end the launch.
+            # `issue` issues all instructions, unless it raises VirtualMachineClosed, so that they end the launch.
             handed_over = True
             issue(self._machine, instructions, writes)
         except BaseException as error:
@@ -273,14 +272,14 @@ def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
 
 
 def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
-    """Return the storage's `Dependence`, of `machine`, to order a run after earlier instructions on any stream."""
+    """Return the storage's `Dependence`, after `machine` has taken over the storage if need be."""
     dependence = storage.dependence
     return dependence if dependence.machine is machine else machine.take_over(storage)
 
 
 @final
 class _Job:
-    """The callbacks by which a `LaunchLazyJob` instruction starts a launch, fails it, and opens its arguments."""
+    """The callbacks of instructions: a `LaunchLazyJob` starts or fails a launch, a `CriticalSection` opens it."""
 
     def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
         self._runtime = runtime

@@ -37,10 +37,10 @@ class Outside:
     """The tensors, generators and loaders outside of a job that the job uses.
 
     Attributes:
-        bindings: for each variable's buffer, the tensor whose memory it shares.
-        generators: the random generators that were passed explicitly.
-        leaves: the leaves whose gradients are the last outputs of the job; a call adds them to `grad`.
-        outlets: the places that take batches of loaders; their tensors follow those of the arguments.
+        bindings: by a variable's buffer, the tensor whose memory the buffer shares.
+        generators: the random generators that were passed to ops explicitly.
+        leaves: the leaves whose gradients are the last outputs of the job; a call adds these to `grad`.
+        outlets: the places in `build` that take batches; their tensors follow those of the arguments.
         cleared: the leaves whose `grad` a call first sets to None (True) or to zero.
     """
 
@@ -67,7 +67,7 @@ class CompiledGraph:
         metas: the metas (shape, dtype, device) of the tensors among the arguments.
         out_tree: the structure of the results.
         report: prints the progress; None prints nothing.
-        guard: compares the state that the job was built from with the present one; None if it cannot change.
+        guard: compares the state that the job was built from with the present one; None to compare nothing.
 
     Attributes:
         job: the recorded job.
@@ -118,7 +118,7 @@ class CompiledGraph:
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
         self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
-        # A function that returns the runtime that was called last if all its memory is allocated, else None.
+        # Returns the runtime to try first in a call, which had all its memory when it was last found, or None.
         self._last: Callable[[], GraphRuntime | None] = _no_runtime
         self._is_random = bool(self.full_job.draws)
         self._single_result = isinstance(out_tree, Leaf) and not outside.leaves and not outside.cleared
@@ -129,11 +129,11 @@ class CompiledGraph:
         self._session.require_open(self.job.name)
 
     def holds(self) -> bool:
-        """Whether the state from which this form was built is still the same; see `Guard`."""
+        """Whether the state from which this form was built is still the same, as far as a `Guard` compares it."""
         return self._guard is None or self._guard.holds(MODE.get())
 
     def difference(self, around: bool = True) -> str | None:
-        """Describe the first change of state since this form was built; None if nothing has changed.
+        """Describe the first value that differs from the time of the build; None if none does, or without a guard.
 
         Args:
             around: whether to compare the context of the call, too: autocast, default dtype and device, and global
@@ -150,14 +150,14 @@ class CompiledGraph:
             outlet.feed.forget_threads()
 
     def _make_locks(self) -> None:
-        # The lock is reentrant, for a signal handler that calls the graph in the middle of a call.
+        # The locks are reentrant, for a signal handler that calls the graph in the middle of a call.
         self.calling = threading.RLock()
         self._lock = threading.RLock()
 
     def sources_of(self, arguments: tuple[Any, ...], mode: Mode) -> tuple[Blob, ...] | None:
         """Return the blobs of a call's arguments if they are tensors of the expected metas and this form still holds.
 
-        None if the slow path of a call has to check them.
+        None if the slow path of a call has to check them, as always for a form that takes other arguments or batches.
         """
         if not self._by_place or self._closed or mode.interpreter is not None:
             return None
@@ -167,7 +167,7 @@ class CompiledGraph:
         return blobs_if(arguments, self.metas)
 
     def call(self, sources: tuple[Blob, ...], numbers: Sequence[float], mode: Mode) -> Any:
-        """Run the graph once; returns the results immediately, before they are computed.
+        """Run the graph once; returns the results, which may still be being computed.
 
         Args:
             sources: the blobs of the tensors among the arguments, followed by the blobs of loaders' batches.
@@ -195,14 +195,17 @@ class CompiledGraph:
             runtime = self._runtime(mode)
 
     def run_by_vm(self, arguments: Sequence[Tensor], numbers: Sequence[float]) -> Any:
-        """Run the graph once, each op as an instruction of the virtual machine, instead of by its plan."""
+        """Run the graph once, op by op as instructions of the virtual machine, instead of by its plan."""
         machine = current_machine()
         draws = self._draws()
         results = vm_run.run(machine, self.full_job, self._bindings, arguments, numbers, draws)
         return self._structured(results)
 
     def close(self) -> None:
-        """Refuse further launches; earlier launches still run.  May be called from anywhere, also by a destructor."""
+        """Release the memory of runs, now and after each later call; earlier launches still run.
+
+        May be called from anywhere, also by a destructor.
+        """
         self._closed = True
         self.release()
 
@@ -257,7 +260,7 @@ class CompiledGraph:
         return generator.take(draw.elements)
 
     def _structured(self, results: list[Tensor]) -> Any:
-        """Clear and add the gradients among the results to the leaves' `grad`; nest the others as `build` did."""
+        """Clear leaves' `grad`, add the gradients among the results to it, and nest the others as `build` did."""
         for leaf, to_none in self.outside.cleared:
             if to_none:
                 leaf.replace(None)
@@ -272,7 +275,7 @@ class CompiledGraph:
         return args_tree.unflatten(self.out_tree, results, awaitable)
 
 
-# The classes of containers that calls return: ``await`` waits for all tensors in one.
+# The classes of containers that calls return: ``await`` waits for all tensors in the container.
 
 
 class _Results:

@@ -1,8 +1,8 @@
 """Compiles a job to a plan: tasks, registers between them, and the layout of memory.
 
-Temporary buffers and copied arguments that only one chain of ops uses (see `tasks`) lie in the chain's arena; buffers
-that other tasks read lie in a register.  A register may have several slots, so that its producer computes one launch
-while consumers still read the previous launch's slot.
+Temporary buffers and copied arguments that only one chain of ops uses (see `tasks`) lie in the chain's arena, except
+large results; buffers that other tasks read lie in a register.  A register may have several slots, so that its producer
+computes one launch while consumers still read the previous launch's slot.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from .tasks import GATHERING, Task, form_tasks, goes_along
 # The most launches of a graph that run at the same time: the slots of the register that the source task writes.
 MOST_LAUNCHES: Final = 100
 
-# An arena may be larger than its lower bound by this factor.  Searching for a smaller one takes up to a second, in
-# which a coroutine that calls a graph for the first time blocks its event loop.
+# An arena of at most its lower bound times this factor is good enough.  The search for a smaller one takes up to a
+# second, in which a coroutine that calls a graph for the first time blocks its event loop.
 _GOOD_ENOUGH: Final = 1.02
 
-# An argument that is read in place is locked against writes by the caller.  It may be locked for this many nanoseconds
-# per byte; copying a byte takes a fortieth of that.  A chain that reads an argument for longer copies it.
+# An argument that is read in place is locked: others cannot write it.  It may be locked for this many nanoseconds per
+# byte, by the estimated costs of ops; a chain that reads an argument for longer copies it.
 _KEPT: Final = 10
 
 # Arguments and results of at least this many bytes are used in the caller's memory if possible.  For smaller ones a
 # copy is as fast as preparing their ops' kernel calls anew for each launch's memory; see `Program`.
 _LARGE: Final = 1 << 20
 
-# The source task (begins launches) and the sink task (ends launches) of a plan have host streams of their own.
+# The source task (begins launches) and the sink task (ends launches) of a plan are on no stream of tasks with ops.
 _SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
 _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
 _SOURCE: Final = TaskId(_SOURCE_THREAD).encode()
 _SINK: Final = TaskId(_SINK_THREAD).encode()
 
-# The pacer task lets tasks without inputs act once per micro-batch; the counter task waits for all micro-batches of
-# tasks without readers, and of tasks that use variables which the step changes.
+# The pacer task lets tasks of micro-batches that read no register act once for each; the counter task waits for all
+# micro-batches of tasks without readers, and of tasks that have to end before the step.
 _PACER: Final = TaskId(_SOURCE_THREAD, 1).encode()
 _COUNTER: Final = TaskId(_SINK_THREAD, 1).encode()
 
@@ -58,9 +58,10 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
         slots: the least number of slots of each register, and so of launches that a task may be ahead of its readers.
 
     Raises:
-        ValueError: if the job lacks values or kernels, or the plan could not run, for instance if tasks wait for each
-            other in a circle; the message names the tasks.
-        NotImplementedError: if some buffers are on a CUDA device, and others elsewhere.
+        ValueError: if `slots` is less than 1, the job lacks values or kernels, or the plan could not run, for instance
+            since tasks wait for each other in a circle.
+        NotImplementedError: if some buffers are on a CUDA device, and others elsewhere; numbers, and constants that are
+            only copied to CUDA devices, do not count.
     """
     if slots < 1:
         raise ValueError(f"the number of slots must be at least 1, not {slots}")
@@ -166,7 +167,7 @@ class _Linking:
                 self.consumed[reader.id][f"in{number}"] = (number,)
 
     def _order(self, first: int, others: tuple[int, ...], slots: int) -> None:
-        """Add a control register, so that the tasks `others` act only after the task `first`."""
+        """Let the tasks `others` act only after the task `first`, at most `slots` acts behind, by a control register."""
         number = len(self.registers)
         self.registers.append(RegisterDescriptor(number, first, others, slots, control=True))
         self.produced[first]["out_control"] = (*self.produced[first].get("out_control", ()), number)
@@ -174,7 +175,7 @@ class _Linking:
             self.consumed[other][IN_CONTROL] = (*self.consumed[other].get(IN_CONTROL, ()), number)
 
     def _begin_and_end(self) -> None:
-        """Order every task after the source and before the sink; tasks of micro-batches by way of pacer and counter."""
+        """Order all tasks after the source and before the sink; tasks of micro-batches by way of pacer and counter."""
         idle = [task for task in self.tasks if not self.consumed[task.id]]
         paced = tuple([task.id for task in idle if self._is_micro(task)])
         counted = [
@@ -198,7 +199,7 @@ class _Linking:
                 self._order(task.id, (_SINK,), self.slots)
 
     def _descriptors(self) -> list[TaskDescriptor]:
-        """Make the descriptors of all tasks, including source, sink, pacer and counter, which run no ops of the job."""
+        """Make the descriptors of all tasks, including source, sink and any pacer and counter, which run no ops."""
         produced, consumed, count = self.produced, self.consumed, self.job.micro_batches
         tasks = [TaskDescriptor(_SOURCE, WAIT_AND_SEND_IDS, produced[_SOURCE], buffer="launches", name="source")]
         tasks += [self._descriptor(task, produced[task.id], consumed[task.id]) for task in self.tasks]
@@ -213,8 +214,8 @@ class _Linking:
         """Return the number of slots of a register: the acts that the task `maker` may be ahead of `readers`.
 
         In a pipeline, each stage works on another launch (or micro-batch).  A result for a later stage waits for as
-        many acts as there are stages in between; a result for the backward pass of the same stage waits until the
-        launch has been through all later stages and back.
+        many acts as the stages are apart; a result for a backward pass waits until the launch has been through all
+        later stages and back.
         """
         last = max([task.stage for task in self.tasks])
         slots = self.slots
@@ -256,7 +257,7 @@ class _Linking:
         return early
 
     def _reaches(self, task: Task, step: Task) -> bool:
-        """Whether `step`, a task of the phase "step", reads an accumulated result of `task`."""
+        """Whether `step`, a task of the phase "step", reads an accumulated or packed result of `task`."""
         between = [self.makers[buffer] for buffer in step.reads if self.makers[buffer].op is not None]
         return any([self.makers[buffer] is task for gather in between for buffer in gather.reads])
 
@@ -336,7 +337,7 @@ class _Linking:
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
     def _kept(self, task: Task) -> tuple[int, ...]:
-        """Return the large arguments to read in the caller's memory: no op writes them, and all readers end soon."""
+        """Return the large arguments to read in the caller's memory: no op writes them, and all reads end soon."""
         ops = [self.job.ops[position] for position in task.ops]
         fetched = {self.job.outputs[output].buffer for output in task.outputs}
         ends: dict[int, int] = {}
@@ -360,7 +361,7 @@ class _Linking:
         )
 
     def _direct(self, task: Task) -> tuple[int, ...]:
-        """Return the numbers of the large outputs, whole temporary buffers, to compute in the caller's memory."""
+        """Return the positions of the large outputs, whole temporary buffers, to compute in the caller's memory."""
         direct: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
             operand = self.job.outputs[number]

@@ -1,4 +1,4 @@
-"""`nn.Graph`: a program over modules that is recorded once, compiled, and then run as a whole by each call."""
+"""`nn.Graph`: a program over modules that is recorded, compiled, and then run as a whole by calls."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 _counts: defaultdict[str, int] = defaultdict(int)
 
-# A form is the result of one build.  This is the most forms kept for arguments of one structure and shape, each for
-# another state of modules, settings and variables.
+# A form is the result of one build.  This is the most forms kept for arguments of one structure, shapes and dtypes:
+# modules, settings and variables had another state at each of the builds.
 _STATES: Final = 8
 
-# The attributes that the class Graph itself uses; the others are the user's: if `build` has read them, changes
-# cause another build.
+# The attributes that Graph and FunctionGraph themselves use; the others are the user's: a change of one that `build`
+# has read can cause another build.
 _OWN: Final = frozenset(
     {
         "_block_configs",
@@ -74,27 +74,27 @@ _OWN: Final = frozenset(
     }
 )
 
-# The entries of an optimizer's parameter group that may change without another build: no op depends on them, each
-# launch sets them, or `_training` compares them in another way.
+# The entries of an optimizer's parameter group whose values `_training` does not compare: no op depends on them, each
+# launch sets them, or `_training` compares identities instead.
 _SET_AT_EACH_LAUNCH: Final = frozenset({"params", "lr", "initial_lr", "min_lr", "max_lr"})
 
 
 class Graph:
     """A program over modules: assign modules in `__init__`, and compute with them in `build`.
 
-    The first call runs `build` once with tensors that stand for values, and records every op.  The recorded ops are
-    optimized, planned and then run, by that call and by all later ones with arguments of the same shapes and dtypes.  A
-    call returns immediately, as an op does: ``await`` its result, or read it.
+    The first call runs `build` once with tensors that stand for values, and records its ops.  The recorded ops are
+    optimized, planned and then run.  Later calls with arguments of the same shapes and dtypes only run them, unless
+    `build` has to run again.  They return immediately, as an op does: ``await`` their results, or read them.
 
     Modules are shared, not copied: eager code and other graphs see the parameters that a graph has trained.
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step,
-    under `no_grad`, too.  Without optimizers, each call adds gradients to the `grad` of parameters and other leaves, as
-    eager code does, but not to that of arguments.  `build` does not see the gradients of earlier calls, but clears them
-    at each call if it calls `zero_grad` or sets `grad`.
+    under `no_grad`, too.  `grad` stays as it is.  Without optimizers, each call adds gradients to the `grad` of
+    parameters and other leaves, as eager code does, but not to that of arguments.  There `build` does not see the
+    gradients of earlier calls, but clears them at each call if it calls `zero_grad` or sets `grad`.
 
     Attributes:
-        name: the graph's name, unique in the process.
+        name: the name of the graph's class or function, and a number.
         config: the graph's settings; see `GraphConfig`.
 
     Example:
@@ -118,8 +118,8 @@ class Graph:
         self._block_configs: dict[str, BlockConfig] = {}
         self._optimizers: list[tuple[Optimizer, Any]] = []
         self._scaler: GradScaler | None = None
-        # For each structure and metas of arguments (None if these are fixed), the forms built for different states
-        # of modules and settings, the most recently used first.
+        # By structure and metas of arguments (by None if these are fixed), the forms built for different states of
+        # modules and settings, the most recently used first.
         self._compiled: OrderedDict[Any, list[CompiledGraph]] = OrderedDict()
         self._built_for: list[Any] = []
         self._last: CompiledGraph | None = None
@@ -139,18 +139,19 @@ class Graph:
         graph.
 
         `build` may iterate over a `DataLoader`.  Each call of the graph then takes as many of the loader's next batches
-        as `build` took, and starts again when they end.  A call waits for the batches, also in a coroutine.
+        as `build` took; when the loader ends, it begins again.  A call waits for the batches, also in a coroutine.
 
-        `build` runs once for each form of the graph.  A call builds another form if anything that `build` has read has
-        changed: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
-        submodules that were replaced; whether parameters require gradients; hooks; `config`; variables of closures and
-        globals that `build`, `forward`, hooks and functions in their modules use; items of lists, dicts and sets among
-        all these, up to 64 in each; and autocast, default dtype and device around the call.  Eight forms are kept for
-        such changes.  A form whose state comes back is used again.
+        A call runs `build` again if something that `build` has read was changed since: attributes of modules and of the
+        graph, such as `training` or ``Dropout.p``; parameters, buffers and submodules that were replaced; whether
+        parameters require gradients; hooks; `config`; variables of closures and globals that `build`, `forward`, hooks
+        and plain functions of their Python modules use; items of lists, dicts and sets among all these, if there are at
+        most 64; and autocast, default dtype and device around the call.  Changes that `build` itself makes do not
+        count.  Eight builds are kept for such changes.  One whose state comes back is used again.
 
-        A graph cannot see anything else that Python computes while it is built, and repeats its first value: random
-        numbers of `random` and numpy, the time, counters, files, attributes of classes and other objects, and changes
-        inside of arrays and large containers.  Random numbers of this package are drawn anew in each call.
+        A graph cannot see anything else that Python computes while it is built, and repeats the values of that time:
+        random numbers of `random` and numpy, the time, files, globals that other methods use, attributes of classes and
+        most other objects, and changes inside of arrays and large containers.  Random numbers of this package are drawn
+        anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
@@ -206,17 +207,18 @@ class Graph:
         """Take a step of an optimizer in each call, after all that `build` computes.
 
         Gradients are clipped before the step if the optimizer's groups ask for it ("clip_grad_max_norm").  Learning
-        rates may change at any time; if other settings of the groups change, the next call builds the graph again.
+        rates that are numbers may change at any time; if other settings of steps change, the next call builds the graph
+        again.
 
         Args:
             optim: an optimizer of parameters of the graph's modules.
             lr_sch: a learning rate scheduler of that optimizer; each call of the graph steps the scheduler.
 
         Raises:
-            TypeError: if `optim` is no optimizer, or an optimizer whose step needs a closure; if the scheduler needs a
-                metric.
-            ValueError: if the scheduler belongs to another optimizer.
-            RuntimeError: if the graph has been built.
+            TypeError: if `optim` is no optimizer, or its class has a `step` of its own, as `LBFGS` has; if the
+                scheduler is a `ReduceLROnPlateau`, whose step needs a metric.
+            ValueError: if `lr_sch` is not a scheduler of this optimizer.
+            RuntimeError: if the graph `is_compiled`.
         """
         self._require_not_built("add_optimizer")
         if not isinstance(optim, Optimizer):
@@ -241,15 +243,15 @@ class Graph:
         A graph without optimizers does not use the scaler.
 
         Raises:
-            RuntimeError: if the graph has been built.
+            RuntimeError: if the graph `is_compiled`.
         """
         self._require_not_built("set_grad_scaler")
         self._scaler = grad_scaler
 
     def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
-        """Allow arguments of other shapes, dtypes or structure: build for each, and keep the `size` used last.
+        """Allow arguments of other shapes, dtypes, structure or values: build for each of these kinds.
 
-        Returns this graph.
+        What was built for the `size` kinds used last is kept.  Returns this graph.
 
         Raises:
             ValueError: if `size` is less than 1.
@@ -264,7 +266,7 @@ class Graph:
 
         Raises:
             TypeError: if `shared_graph` is a graph of another class.
-            RuntimeError: if this graph has been built.
+            RuntimeError: if this graph `is_compiled`.
         """
         self._require_not_built("share_from")
         if type(shared_graph) is not type(self):
@@ -284,13 +286,14 @@ class Graph:
         """Let each later build of the graph print its progress.
 
         Args:
-            v_level: the level of detail.  -1: nothing; 0: the times of building, passes and compiling; 1: also the ops
-                and the use of memory; 2: also the changes of each pass; 3: the same as 2, for programs of OneFlow.
+            v_level: the level of detail.  -1: nothing; 0: the times of building, passes and compiling, and how a CUDA
+                device runs the ops; 1: also the ops and the use of memory; 2: also the changes of each pass; 3: the
+                same as 2, for programs of OneFlow.
             ranks: the rank or ranks of a distributed job that print; None for rank 0, and -1 for all.
             max_py_stack_depth: the most Python calls that `op_repr_with_py_stack` prints with each op.
             only_user_py_stack: whether calls within the framework are left out.
-            op_repr_with_py_stack: whether to print, from level 1 on, the Python calls that led to each op.  If False,
-                each op is printed with the line that called it.
+            op_repr_with_py_stack: whether to print, from level 1 on, the Python calls that led to each op, besides the
+                line that called it.
 
         Raises:
             ValueError: for any other level, and for an invalid depth or rank.
@@ -317,16 +320,16 @@ class Graph:
     # Calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the graph once; the first call builds it.
+        """Run the graph once; the first call builds it, and later ones only if need be, see `build`.
 
         Returns:
-            The result of `build`, with tensors that are being computed in place of the tensors that `build` returned.
+            The result of `build`, with tensors that may still be being computed in place of its tensors.
 
         Raises:
             ValueError: if structure, shapes, dtypes, devices or values other than tensors differ from the build's
                 arguments, and `with_dynamic_input_shape` has not been called.
             SessionClosed: if the graph's session has been closed.
-            RuntimeError: while another graph is being built; call `build` there, which records the ops in that graph.
+            RuntimeError: while a graph is being built here; call `build` instead, which records the ops in that graph.
         """
         mode = MODE.get()
         last = self._last
@@ -334,12 +337,13 @@ class Graph:
         if last is not None and sources is not None:
             return last.call(sources, (), mode)
         compiled, tensors, rates = self._prepared(args, kwargs)
-        # Not with optimizers: the fast path above passes no learning rates and does not compare `_training`.
+        # None with optimizers or a scaler: the fast path above passes no learning rates and does not compare
+        # `_training`.
         self._last = None if self._optimizers or self._scaler is not None else compiled
         return compiled.call(blobs_of(tensors), rates, mode)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the graph once, each op as an instruction of the virtual machine: slower, with bitwise equal results.
+        """Run the graph once, op by op as instructions of the virtual machine: slower, with bitwise equal results.
 
         Raises:
             ValueError, SessionClosed, RuntimeError: as for a call.
@@ -348,7 +352,7 @@ class Graph:
         return compiled.run_by_vm(tensors, rates)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
-        """Take batches and step schedulers; return the form, the input tensors and the learning rates before that."""
+        """Take batches and step schedulers; return the form, its input tensors, and the rates before the step."""
         tree, tensors = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:
@@ -396,7 +400,7 @@ class Graph:
         return form
 
     def _form(self, key: Any) -> CompiledGraph | None:
-        """Return the kept form for this key of arguments and the present state of modules and settings, or None."""
+        """Return the kept form for this key of arguments that `_fits`, or None."""
         forms = self._compiled.get(key)
         if not forms:
             return None
@@ -410,7 +414,7 @@ class Graph:
         return None
 
     def _fits(self, form: CompiledGraph) -> bool:
-        """Return whether a form fits the present state and, if shapes may vary, the shapes of loaders' next batches."""
+        """Return whether a form fits the present state and, if arguments may vary in shape, loaders' next batches."""
         if not form.holds():
             return False
         return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
@@ -437,7 +441,10 @@ class Graph:
     # Building
 
     def _training(self) -> list[Any]:
-        """Return optimizers' settings, state and the scale, for comparison; learning rates only if they are tensors."""
+        """Return the optimizers' settings, for comparison with those at the build, except learning rates as numbers.
+
+        The optimizers' `state`, lists of parameters, learning rates as tensors and the scale are compared by identity.
+        """
         settings: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
             settings.append(_Itself(optimizer.state))
@@ -467,7 +474,7 @@ class Graph:
         with PutBack(*restored, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
             with builder.recording(self._prepare_loss):
-                # A form that trains is built for calls in any grad mode.
+                # With optimizers, the form serves calls in any grad mode.
                 gradients_on = enable_grad() if self._optimizers else nullcontext()
                 with gradients_on, self._precision(tensors), PutBack(_steps_refused(self.name, self._optimizers)):
                     result = self.build(*args, **kwargs)
@@ -490,13 +497,13 @@ class Graph:
             tuple(builder.outlets),
             () if self._optimizers else tuple(builder.cleared.items()),
         )
-        # The copy is made before the guard, since it sets attributes, which the guard would see as changes.
+        # The config is copied before the guard is made, since copying sets attributes, which counts as a change.
         settings = Settings(copy(self.config), self._block_configs)
         guard = watch.guard(self._settings, paths)
         return CompiledGraph(job, outside, settings, tree, metas_of(tensors), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:
-        """Return the functions that are known, before building, to run in it: `build` and the `forwards` of modules."""
+        """Return the functions known before building that may run in it: `build` and the `forwards` of modules."""
         modules = [module for block in self._blocks.values() for module in block.origin.modules()]
         return [type(self).build, *forwards(modules)]
 
@@ -544,7 +551,7 @@ class Graph:
         ]
 
     def _rate_tensors(self, builder: JobBuilder) -> None:
-        """Replace learning rates that are no tensors by lazy tensors, which each launch sets to the current rates."""
+        """Replace the rates that `_has_rate` names by lazy tensors, which each launch sets to the current rates."""
         for number, (optimizer, _) in enumerate(self._optimizers):
             for position, group in enumerate(optimizer.param_groups):
                 if _has_rate(group):
@@ -578,7 +585,7 @@ class Graph:
             self._scaler.update()
 
     def learning_rates(self) -> list[float]:
-        """Return the current learning rates that are no tensors, in the order of the job's numbers."""
+        """Return the current learning rates that each launch sets, in the order of the job's numbers."""
         return [
             group["lr"] for optimizer, _ in self._optimizers for group in optimizer.param_groups if _has_rate(group)
         ]
@@ -598,21 +605,21 @@ class Graph:
 
     @property
     def job(self) -> Job:
-        """The job of the form used last: the ops of `build` and of optimizers' steps, as recorded.
+        """The job of the build used last: the ops of `build` and of optimizers' steps, as recorded.
 
         Raises:
-            RuntimeError: if the graph has not been built.
+            RuntimeError: unless the graph `is_compiled`.
         """
         return self._latest("job").job
 
     @property
     def full_job(self) -> Job:
-        """The job of the form used last, after all passes; see `job` for errors."""
+        """The job of the build used last, after all passes; see `job` for errors."""
         return self._latest("full_job").full_job
 
     @property
     def plan(self) -> Plan:
-        """The plan of the form used last, by which the job runs; see `job` for errors."""
+        """The plan by which `full_job` runs; see `job` for errors."""
         return self._latest("plan").plan
 
     def _latest(self, attribute: str) -> CompiledGraph:
@@ -635,7 +642,8 @@ class Graph:
         """Restore the state of modules, optimizers, schedulers and grad scaler from a `state_dict`.
 
         Raises:
-            KeyError: if `strict`, and a module, optimizer, scheduler or grad scaler is missing or unknown.
+            KeyError: if `strict`, and the state of a module, optimizer, scheduler or grad scaler is missing, or the
+                graph has none of that name.
         """
         have: dict[str, Any] = {name: block.origin for name, block in self._blocks.items()}
         for number, (optimizer, schedule) in enumerate(self._optimizers):
@@ -656,11 +664,11 @@ class Graph:
             self.close()
 
     def save_to_folder(self, folder: str | os.PathLike[str]) -> None:
-        """Write the graph's forms, settings and tensors to a folder; `vmflow.save` calls this."""
+        """Write the graph's jobs, settings and tensors to a folder, for `vmflow.save`; see `graph_mode.saving`."""
         save_graph(self.name, self.config, self._block_configs, self._forms_to_save(), folder)
 
     def _forms_to_save(self) -> list[CompiledGraph]:
-        """Return the forms to save: for each structure and shape of arguments, the form, if any, for the present state.
+        """Return the forms to save: for each structure and metas of arguments, the first for the present state, if any.
 
         Raises:
             RuntimeError: if the graph has forms, but none for the present state.
@@ -676,7 +684,7 @@ class Graph:
         return fitting
 
     def close(self) -> None:
-        """Close all forms; running launches end normally.  The next call builds the graph again."""
+        """Drop all that was built; running launches end normally.  The next call builds the graph again."""
         self._last = None
         while self._compiled:
             for form in self._compiled.popitem()[1]:
@@ -708,7 +716,7 @@ class Graph:
             The image as text.
 
         Raises:
-            RuntimeError: if the graph has not been built.
+            RuntimeError: unless the graph `is_compiled`.
             ValueError: for any other `part`.
             OSError: if the file cannot be written.
 
@@ -750,7 +758,7 @@ class _Itself:
 
 @contextmanager
 def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
-    """A block in which parameters have no gradients; at its end they get their earlier gradients back."""
+    """A block that parameters enter without gradients; at its end they get their earlier gradients back."""
     kept = {autograd: autograd.grad for autograd in _places(parameters)}
     try:
         for autograd in kept:
@@ -782,7 +790,7 @@ def _has_rate(group: dict[str, Any]) -> bool:
 
 @contextmanager
 def _steps_refused(name: str, optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
-    """A block in which steps of these optimizers in `build` raise: the graph `name` steps them after `build`."""
+    """A block in which steps of these optimizers raise within `build`: the graph `name` steps them afterwards."""
 
     def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if MODE.get().interpreter is None:

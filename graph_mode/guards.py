@@ -1,10 +1,11 @@
 """`Guard`: records the state from which a form of a graph was built, and compares it with the present state.
 
-A form depends on the attributes that `build` has read of modules and of the graph (`reads.py`), on the values that its
-functions use from their surroundings (`surroundings.py`), on the settings of the graph, and on autocast and the
-defaults of new tensors.  A call compares autocast and the defaults, the surrounding values by identity, and one count
-of changes (`vmflow.changes`); if one of these differs, it compares everything.  Every call also compares the attributes
-of objects whose methods the functions are, and the contents of lists, dicts and sets.
+A form, the result of one build, depends on the attributes that `build` has read of modules and of the graph
+(`reads.py`), on the values that its functions use from their surroundings (`surroundings.py`), on the settings of the
+graph, on global hooks, and on autocast and the defaults of new tensors.  A call compares autocast and the defaults, the
+surrounding values by identity, and one count of changes (`vmflow.changes`); if one of these differs, it compares
+everything.  Every call also compares the attributes of objects whose methods the functions are, and small lists, dicts
+and sets.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
@@ -31,11 +32,11 @@ from .args_tree import exact
 from .reads import ABSENT, Members, Reads, recorded
 from .surroundings import Cell, Global, Member, Place, around
 
-# Types whose values are compared by equality; others are compared by identity.
+# Types whose values are compared by equality; for others, see `frozen`.
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
 
-# Containers of few items are compared by their items, unless they are nested too deeply.  Others are compared by
-# identity, and those that can change in place also by their number of items.
+# Containers of few items are compared by their items, unless they are nested too deeply.  Other containers are compared
+# by identity, and those that can change in place also by their number of items.
 _MUTABLE: Final = (list, dict, set, deque)
 _CONTAINERS: Final = (*_MUTABLE, tuple, frozenset)
 _MOST_ITEMS: Final = 64
@@ -82,7 +83,7 @@ class Identity:
 
 
 def frozen(value: Any, depth: int = 0) -> Any:
-    """Return a stand-in for a value that a form has read; the form is valid for values with an equal stand-in.
+    """Return a stand-in for a value that a build has read; its result is valid for values with an equal stand-in.
 
     Args:
         value: the value.
@@ -135,8 +136,8 @@ class Guard:
         self._hooks = tuple(OF_ALL.items())
         self._cells: list[tuple[CellType, Any]] = []
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
-        # A change of a module's attribute increases `COUNT`, and a variable of another value has another identity.
-        # Attributes of other objects, and containers that can change in place, have to be compared at each call.
+        # A change of a module's attribute changes `COUNT`, and a variable's new value has another identity.  Attributes
+        # of other objects, and containers that can change in place, have to be compared at each call.
         self._uncounted = [
             (place, value)
             for place, value in self._places
@@ -182,7 +183,7 @@ class Guard:
         self._globals = [(place.space, place.name, place.now()) for place in places if isinstance(place, Global)]
 
     def difference(self) -> str | None:
-        """Describe the first change since the form was built; None if nothing has changed."""
+        """Describe the first value that differs from the time of the build; None if none does."""
         return self._difference_around() or self.difference_within()
 
     def _difference_around(self) -> str | None:
@@ -220,7 +221,7 @@ def _casts(mode: Mode) -> dict[str, DType] | None:
 
 
 def _shown(value: Any) -> str:
-    """Describe a stand-in that `frozen` made, for error messages."""
+    """Describe a compared value, often a stand-in that `frozen` made, for messages."""
     if isinstance(value, Contents):
         return f"a {value.kind.__name__} of {len(value.items)} items"
     if isinstance(value, tuple) and len(value) == 2 and value[0] in _PLAIN:
@@ -239,7 +240,7 @@ class Watch:
     Args:
         kind: the class of graphs whose attribute reads are recorded.
         own: the attributes that the graph class itself uses, which are ignored.
-        functions: the functions that are known, before building, to run in it.
+        functions: the functions known before building that may run in it.
     """
 
     def __init__(self, kind: type, own: frozenset[str], functions: list[Callable[..., Any]]) -> None:
@@ -256,7 +257,7 @@ class Watch:
             yield
 
     def guard(self, settings: Callable[[], Mapping[str, Any]], paths: Mapping[Any, str]) -> Guard:
-        """Make a guard of all recorded values that building has not changed.
+        """Make a guard of the recorded values that building has not changed.
 
         Args:
             settings: see `Guard`.
@@ -278,12 +279,12 @@ class Watch:
 
 
 def forwards(modules: list[Module]) -> list[Callable[..., Any]]:
-    """Return the functions that calls of these modules run: `forward` and forward hooks, except vmflow's own."""
+    """Return the functions that calls of these modules may run: `forward` and forward hooks, except vmflow's own."""
     functions: list[Any] = [kind.forward for kind in dict.fromkeys([type(module) for module in modules])]
     for module in modules:
         own = module.__dict__
         functions += [*own["_forward_pre_hooks"].values(), *own["_forward_hooks"].values()]
         if "forward" in own:
             functions.append(own["forward"])
-    # `str`, since a method of an object made in C, such as a dict, has None as its module.
+    # `str`, since the `__module__` of a method written in C, such as that of a dict, is None.
     return [function for function in functions if not str(getattr(function, "__module__", "")).startswith("vmflow.")]
