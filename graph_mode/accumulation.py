@@ -2,8 +2,8 @@
 
 Both are part of building, not a pass: `build` has to see the shapes of one micro-batch, and only while building is it
 known which tensors are gradients.  Ops with the phase "micro" run once for each micro-batch; the optimizers' ops
-have the phase "step" and run once per call.  Three ops connect the phases: "unpack" hands out the slices of all
-arguments, "accumulate" sums all gradients, and "pack" joins all results.  As in a loop of eager backward passes, the
+have the phase "step" and run once per call.  Three kinds of ops connect the phases: "unpack" hands out the slices of
+arguments, "accumulate" sums gradients, and "pack" joins results.  As in a loop of eager backward passes, the
 first gradient is copied and later gradients are added to it, so that the sums have the bits of the eager loop.
 """
 

@@ -148,7 +148,7 @@ class LaunchOnStream(InstructionPolicy):
         self._end(failure)
 
     def drop(self, failure: Failure) -> None:
-        # `compute` has not begun, so that no variable has been changed.
+        # The task has not run, so that no variable has been changed.
         self._end(failure)
 
     def _end(self, failure: Failure | None) -> None:
@@ -159,7 +159,7 @@ class LaunchOnStream(InstructionPolicy):
 
 @final
 class GraphAct(InstructionPolicy):
-    """The instruction that runs a plan of a single task on the host, and ends the launch.
+    """The instruction that runs a plan of a single task, not on a stream with `launches_ahead`, and ends the launch.
 
     Args:
         runtime: the plan's runtime.

@@ -23,8 +23,7 @@ class Leaf:
 class Fixed:
     """The node of a tree that stands for a value other than a tensor, which is a constant of the graph.
 
-    Two nodes are equal only if a graph cannot tell their values apart: ``1``, ``1.0`` and ``True`` make different
-    graphs.
+    Nodes with values of different types are not equal: ``1``, ``1.0`` and ``True`` make different graphs.
     """
 
     value: Any
@@ -106,7 +105,7 @@ def _flatten(value: Any, leaves: list[Tensor]) -> Tree:
     if isinstance(value, (tuple, list)) and not isinstance(value, Size):
         kind: Any = type(value) if hasattr(value, "_fields") else "tuple" if isinstance(value, tuple) else "list"
         return Branch(kind, tuple(range(len(value))), tuple([_flatten(item, leaves) for item in value]))
-    # A copy, so that a later change in place is noticed.
+    # Arrays, sets and bytearrays are copied, so that a later change in place is noticed.
     return Fixed(value.copy() if isinstance(value, (np.ndarray, set, bytearray)) else value)
 
 
@@ -160,7 +159,7 @@ def _name(tree: Tree, path: str, expressions: list[str]) -> None:
 
 
 def difference(old: Tree, new: Tree, path: str) -> str | None:
-    """Describe the first difference of two trees; None if they are equal."""
+    """Describe the first difference of two trees of the argument that `path` names; None if they are equal."""
     if isinstance(old, Branch) and isinstance(new, Branch) and old.kind == new.kind and old.keys == new.keys:
         for key, first, second in zip(old.keys, old.children, new.children, strict=True):
             problem = difference(first, second, f"{path}[{key!r}]")

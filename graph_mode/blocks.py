@@ -15,7 +15,7 @@ class BlockConfig:
     Attributes:
         activation_checkpointing: whether the backward pass computes the block's intermediate values again, instead of
             keeping them from the forward pass.
-        stage_id: the number of the block's pipeline stage; None for that of the enclosing block, or of the operands.
+        stage_id: the number of the block's pipeline stage; None for that of the enclosing block, or of ops' operands.
 
     Example:
         >>> config = flow.nn.graph.BlockConfig()
@@ -121,7 +121,8 @@ class Block:
         members: Any = self.origin
         return len(members)
 
-    # Python would take the truth value from `__len__`, and each read of an attribute makes another block.
+    # Without the methods below, Python would take the truth value from `__len__`, and compare blocks by identity,
+    # although each read of an attribute makes another block.
 
     def __bool__(self) -> bool:
         return bool(self.origin)

@@ -10,7 +10,10 @@ from .tasks import GATHERING, Task
 
 
 def steps_before(task: Task, elsewhere: Collection[int]) -> list[int]:
-    """Return the chain's own buffers that arguments and numbers fill, each in a step before the chain's first op."""
+    """Return the buffers that arguments and numbers fill, each in a step before the chain's first op.
+
+    Buffers in `elsewhere`, not in the chain's own memory, are left out.
+    """
     return [operand for operand in (*task.inputs, *task.numbers) if operand not in elsewhere]
 
 

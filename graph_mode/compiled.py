@@ -40,7 +40,7 @@ class Outside:
         bindings: by a variable's buffer, the tensor whose memory the buffer shares.
         generators: the random generators that were passed to ops explicitly.
         leaves: the leaves whose gradients are the last outputs of the job; a call adds these to `grad`.
-        outlets: the places in `build` that take batches; their tensors follow those of the arguments.
+        outlets: the batches that `build` takes; their tensors follow those of the arguments.
         cleared: the leaves whose `grad` a call first sets to None (True) or to zero.
     """
 

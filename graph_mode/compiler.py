@@ -167,7 +167,7 @@ class _Linking:
                 self.consumed[reader.id][f"in{number}"] = (number,)
 
     def _order(self, first: int, others: tuple[int, ...], slots: int) -> None:
-        """Let the tasks `others` act only after the task `first`, at most `slots` acts behind, by a control register."""
+        """Let the tasks `others` act only after the task `first`, by a control register of this many slots."""
         number = len(self.registers)
         self.registers.append(RegisterDescriptor(number, first, others, slots, control=True))
         self.produced[first]["out_control"] = (*self.produced[first].get("out_control", ()), number)

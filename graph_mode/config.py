@@ -22,9 +22,9 @@ class GraphConfig:
         gradient_accumulation_steps: the number of micro-batches per call.
         outputs_buffer_size: the least slots of each register between tasks; see `set_outputs_buffer_size`.
         fusion: whether elementwise ops, and updates of several optimizers, are fused.
-        recomputation: the fraction of a step's time for which ops may be repeated to lower the peak of memory; 0 to
-            repeat none.
-        order: whether ops are reordered for "memory" or "speed"; "given" keeps the order in which `build` calls them.
+        recomputation: the fraction of a step's time for which ops may be repeated to lower the peak of memory; see
+            `allow_recomputation`.
+        order: whether ops are reordered for "memory" or "speed"; "given" does not reorder them.
         disabled: the names of passes that are not run; see `disable_pass`.
         actors: whether actors run all plans, also plans of a single task; see `use_actors`.
 
@@ -74,14 +74,14 @@ class GraphConfig:
         """Cut the arguments along their first dimension into `value` micro-batches; a step takes their mean gradients.
 
         Raises:
-            ValueError: if `value` is less than 1; at the first call, if it does not divide the first dimension's size.
+            ValueError: if `value` is less than 1; by a call, if it does not divide the first dimension's size.
         """
         if value < 1:
             raise ValueError(f"set_gradient_accumulation_steps: must be at least 1, not {value}")
         self.gradient_accumulation_steps = value
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
-        """Let a task of the graph be `value` launches, in pipelines more, ahead of the tasks that read its results.
+        """Let a task be up to `value` launches, in pipelines more, ahead of the tasks that read its results.
 
         Raises:
             ValueError: if `value` is less than 1.
@@ -93,7 +93,7 @@ class GraphConfig:
     def allow_fusion(self, mode: bool = True) -> None:
         """Fuse consecutive elementwise ops into one loop over memory, and steps of several optimizers into one op.
 
-        Without fusion, results equal eager's to the bit.
+        With `mode` False, nothing is fused, and results equal eager's to the bit.
         """
         self.fusion = mode
 
@@ -104,8 +104,8 @@ class GraphConfig:
 
         Args:
             part_of_time: the fraction of a step's time that repeated ops may add, by the estimated costs of the ops.
-                0.03 repeats little but elementwise ops and normalisations; 0.2 allows for some matrix products, too.  0
-                keeps all values.
+                0.03 often repeats elementwise ops and normalisations only; 0.2 allows for some matrix products, too.
+                With 0, no ops are repeated for this setting.
 
         Raises:
             ValueError: if `part_of_time` is negative or not a number.
@@ -118,12 +118,12 @@ class GraphConfig:
         """Let actors run all plans, also plans of a single task, which need no actors.
 
         The results are the same, and a call takes longer: this setting is for tests of graphs.  VMFLOW_GRAPH_ACTORS=1
-        sets it for all graphs.
+        makes it the default.
         """
         self.actors = mode
 
     def set_execution_order(self, order: Literal["memory", "speed", "given"]) -> None:
-        """Reorder ops for less "memory" or for more "speed"; "given" keeps the order in which `build` calls them.
+        """Reorder ops for less "memory" or for more "speed"; "given" does not reorder them.
 
         Raises:
             ValueError: if `order` is anything else.
@@ -164,7 +164,7 @@ class GraphConfig:
         self._allow_pass("fuse_elementwise", mode)
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
-        """Reorder ops: "MemoryFirst", "SpeedFirst", or "Disable" to keep the order in which `build` calls them.
+        """Reorder ops: "MemoryFirst" or "SpeedFirst"; "Disable" does not reorder them.
 
         Raises:
             ValueError: for any other `mode`.
@@ -179,7 +179,7 @@ class GraphConfig:
         self.order = orders[mode]
 
     def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
-        """Do nothing: vmflow has no choice of convolution algorithms.
+        """Do nothing: vmflow offers no choice of convolution algorithms.
 
         The method is for programs written for OneFlow.
         """

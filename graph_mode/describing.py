@@ -74,7 +74,7 @@ def _module(path: str, module: Module, view: _View | None) -> Iterator[str]:
 
 
 def _path(path: str, view: _View) -> Iterator[str]:
-    """Yield the lines of a module known by its path only: its submodules, ops, inputs and outputs."""
+    """Yield the lines of a module known by its path only: its submodules with ops, its ops, inputs and outputs."""
     yield f"(MODULE:{path}): ("
     yield from _indented(view.inputs(path))
     for child in view.children(path):
@@ -117,7 +117,7 @@ class _View:
                 self._users.setdefault(number, []).append(position)
 
     def children(self, path: str) -> list[str]:
-        """Return the paths of the direct submodules of the module at `path`."""
+        """Return the paths of the direct submodules, of the module at `path`, in which there are ops."""
         prefix = f"{path}." if path else ""
         return [
             inner
@@ -126,7 +126,7 @@ class _View:
         ]
 
     def operators(self, path: str) -> list[str]:
-        """Return the lines of the ops that the module at `path` itself calls, without its submodules' ops."""
+        """Return the lines of the forward and backward ops of the module at `path`, without its submodules' ops."""
         return [operator(op) for op in self._ops.get(path, [])]
 
     def inputs(self, path: str) -> list[str]:
@@ -191,11 +191,12 @@ def operator(op: JobOp) -> str:
 class BuildReport:
     """Prints the progress of building a graph, at the levels of `Graph.debug`.
 
-    It prints instead of logging, as OneFlow does: callers of `debug` want to read the messages immediately.
+    It prints instead of logging, as OneFlow does.
 
     Args:
         name: the name of the graph.
-        level: SILENT, TIMES, OPS (also the ops of the job) or PASSES (also the changes of each pass).
+        level: SILENT, TIMES, OPS (also the ops of the job, and the use of memory) or PASSES (also the changes of each
+            pass).
     """
 
     def __init__(self, name: str, level: int) -> None:
@@ -230,7 +231,7 @@ class BuildReport:
             print(f"[{self.name}]   pass {name}: {changes(before, after)}")
 
     def compiled(self, plan: Plan) -> None:
-        """Print the time of compiling, the number of tasks and the plan's use of memory."""
+        """Print the time of compiling and the number of tasks and, at the level OPS, the plan's use of memory."""
         self.lap(f"compiling into {len(plan.chains) + len(plan.gathers)} tasks")
         if self.level >= OPS:
             for line in memory_report(plan).splitlines():
@@ -256,7 +257,7 @@ def changes(before: Job, after: Job) -> str:
 
 
 def memory_report(plan: Plan) -> str:
-    """Describe the memory that a run needs besides arguments, results and variables, by task and register."""
+    """Describe the memory that a run needs besides arguments, results, variables and constants: tasks and registers."""
     over = 100 * (plan.nbytes / plan.lower_bound - 1) if plan.lower_bound else 0.0
     lines = [
         f"memory of {plan.name}: {_bytes(plan.nbytes)}, {over:.1f} % above the least possible "

@@ -52,7 +52,7 @@ class Picture(NamedTuple):
         return stacked(line(self.name), scrolling(self.svg()))
 
     def svg(self) -> str:
-        """Return the picture as SVG; the last line of a node's label names its innermost cluster."""
+        """Return the picture as SVG; the last line of a node's label names its innermost cluster, if any."""
         nodes = [node._replace(label=f"{node.label}\n{path[-1]}") if path else node for node, path in self.nodes]
         return drawing(self.name, nodes, self.edges)
 

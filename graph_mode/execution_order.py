@@ -1,4 +1,4 @@
-"""Chooses the order in which the ops of a graph run, to lower the peak of memory."""
+"""Chooses the order in which the ops of a graph run, to lower the peak of memory or to use the cache better."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def execution_order(
 ) -> list[int]:
     """Choose an order for ops that needs no more memory than the given order.
 
-    For "memory": the order with the lowest peak among the given order, depth first (an op's operands are computed
-    directly before it; in two sequences) and greedy (next comes the op that frees most bytes, or adds least).  For
-    "speed": depth first, since fresh results are still in the cache; but the given order if that needs less memory.
+    For "memory": the order with the lowest peak among the given order, two depth-first orders (an op's operands are
+    computed directly before it) and a greedy one (next comes the op that frees most bytes, or adds least).
+    For "speed": depth first, since fresh results are still in the cache; but the given order if that needs less memory.
 
     Args:
         ops: the ops, in some order in which they could run.
@@ -64,7 +64,7 @@ class _Work:
         before: the ops that have to run before each op.
         after: the ops that have to run after each op.
         reads: by op, the buffers that the op reads and that can be freed after their last reader.
-        readers: by buffer, the ops that read the buffer.
+        readers: by buffer that can be freed, the ops that read the buffer.
         sizes: the sizes of the buffers that ops produce and that are not pinned.
         makes: by op, the bytes of all its results in `sizes`.
         drops: by op, the bytes of its results that no op reads and that are not kept.

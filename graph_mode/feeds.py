@@ -27,7 +27,7 @@ from .args_tree import Tree
 
 @final
 class Feed:
-    """A queue of the batches of one data loader, which all forms of a graph share.
+    """A queue of the batches of one data loader, which all builds of a graph share.
 
     Args:
         source: a loader, which can be iterated over again and again; or an iterator, which ends.
@@ -46,12 +46,13 @@ class Feed:
         self._lock = threading.Lock()
 
     def peek(self, place: int, taken: int) -> Any:
-        """Return the batch at index `place` of the batches to come, for an iterator that has taken `taken` batches.
+        """Return the batch at index `place` of the queue, for a loop in `build` that has taken `taken` batches.
 
-        A pass that begins in the middle of the source goes on at its beginning, until it has as many batches as others.
+        A loop that begins in the middle of the source goes on at its beginning, for as many batches as the source has.
 
         Raises:
-            StopIteration: if the pass is over; or if `source` is an iterator and ends earlier.
+            StopIteration: if the loop has taken these; or if `source` has no batches, or is an iterator and ends
+                earlier.
         """
         with self._lock:
             while len(self._fetched) <= place and not self._over(taken):
@@ -64,10 +65,10 @@ class Feed:
         return self._length is not None and taken >= self._length
 
     def ahead(self, place: int) -> Any:
-        """Return the batch at index `place` of the batches to come, without taking it; a loader that ends begins again.
+        """Return the batch at index `place` of the queue, without taking it; a loader that ends begins again.
 
         Raises:
-            StopIteration: if `source` is an iterator and ends earlier.
+            StopIteration: if `source` has no batches, or is an iterator and ends earlier.
         """
         with self._lock:
             while len(self._fetched) <= place:
@@ -78,7 +79,7 @@ class Feed:
         """Remove the next batch from the queue and return it; a loader that ends begins again.
 
         Raises:
-            StopIteration: if `source` is an iterator and has ended.
+            StopIteration: if `source` has no batches, or is an iterator and has ended.
         """
         with self._lock:
             while not self._fetched:
@@ -105,7 +106,7 @@ class Feed:
 
 @attrs.frozen(eq=False)
 class Outlet:
-    """One place in `build` that takes a batch.
+    """One of the batches that `build` takes; each call of the graph takes the loader's next batch in its place.
 
     Attributes:
         feed: the batches of its loader.

@@ -1,8 +1,8 @@
 """`global_function` and `trace`: plain functions of tensors that become graphs when they are first called.
 
 OneFlow's job functions declare the shapes of their arguments, make their parameters by name while running, and end in
-``optimizer.minimize(loss)``.  Here a call's arguments give the shapes, and arguments of other shapes make another
-graph; the modules and tensors that the function uses hold the parameters; and a function of the type "train" gets its
+``optimizer.minimize(loss)``.  Here a call's arguments give the shapes, and arguments of other shapes cause another
+build; the modules and tensors that the function uses hold the parameters; and a function of the type "train" gets its
 optimizers in the decorator, and returns the loss to minimize.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["predict", "train"]
 
-# The most graphs kept for one function: there is one for each combination of shapes and of arguments without tensors.
+# The argument `size` of `with_dynamic_input_shape` for a function's graph.
 KEPT: Final = 10
 
 _counts: Counter[str] = Counter()
@@ -77,7 +77,7 @@ class FunctionGraph(Graph):
         self._kind = options.kind
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call this graph, which calls `function` in its `build` if the arguments need another build."""
+        """Call this graph, which calls `function` in its `build` if it has to be built."""
         token = _FUNCTION.set(function)
         try:
             return self(*args, **kwargs)
@@ -176,13 +176,13 @@ class CompiledFunction:
         self._bound: dict[int, tuple[weakref.ref[Any], FunctionGraph]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function as a graph; the first call, and a call with arguments of other shapes, builds a graph first.
+        """Run the function as a graph, which is built at the first call, and again for arguments of other shapes.
 
         While another graph is being built, the function itself is called, as a part of that graph.
 
         Args:
             args: the function's arguments, also nested in tuples, lists and dicts.  numpy arrays become tensors.
-                Other values are part of the graph: another value makes another graph.
+                Values other than tensors are part of the graph: another value causes another build.
             kwargs: the function's keyword arguments, treated in the same way.
 
         Raises:
@@ -202,7 +202,7 @@ class CompiledFunction:
         return BoundFunction(self, instance)
 
     def graph_of(self, instance: Any) -> FunctionGraph:
-        """Return the graph of the function as a method of `instance`, made at the first call."""
+        """Return the graph of the function as a method of `instance`; the first call makes it."""
         known = self._bound.get(id(instance))
         if known is not None and known[0]() is instance:
             return known[1]
@@ -261,7 +261,7 @@ def _call(
 
 
 def _with_tensors(value: Any) -> Any:
-    """Copy nested arguments with tensors in place of numpy arrays."""
+    """Return nested arguments with tensors in place of numpy arrays, in new tuples, lists and dicts."""
     if isinstance(value, np.ndarray):
         return tensor(value)
     if isinstance(value, dict):
@@ -278,7 +278,7 @@ def _with_tensors(value: Any) -> Any:
 
 
 def trace(func: Callable[..., Any]) -> CompiledFunction:
-    """Run a function of tensors as a graph, built by its first call: ``nn.Graph.trace(func)``.
+    """Make a function of tensors run as a graph, built by its first call: ``nn.Graph.trace(func)``.
 
     Args:
         func: a function, a method or a module.
@@ -321,7 +321,7 @@ def global_function(
 
     Args:
         type: "predict" computes the function's results.  "train" also takes a step: the function returns the loss, a
-            tensor of one element, or a tuple that begins with it.
+            tensor of one element, or a tuple or list that begins with it.
         function_config: settings of the graph, such as mixed precision.
         optimizer: one or several optimizers, for "train".  Gradients begin at zero in every call, and do not appear in
             the parameters' `grad`.
@@ -382,7 +382,7 @@ def _optimizers(kind: Kind, optimizer: Any, schedule: Any) -> tuple[tuple[Optimi
         )
     pairs = tuple(zip(optimizers, schedules, strict=True))
     for fitting, scheduler in pairs:
-        # The pairs are checked now, so that errors are raised here instead of at the first call.
+        # The pairs are checked now, so that errors are raised before a function is decorated.
         Graph().add_optimizer(fitting, lr_sch=scheduler)
     return pairs
 

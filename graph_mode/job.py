@@ -2,8 +2,8 @@
 
 Feeds and fetches are ops, too: the first ops of a job feed its arguments and variables, the last fetch its results.
 
-A buffer is memory.  Most buffers are written once, by the op that makes them; a variable, or the target of an in-place
-op, is written again, so that the order of the ops is part of a job's meaning: an op reads the value written last.
+A buffer is memory.  Most buffers are written once, by the op that makes them; variables and targets of in-place ops may
+be written again, so that the order of the ops is part of a job's meaning: an op reads the value written last.
 Operands may have strides, so that views need no ops.
 
 Jobs are immutable.  A pass makes another job; see `graph_mode.passes`.
@@ -78,7 +78,7 @@ class Job:
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
-        """The buffers that a caller fills, in the order of the flattened arguments."""
+        """The ids of the buffers that a caller fills, in the order of the flattened arguments."""
         return tuple(self._fed("feed_input"))
 
     @cached_property
@@ -94,7 +94,7 @@ class Job:
         return [operand.buffer for op in self.ops if op.kind == kind for operand in op.outputs]
 
     def _there_before(self) -> set[int]:
-        """The buffers that have a value before the first op."""
+        """The ids of the buffers that have a value before the first op."""
         return {buffer.id for buffer in self.buffers.values() if buffer.role in ("constant", "number")}
 
     def written(self) -> set[int]:
@@ -109,7 +109,7 @@ class Job:
         return changed
 
     def with_ops(self, ops: list[JobOp], buffers: dict[int, Buffer] | None = None) -> Job:
-        """Return the job with these ops in place of its own; unused buffers are left out.
+        """Return the job with these ops in place of its own; unused buffers, except numbers, are left out.
 
         Args:
             ops: in an order in which they can run.

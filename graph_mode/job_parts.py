@@ -14,8 +14,9 @@ from vmflow.instructions.blob import TensorMeta
 from vmflow.instructions.multi_tensor_update import UpdateKernel
 from vmflow.ops.table import OPS, OpPlan
 
-# The source of a buffer's value.  "input": an argument of each launch; "variable": a tensor outside of the job, which
-# shares its memory; "constant": an array in the job; "number": a number given at each launch; "temporary": an op.
+# The source of a buffer's value.  "input": an argument of each launch, or a part of a loader's batch; "variable": a
+# tensor outside of the job, whose memory the buffer shares; "constant": an array in the job; "number": a number given
+# at each launch; "temporary": an op.
 Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"]
 
 # How an op runs:
@@ -92,7 +93,7 @@ class Operand:
 
 @attrs.frozen
 class Drawn:
-    """A placeholder among an op's scalars for the seed or the position of random numbers, new for each run of the op.
+    """A placeholder among an op's scalars for the seed or the position of random numbers, given for each run of the op.
 
     Attributes:
         draw: the index in `Job.draws`.
@@ -108,7 +109,7 @@ class Draw:
     """A range of a random generator's sequence; each launch, or each micro-batch, takes the next range.
 
     Attributes:
-        elements: the number of blocks in the range; see `Generator.take`.
+        elements: the length of the range, in blocks; see `Generator.take`.
         generator: 0 for the caller's default generator; n for the graph's n-th explicit one.
         phase: as in a `JobOp`.
     """
@@ -135,18 +136,19 @@ class JobOp:
     """One op.
 
     Attributes:
-        op: its name in the op table or in `BOUNDARY`, or the update's name.
+        op: its name in the op table or in `BOUNDARY`, the update's name, or the kind for the kinds in `GATHERING`.
         inputs: the operands that it reads; a feed has none.  An update reads its outputs, too, unless it `overwrites`.
         outputs: the operands that it writes; a fetch has none.
         attributes: as at the op's call.
         scalars: as at the op's call; a scalar may be `Drawn`.
         kind: see `Kind`.
-        module: the path of the module whose forward called the op, such as "model.layers.0".
-        line: the user's line that called the op, or whose gradient the op computes.
+        module: the path of the module whose forward called the op, or the op whose gradient it computes, such as
+            "model.layers.0"; "" for none.
+        line: the user's line that called the op, or whose gradient the op computes; "" for none.
         backward: whether it belongs to a backward pass.
         phase: "step" runs once per launch; "micro" once for each micro-batch, if gradients are accumulated.
-        stage: the pipeline stage; stages have streams of their own.
-        cost: nanoseconds of an update; those of other ops are estimated.
+        stage: the pipeline stage; stages from 1 on have compute streams of their own.
+        cost: the estimated nanoseconds of an update; 0 for other ops, see `cost_of`.
         overwrites: whether an update ignores the old values of its outputs.
         default_dtype: the dtype that the caller had set for new floating-point tensors; None for the usual one.
         update: the kernel of an update, the only part that is not data; None without one, as in a job from JSON.
@@ -174,7 +176,7 @@ class JobOp:
         return f"{self.module}.{self.op}" if self.module else self.op
 
     def reads(self) -> Iterator[int]:
-        """The buffers whose previous values the op needs; some may come more than once."""
+        """The ids of the buffers whose previous values the op needs; some may come more than once."""
         for operand in self.inputs:
             yield operand.buffer
         for operand in self.outputs:
@@ -183,7 +185,7 @@ class JobOp:
                 yield operand.buffer
 
     def writes(self) -> Iterator[int]:
-        """The buffers that it changes or makes."""
+        """The ids of the buffers that it changes or makes."""
         for operand in self.outputs:
             yield operand.buffer
 

@@ -1,4 +1,4 @@
-"""`JobQueue` decides which graph runs on a machine, and starts launches in order; it survives a fork."""
+"""`JobQueue` starts the launches of graphs for a machine's `LaunchLazyJob` instructions; it survives a fork."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @final
 class JobQueue:
-    """Starts a machine's launches in order.  Launches of one graph overlap; other graphs' wait until all have ended."""
+    """Starts launches in order.  Launches of one runtime may overlap; those of others wait until all have ended."""
 
     def __init__(self) -> None:
         self._turn = TurnLock()
@@ -108,7 +108,7 @@ def queue_of(machine: VirtualMachine) -> JobQueue:
         return queue
 
 
-# After a fork, the child has only the forking thread.  The machines have finished all possible work before the fork.
+# After a fork, the child has only the forking thread.  Before it, the machines have finished short work of others.
 
 
 def _after_fork_in_child() -> None:
