@@ -33,7 +33,7 @@ def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], cou
         For each argument, the slice along its first dimension that the running micro-batch sees.
 
     Raises:
-        ValueError: if an argument's first dimension is not a multiple of `count`.
+        ValueError: if an argument is 0-d, or its first dimension is not a multiple of `count`.
     """
     builder.begin_micro_batches(count)
     return parts(builder, inputs, names)

@@ -132,7 +132,7 @@ class GraphCaller:
         return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
-        """Run the launch on the caller's thread if a single host task is ready to run and nothing is queued before it.
+        """Run the launch on the caller's thread if it is of a single host task, and need not wait or allocate results.
 
         Returns whether the launch ran.
         """
@@ -279,7 +279,7 @@ def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
 
 @final
 class _Job:
-    """The callbacks of instructions: a `LaunchLazyJob` starts or fails a launch, a `CriticalSection` opens it."""
+    """The callbacks of instructions: a `LaunchLazyJob` starts or fails a launch, a `CriticalSection` calls `open`."""
 
     def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
         self._runtime = runtime

@@ -157,7 +157,7 @@ class CompiledGraph:
     def sources_of(self, arguments: tuple[Any, ...], mode: Mode) -> tuple[Blob, ...] | None:
         """Return the blobs of a call's arguments if they are tensors of the expected metas and this form still holds.
 
-        None if the slow path of a call has to check them, as always for a form that takes other arguments or batches.
+        None if the slow path of a call has to check them, as always for forms of batches or of non-tensor arguments.
         """
         if not self._by_place or self._closed or mode.interpreter is not None:
             return None

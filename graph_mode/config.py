@@ -13,7 +13,7 @@ from .passes import require_pass
 
 
 class GraphConfig:
-    """The settings of a graph.  After a change of a setting, the graph's next call builds the graph again.
+    """The settings of a graph.  After a change of a setting, the graph's next call uses another build of the graph.
 
     Any other attribute that is set raises AttributeError.
 

@@ -61,8 +61,8 @@ class _Work:
     """The ops to be ordered, by position: their dependences, and the sizes of their buffers.
 
     Attributes:
-        before: the ops that have to run before each op.
-        after: the ops that have to run after each op.
+        before: by op, the ops whose results it reads, and those with an edge to it.
+        after: by op, the ops that have it in `before`.
         reads: by op, the buffers that the op reads and that can be freed after their last reader.
         readers: by buffer that can be freed, the ops that read the buffer.
         sizes: the sizes of the buffers that ops produce and that are not pinned.

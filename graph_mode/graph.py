@@ -352,7 +352,7 @@ class Graph:
         return compiled.run_by_vm(tensors, rates)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
-        """Take batches and step schedulers; return the form, its input tensors, and the rates before the step."""
+        """Get the form, take batches and step schedulers; return the form, inputs, and rates before the step."""
         tree, tensors = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:

@@ -252,7 +252,7 @@ class Watch:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Record reads of attributes of modules and the graph while the block, which calls `build`, runs."""
+        """Record this thread's reads of attributes of modules and graphs in the block, which calls `build`."""
         with recorded(self._reads, self._kind):
             yield
 

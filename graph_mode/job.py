@@ -131,7 +131,7 @@ class Job:
         Raises:
             ValueError: for an operand of an unknown buffer, or of one that has not been written before; for feeds that
                 do not come first or feed a buffer twice, buffers of arguments and variables that are not fed, and
-                fetches that do not come last; for ops of one phase that read buffers of the other phase, except for the
+                fetches that do not come last; for ops of one phase that read buffers made in the other, except for the
                 ops that connect the phases; for micro-batches that use a variable that the step has changed before.
         """
         filled = self._there_before()

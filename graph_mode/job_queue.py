@@ -33,7 +33,7 @@ class JobQueue:
         self._count = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Start this launch as soon as the launches before it allow."""
+        """Start this launch as soon as its arguments are available and the launches before it allow."""
         self._waiting.append((runtime, launch))
         self.advance()
 
