@@ -21,6 +21,7 @@ import numpy as np
 
 from vmflow.operands import check_tensors as _check_tensors
 from vmflow.ops.table import whole_number
+from vmflow.transfers import beside
 
 from . import dtypes, interpreter as _interpreter, tensors as _tensors
 from .context import MODE
@@ -673,7 +674,8 @@ def normal(
         raise TypeError("normal: requires_grad is for numbers as mean and std")
     shape = broadcast_shapes("normal", *[tuple(tensor.shape) for tensor in tensors])
     wanted = tensors[0].dtype if len(tensors) == 1 else dtypes.promote_types(tensors[0].dtype, tensors[1].dtype)
-    return randn(shape, generator=generator, dtype=wanted, device=tensors[0].device) * std + mean
+    drawn = randn(shape, generator=generator, dtype=wanted, device=tensors[0].device)
+    return beside(drawn, tensors[0]) * std + mean
 
 
 @public()
@@ -943,7 +945,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     """
     if not 0 < p < 1:
         raise ValueError(f"geometric_: the probability must be between 0 and 1, got {p}")
-    draws = rand(tuple(input.shape), generator=generator, dtype=dtypes.float64, device=input.device)
+    draws = _uniform(input, dtypes.float64, generator)
     return copy_(input, ((1 - draws).log() / math.log1p(-p)).floor() + 1)
 
 
@@ -952,7 +954,12 @@ def _uniform_like(name: str, input: Tensor, generator: Generator | None) -> Tens
     if not input.dtype.is_floating_point:
         raise TypeError(f"{name}: expected a floating-point tensor, got {input.dtype.name}")
     wide = dtypes.promote_types(input.dtype, dtypes.float32)
-    return rand(tuple(input.shape), generator=generator, dtype=wide, device=input.device)
+    return _uniform(input, wide, generator)
+
+
+def _uniform(input: Tensor, kind: DType, generator: Generator | None) -> Tensor:
+    """Draw numbers in [0, 1) of the dtype `kind` in the shape of `input`, on its device and ranks."""
+    return beside(rand(tuple(input.shape), generator=generator, dtype=kind, device=input.device), input)
 
 
 @method()
@@ -982,7 +989,7 @@ def _hits(input: Tensor, p: float, generator: Generator | None) -> Tensor:
     """Draw True with probability `p`, else False, in the shape of `input`."""
     # Numbers of float32 are multiples of 2**-24, which are too coarse for small probabilities.
     kind = dtypes.float64 if p < 1e-3 else dtypes.float32
-    return rand(tuple(input.shape), generator=generator, dtype=kind, device=input.device) < p
+    return _uniform(input, kind, generator) < p
 
 
 def _check_probability(name: str, p: float) -> None:

@@ -244,13 +244,15 @@ class Tensor(TensorMethods):
         return 0 if self.numel() == 0 else array.__array_interface__["data"][0]
 
     def storage_offset(self) -> _int:
-        """The offset of the tensor's first element in its storage, in elements.  Raises no errors.
+        """The offset of the tensor's first element in its storage, in elements; 0 for a global tensor.
+
+        Raises no errors.
 
         Example:
             >>> flow.zeros(2, 3)[1].storage_offset()
             3
         """
-        return self._blob.offset
+        return 0 if self.is_global else self._blob.offset
 
     def is_contiguous(self, memory_format: memory_format = contiguous_format) -> _bool:
         """Whether the elements are in memory without gaps, in the order of a memory format, by default row-major.

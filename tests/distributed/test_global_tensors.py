@@ -209,6 +209,20 @@ def test_a_view_that_shares_no_memory_sees_no_change(how: Any) -> None:
     assert found == [found[0]] * 3
 
 
+def test_strides_are_those_of_the_whole_in_c_order() -> None:
+    def program() -> None:
+        whole = flow.arange(12.0).reshape(4, 3)
+        for how in SBPS[:3]:
+            x = whole.to_global(flow.placement.all("cpu"), sbp.broadcast).to_global(sbp=how)
+            assert x[1].storage_offset() == 0
+            for each, local in ((x, whole), (x[1:], whole[1:].clone()), (x.t(), whole.t().contiguous())):
+                assert each.as_strided((2, 2), (1, 3)).tolist() == local.as_strided((2, 2), (1, 3)).tolist()
+                found = each.as_strided_scatter(flow.zeros_like(x)[:2, :2], (2, 2), (5, 2), 1)
+                assert found.tolist() == local.as_strided_scatter(flow.zeros(2, 2), (2, 2), (5, 2), 1).tolist()
+
+    dist.simulate(program, 2)
+
+
 # Mistakes
 
 

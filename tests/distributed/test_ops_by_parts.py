@@ -122,6 +122,17 @@ CASES: Final[dict[str, Case]] = {
     "fourier": Case(lambda x: flow.fft.rfft(x, dim=1).abs(), ((7, 6),)),
     "unfold": Case(lambda x: F.unfold(x, 2), ((3, 2, 4, 4),)),
     "fold": Case(lambda x: F.fold(x, (4, 4), 2) * F.fold(flow.cat([x, x, x], 1), (4, 4), 2)[:, :2], ((3, 8, 9),)),
+    "fill": Case(lambda x: flow.fill(x, 2.5) * x, ((7, 6),)),
+    "index_fill": Case(lambda x, i: x.index_fill(1, i, 2.5), ((7, 6), [3, 6])),
+    "scatter of a number": Case(lambda x, i: x.scatter(1, i, 2.5), ((7, 6), [7, 2, 6]), (0, 1)),
+    "isin": Case(lambda x, i: x * flow.isin(i, 3) * flow.isin(i, flow.unique(i)), ((7, 6), [7, 6, 5])),
+    "quantile": Case(
+        lambda x: x.quantile(0.4, 1) + x.nanquantile(0.3, 1) + x.quantile(0.6, interpolation="midpoint"), ((7, 6),)
+    ),
+    "pdist": Case(lambda x: F.pdist(x), ((7, 6),)),
+    "vander": Case(lambda x, i: flow.vander(x, 4) + flow.vander(i, 4), ((7,), [7, 3])),
+    "xlog1py": Case(lambda x: flow.special.xlog1py(x, 2.0) + flow.special.xlog1py(2.0, x), ((7, 6),)),
+    "affine_grid": Case(lambda x: F.affine_grid(x, (5, 1, 3, 4)), ((5, 2, 3),)),
     "einsum": Case(lambda x, y: flow.einsum("bij,bjk->bik", x, y), ((5, 3, 4), (5, 4, 2)), (0, 1)),
 }
 
@@ -188,6 +199,37 @@ def test_results_and_gradients_are_those_of_whole_tensors(
 
     monkeypatch.setattr(global_interpreter, "_WARNED", set())
     dist.simulate(program, ranks)
+
+
+RANDOM: Final[dict[str, Callable[[flow.Tensor], flow.Tensor]]] = {
+    "normal by means": lambda x: flow.normal(x, 2.0),
+    "normal by deviations": lambda x: flow.normal(0.5, x),
+    "bernoulli": lambda x: flow.bernoulli(x, 0.4),
+    "bernoulli by elements": flow.bernoulli,
+    "bernoulli_": lambda x: x.clone().bernoulli_(0.4),
+    "cauchy_": lambda x: x.clone().cauchy_(),
+    "geometric_": lambda x: x.clone().geometric_(0.4),
+    "sparse_": lambda x: flow.nn.init.sparse_(x.clone(), 0.4),
+    "gumbel_softmax": lambda x: F.gumbel_softmax(x, hard=True),
+    "fractional pooling": lambda x: F.fractional_max_pool2d(x.reshape(1, 1, 7, 6), 2, (3, 4)),
+    "samples": lambda x: flow.distributions.Normal(x, 2.0).sample((2,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::vmflow.errors.BroadcastWarning")
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_beside_a_global_tensor_are_global_and_those_of_one_rank(name: str) -> None:
+    def program() -> None:
+        x = flow.tensor(np.random.default_rng(5).uniform(0.1, 0.9, (7, 6)))
+        flow.manual_seed(4)
+        wanted = RANDOM[name](x).numpy()
+        for (each,) in ONE_AXIS[:3]:
+            flow.manual_seed(4)
+            found = RANDOM[name](x.to_global(flow.placement.all("cpu"), sbp.broadcast).to_global(sbp=each))
+            assert found.is_global
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9, atol=1e-9)
+
+    dist.simulate(program, 3)
 
 
 MAKERS: Final[dict[str, Callable[..., flow.Tensor]]] = {

@@ -12,6 +12,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors, described
 from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 _KINDS: Final[dict[str, Callable[[DType], bool]]] = {
     "bool": lambda value: value.category == dtypes.BOOL,
@@ -181,6 +182,6 @@ def together(name: str, *operands: Any) -> list[Tensor]:
     return [
         operand.to(kind)
         if isinstance(operand, Tensor)
-        else creation.full((), operand, dtype=kind, device=tensors[0].device)
+        else beside(creation.full((), operand, dtype=kind, device=tensors[0].device), tensors[0])
         for operand in operands
     ]

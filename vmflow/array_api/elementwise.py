@@ -13,6 +13,7 @@ import vmflow as flow
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise import floating_point
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from .data_types import together
 
@@ -317,12 +318,19 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     check_tensors("clip", x)
     limited = x
     if min is not None:
-        low = min.to(x.dtype) if isinstance(min, Tensor) else flow.full((), min, dtype=x.dtype, device=x.device)
+        low = _limit(min, x)
         limited = flow.maximum(limited, low)
     if max is not None:
-        high = max.to(x.dtype) if isinstance(max, Tensor) else flow.full((), max, dtype=x.dtype, device=x.device)
+        high = _limit(max, x)
         limited = flow.minimum(limited, high)
     return flow.clone(x) if limited is x else limited
+
+
+def _limit(limit: Operand, x: Tensor) -> Tensor:
+    """A limit of `clip` as a tensor of the dtype of `x`, on the device and the ranks of `x`."""
+    if isinstance(limit, Tensor):
+        return limit.to(x.dtype)
+    return beside(flow.full((), limit, dtype=x.dtype, device=x.device), x)
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:

@@ -223,9 +223,9 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     if x.dtype is flow.bfloat16:
         array = array.astype(np.float32)
     unique = np.unique_all(array)
-    values = flow.tensor(unique.values, dtype=x.dtype, device=x.device)
+    values = x.new_tensor(unique.values)
     integers = (unique.indices, unique.inverse_indices, unique.counts)
-    return UniqueAll(values, *[flow.tensor(result, dtype=flow.int64, device=x.device) for result in integers])
+    return UniqueAll(values, *[x.new_tensor(result, dtype=flow.int64) for result in integers])
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:

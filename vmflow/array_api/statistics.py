@@ -8,6 +8,7 @@ import vmflow as flow
 from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from .data_types import isdtype
 from .searching import Axes, along, only_axis
@@ -168,7 +169,8 @@ def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
 def _after(initial: float, x: Tensor, totals: Tensor, axis: int) -> Tensor:
     shape = list(totals.shape)
     shape[axis] = 1
-    return flow.cat([flow.full(tuple(shape), initial, dtype=totals.dtype, device=x.device), totals], axis)
+    begin = flow.full(tuple(shape), initial, dtype=totals.dtype, device=x.device)
+    return flow.cat([beside(begin, x), totals], axis)
 
 
 def cumulative_sum(

@@ -10,7 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, cast, final
 
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
@@ -18,6 +18,7 @@ from vmflow.errors import BroadcastWarning, InternalError
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta, meta
 from vmflow.kernels.choosing import Kernel
+from vmflow.kernels.problems.indexing import Geometry
 from vmflow.ops.copying import zeros_of
 from vmflow.ops.shape.view import reshape
 from vmflow.ops.table import Attributes, Inferred, Kinds, Metas, OpExpr, OpPlan, ViewExpr
@@ -390,7 +391,9 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         wanted = of.spread.everywhere()
         result = global_meta(shape, dtype, wanted)
     rank = current_process().rank
-    shares = wanted is of.spread and (op.name != "reshape" or storage.whole[place] or _same_but_ones(of.shape, shape))
+    # Whether the part's elements are in C order in memory must not decide, since that may differ between ranks.
+    in_order = storage.whole[place] or (op.name == "reshape" and _same_but_ones(of.shape, shape))
+    shares = wanted is of.spread and (op.name not in ("reshape", "as_strided") or in_order)
     with local_mode():
         old = storage.parts[place]
         part = boxed(old, tuple(of.shape), of.spread, wanted)
@@ -400,6 +403,8 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
             part = reshape(part, result.spread.sizes(shape, rank))
         elif op.name == "expand":
             part = _interpreter.dispatch_view(op, part, (result.spread.sizes(shape, rank),))
+        elif op.name == "as_strided":
+            part = _strided(op, part, attributes)
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
         if not shares:
@@ -410,6 +415,13 @@ def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
     storage.whole.append(op.name == "reshape" and storage.whole[place])
     storage.views[key] = len(storage.parts) - 1, result
     return new_tensor(Blob(storage, result, None, len(storage.parts) - 1), None)
+
+
+def _strided(op: ViewExpr, whole: Tensor, attributes: Attributes) -> Tensor:
+    """A view of a rank's whole tensor by strides that are meant for its elements in C order, from the offset 0 on."""
+    (shape, strides, offset), own = cast("tuple[Geometry, Geometry]", attributes)
+    whole = whole.contiguous()
+    return _interpreter.dispatch_view(op, whole, ((shape, strides, offset + whole.storage_offset()), own))
 
 
 def _same_but_ones(old: Shape, new: Shape) -> bool:

@@ -18,6 +18,7 @@ from vmflow.ops.shape.joining import flip
 from vmflow.ops.table import broadcast_shapes
 from vmflow.random import rand, randn, standard_gamma
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from . import constraints
 from .constraints import Constraint
@@ -75,7 +76,7 @@ class Normal(Symmetric):
         return self.scale.square()
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = randn(self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
+        drawn = self._drawn(randn, sample_shape, self.loc)
         return self.loc + drawn * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -144,7 +145,7 @@ class Uniform(Distribution):
         return (self.high - self.low).square() / 12
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = rand(self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device)
+        drawn = self._drawn(rand, sample_shape, self.low)
         return self.low + drawn * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -205,7 +206,7 @@ class Exponential(Distribution):
         return self.rate**-2
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = rand(self._extended_shape(sample_shape), dtype=self.rate.dtype, device=self.rate.device)
+        drawn = self._drawn(rand, sample_shape, self.rate)
         return -(-drawn).log1p() / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -310,7 +311,7 @@ class Laplace(Symmetric):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         dtype = self.loc.dtype
-        drawn = rand(self._extended_shape(sample_shape), dtype=dtype, device=self.loc.device) * 2 - 1
+        drawn = self._drawn(rand, sample_shape, self.loc) * 2 - 1
         # A drawn -1 would make the sample infinite.
         drawn = drawn.clamp(min=finfo(dtype).eps - 1)
         return self.loc - self.scale * drawn.sign() * (-drawn.abs()).log1p()
@@ -333,7 +334,7 @@ class Laplace(Symmetric):
 def _factor_of_inverse(precision: Tensor) -> Tensor:
     """The lower triangular L with ``L @ L.mT`` the inverse of `precision`."""
     turned = flip(cholesky(flip(precision, (-2, -1))), (-2, -1)).mT
-    identity = eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
+    identity = beside(eye(precision.shape[-1], dtype=precision.dtype, device=precision.device), precision)
     return solve_triangular(turned, identity, upper=False)
 
 
@@ -422,7 +423,7 @@ class MultivariateNormal(Distribution):
         """The inverse of the covariance."""
         if self._name == "precision_matrix":
             return self._matrix
-        identity = eye(self.loc.shape[-1], dtype=self.loc.dtype, device=self.loc.device)
+        identity = beside(eye(self.loc.shape[-1], dtype=self.loc.dtype, device=self.loc.device), self.loc)
         inverse = solve_triangular(self._factor, identity, upper=False)
         return matmul(inverse.mT, inverse)
 
@@ -439,7 +440,7 @@ class MultivariateNormal(Distribution):
         return self._factor.square().sum(-1)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = randn(self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
+        drawn = self._drawn(randn, sample_shape, self.loc)
         return self.loc + matmul(self._factor, drawn.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:

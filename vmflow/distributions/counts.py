@@ -16,6 +16,7 @@ from vmflow.ops.indexing.gathering import one_hot
 from vmflow.ops.reduction.composed_reduction import logsumexp
 from vmflow.random import poisson, rand, standard_gamma
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from . import constraints
 from .constraints import Constraint
@@ -67,7 +68,7 @@ class Geometric(ByProbability):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             probs = self.probs
-            drawn = rand(self._extended_shape(sample_shape), dtype=probs.dtype, device=probs.device)
+            drawn = self._drawn(rand, sample_shape, probs)
             return (drawn.clamp(min=finfo(probs.dtype).tiny).log() / (-probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -153,8 +154,8 @@ class Binomial(ByProbability):
             step = max(_CHUNK // max(successes.numel(), 1), 1)
             for first in range(0, attempts, step):
                 numbers = arange(first, min(first + step, attempts), dtype=probs.dtype, device=probs.device)
-                drawn = rand((numbers.shape[0], *shape), dtype=probs.dtype, device=probs.device) < probs
-                counted = numbers.reshape(-1, *[1] * len(shape)) < count
+                drawn = beside(rand((numbers.shape[0], *shape), dtype=probs.dtype, device=probs.device), probs) < probs
+                counted = beside(numbers, probs).reshape(-1, *[1] * len(shape)) < count
                 successes = successes + (drawn & counted).sum(0)
             return successes
 
@@ -177,9 +178,8 @@ class Binomial(ByProbability):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         attempts = self._check_one_count("enumerate_support")
-        return self._enumerated(
-            arange(attempts + 1, dtype=self._parameter.dtype, device=self._parameter.device), expand
-        )
+        numbers = arange(attempts + 1, dtype=self._parameter.dtype, device=self._parameter.device)
+        return self._enumerated(beside(numbers, self._parameter), expand)
 
 
 class NegativeBinomial(ByProbability):
@@ -349,7 +349,7 @@ class OneHotCategorical(_OfClasses):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         probs = self.probs
-        return self._enumerated(eye(probs.shape[-1], dtype=probs.dtype, device=probs.device), expand)
+        return self._enumerated(beside(eye(probs.shape[-1], dtype=probs.dtype, device=probs.device), probs), expand)
 
 
 class Multinomial(_OfClasses):
@@ -497,7 +497,7 @@ class RelaxedBernoulli(ByProbability):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         logits = self.logits
         limits = finfo(logits.dtype)
-        drawn = rand(self._extended_shape(sample_shape), dtype=logits.dtype, device=logits.device)
+        drawn = self._drawn(rand, sample_shape, logits)
         drawn = drawn.clamp(limits.tiny, 1 - limits.eps)
         return sigmoid((drawn.log() - (-drawn).log1p() + logits) / self.temperature)
 
@@ -558,7 +558,7 @@ class RelaxedOneHotCategorical(_OfClasses):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         logits = self.logits
         limits = finfo(logits.dtype)
-        drawn = rand(self._extended_shape(sample_shape), dtype=logits.dtype, device=logits.device)
+        drawn = self._drawn(rand, sample_shape, logits)
         highest = -(-drawn.clamp(limits.tiny, 1 - limits.eps).log()).log()
         return softmax((logits + highest) / self.temperature, -1)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from vmflow import dtypes
 from vmflow.dtypes import finfo
-from vmflow.ops.creation.creation import arange, full
+from vmflow.ops.creation.creation import arange
 from vmflow.ops.elementwise.activation import sigmoid, softmax, softplus
 from vmflow.ops.elementwise.gamma_function import lgamma
 from vmflow.ops.elementwise.selection import where
@@ -19,6 +19,7 @@ from vmflow.ops.reduction.composed_reduction import logsumexp
 from vmflow.ops.table import broadcast_shapes
 from vmflow.random import bernoulli, multinomial, poisson
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from . import constraints
 from .constraints import Constraint
@@ -150,7 +151,8 @@ class Bernoulli(ByProbability):
         return cross_entropy(self.logits, self.probs)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._enumerated(arange(2, dtype=self._parameter.dtype, device=self._parameter.device), expand)
+        numbers = arange(2, dtype=self._parameter.dtype, device=self._parameter.device)
+        return self._enumerated(beside(numbers, self._parameter), expand)
 
 
 def cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
@@ -234,7 +236,7 @@ class Categorical(Distribution):
         return self._nan()
 
     def _nan(self) -> Tensor:
-        return full(tuple(self._batch_shape), math.nan, dtype=self._parameter.dtype, device=self._parameter.device)
+        return self._parameter.new_full(tuple(self._batch_shape), math.nan)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -254,7 +256,8 @@ class Categorical(Distribution):
         return -(finite * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._enumerated(arange(self._num_events, device=self._parameter.device), expand)
+        numbers = arange(self._num_events, device=self._parameter.device)
+        return self._enumerated(beside(numbers, self._parameter), expand)
 
 
 class Poisson(Distribution):

@@ -7,7 +7,7 @@ blocks until the values are computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 from vmflow import dtypes
@@ -16,6 +16,7 @@ from vmflow.instructions.blob import Size
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.table import broadcast_shapes
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from . import constraints
 from .constraints import Constraint
@@ -173,6 +174,10 @@ class Distribution:
     def _extended_shape(self, sample_shape: Sequence[int]) -> tuple[int, ...]:
         return (*tuple(sample_shape), *self._batch_shape, *self._event_shape)
 
+    def _drawn(self, draw: Callable[..., Tensor], sample_shape: Sequence[int], like: Tensor) -> Tensor:
+        """Draw the numbers of samples by `rand` or `randn`, with the dtype of `like`, on its device and ranks."""
+        return beside(draw(self._extended_shape(sample_shape), dtype=like.dtype, device=like.device), like)
+
     def _check_sample(self, value: Any) -> Tensor:
         """Check that `value` is a tensor that can be a sample of this distribution, and return it.
 
@@ -232,9 +237,10 @@ def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
     first = next((value for value in given if isinstance(value, Tensor)), None)
     dtype = first.dtype if first is not None and first.dtype.is_floating_point else dtypes.get_default_dtype()
     device = None if first is None else first.device
-    tensors = [
-        value if isinstance(value, Tensor) else tensor(float(value), dtype=dtype, device=device) for value in given
-    ]
+    tensors = []
+    for value in given:
+        made = value if isinstance(value, Tensor) else tensor(float(value), dtype=dtype, device=device)
+        tensors.append(made if first is None else beside(made, first))
     shape = broadcast_shapes(name, *[tuple(value.shape) for value in tensors])
     return tuple([value if tuple(value.shape) == shape else value.expand(shape) for value in tensors])
 

@@ -15,6 +15,7 @@ from vmflow.ops.indexing.gathering import one_hot
 from vmflow.ops.shape.joining import stack
 from vmflow.random import randn, standard_gamma
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from . import constraints
 from .constraints import Constraint
@@ -108,7 +109,7 @@ class StudentT(Distribution):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            drawn = randn(shape, dtype=self.df.dtype, device=self.df.device)
+            drawn = beside(randn(shape, dtype=self.df.dtype, device=self.df.device), self.df)
             squares = standard_gamma((self.df * 0.5).expand(shape)) * 2
             return self.loc + self.scale * drawn * (squares / self.df).rsqrt()
 

@@ -12,6 +12,7 @@ from vmflow.ops.elementwise.gamma_function import lgamma
 from vmflow.ops.elementwise.selection import where
 from vmflow.random import rand
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from . import constraints
 from .constraints import Constraint
@@ -25,7 +26,7 @@ def _open_unit(distribution: Distribution, sample_shape: Sequence[int], like: Te
     """Draw uniform numbers, never 0 or 1, of ``sample_shape + batch_shape + event_shape`` and the dtype of `like`."""
     shape = (*sample_shape, *distribution.batch_shape, *distribution.event_shape)
     limits = finfo(like.dtype)
-    return rand(shape, dtype=like.dtype, device=like.device).clamp(limits.tiny, 1 - limits.eps)
+    return beside(rand(shape, dtype=like.dtype, device=like.device), like).clamp(limits.tiny, 1 - limits.eps)
 
 
 class Cauchy(Symmetric):

@@ -268,7 +268,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     if not 0 <= sparsity <= 1:
         raise ValueError(f"sparse_: the sparsity must be within [0, 1], got {sparsity}")
     normal_(tensor, 0.0, std, generator)
-    order = random.rand(tuple(tensor.shape), generator=generator, device=tensor.device).argsort(0)
+    order = _beside(random.rand(tuple(tensor.shape), generator=generator, device=tensor.device), tensor).argsort(0)
     # The second argsort gives each element's rank in a random order of its column; elements of low rank become 0.
     return tensor.masked_fill_(order.argsort(0) < math.ceil(sparsity * tensor.shape[0]), 0)
 

@@ -14,6 +14,7 @@ from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.operands import check_fits, not_tensors
+from vmflow.transfers import beside
 
 from .copying import copy_
 from .declaration import Declared
@@ -146,7 +147,7 @@ def out_as_made() -> Callable[[Declared], Declared]:
                     if requested is not None and (Device(requested) if key == "device" else requested) is not own:
                         raise TypeError(f"{name}: out is of the {key} {own}, and {requested} was asked for")
                     kwargs[key] = own
-            return delivered(name, out, operands, lambda: function(*args, **kwargs))
+            return delivered(name, out, operands, lambda: beside(function(*args, **kwargs), out))
 
         return cast(Declared, with_out)
 

@@ -20,6 +20,7 @@ from vmflow.ops.shape.joining import stack
 from vmflow.ops.shape.padding import pad
 from vmflow.ops.table import flag
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 
 class PackedSequence(NamedTuple):
@@ -73,6 +74,11 @@ def _host(values: Array) -> Tensor:
     return tensor(np.ascontiguousarray(values, np.int64), device="cpu")
 
 
+def _as_indices(values: Array, data: Tensor) -> Tensor:
+    """The integers as a tensor on the device and the ranks of `data`."""
+    return beside(_host(values).to(data.device), data)
+
+
 def _read_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, longest: int) -> Array:
     values = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     array = np.array(values, np.int64)
@@ -122,10 +128,10 @@ def pack_padded_sequence(
         order[:size] * steps + step if batch_first else order[:size] + step * batch for step, size in enumerate(sizes)
     ]
     rows = input.reshape(batch * steps, *input.shape[2:])
-    data = index_select(rows, 0, _host(np.concatenate(places)).to(input.device))
+    data = index_select(rows, 0, _as_indices(np.concatenate(places), input))
     if enforce_sorted:
         return PackedSequence(data, _host(sizes))
-    return PackedSequence(data, _host(sizes), _host(order).to(input.device), _host(np.argsort(order)).to(input.device))
+    return PackedSequence(data, _host(sizes), _as_indices(order, input), _as_indices(np.argsort(order), input))
 
 
 def pad_packed_sequence(
@@ -164,10 +170,10 @@ def pad_packed_sequence(
     if batch_first:
         is_element, places = is_element.T, places.T
     data = sequence.data
-    rows = index_select(data, 0, _host(places.reshape(-1)).to(data.device))
+    rows = index_select(data, 0, _as_indices(places.reshape(-1), data))
     padded = rows.reshape(*places.shape, *data.shape[1:])
     if not is_element.all():
-        mask = tensor(np.ascontiguousarray(is_element), device="cpu").to(data.device)
+        mask = beside(tensor(np.ascontiguousarray(is_element), device="cpu").to(data.device), data)
         # A scalar of the data's dtype for integers, because the float 0.0 would make `where` return floats.
         number = padding_value if data.is_floating_point() else data.new_full((), padding_value)
         padded = where(mask.reshape(*is_element.shape, *[1] * (data.ndim - 1)), padded, number)

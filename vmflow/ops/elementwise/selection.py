@@ -24,6 +24,7 @@ from vmflow.ops.table import (
     broadcast_shapes,
     common_device,
 )
+from vmflow.transfers import beside
 
 from .comparison import isnan, logical_not
 from .inference import CHEAP, ELEMENTWISE, REVERSED, fitting, number, result_dtype
@@ -159,7 +160,8 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
         tensor([7, 7])
     """
     check_tensors("fill", input)
-    return masked_fill(input, full_of(meta((), dtypes.bool_, input.device), True), value)
+    everywhere = beside(full_of(meta((), dtypes.bool_, input.device), True), input)
+    return masked_fill(input, everywhere, value)
 
 
 @method()

@@ -19,6 +19,7 @@ from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.inquiry import result_type
+from vmflow.transfers import beside
 
 from .arithmetic import sign
 from .error_function import erfc
@@ -223,7 +224,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
         other = cast(other, common)
     else:
         assert isinstance(input, _tensors.Tensor)
-        other = tensor(other, dtype=common, device=input.device)
+        other = beside(tensor(other, dtype=common, device=input.device), input)
     is_zero = (input == 0) & ((other <= -1) | (other == math.inf))
     product: Tensor = input * log1p(where(is_zero, 0.0, other))
     return product

@@ -33,6 +33,7 @@ from vmflow.ops.table import (
     normalize_dim,
     whole_number,
 )
+from vmflow.transfers import beside
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -345,7 +346,7 @@ def scatter(
     source = value if src is None else src
     if not isinstance(source, _tensors.Tensor):
         output = meta(index.shape, input.dtype, input.device)
-        source = full_of(output, cast("float", source))
+        source = beside(full_of(output, cast("float", source)), input)
     axis = normalize_dim("scatter", dim, input.ndim)
     return _interpreter.dispatch(_SCATTER, (input, index, source), (axis, reduce))
 

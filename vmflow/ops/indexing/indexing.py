@@ -500,7 +500,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
     check_tensors("index_fill", input, index)
     axis = index_vector("index_fill", input, dim, index)
     if not isinstance(value, _tensors.Tensor):
-        value = full_of(meta((), input.dtype, input.device), value)
+        value = beside(full_of(meta((), input.dtype, input.device), value), input)
     elif value.ndim:
         raise ValueError(f"index_fill: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
     return _put(input, (index,), value, ((axis,), False, None))

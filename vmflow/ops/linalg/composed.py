@@ -19,6 +19,7 @@ from vmflow.ops.reduction.norms import matrix_norm
 from vmflow.ops.shape.joining import cat, flip
 from vmflow.ops.shape.view import diagonal as view_diagonal
 from vmflow.ops.table import normalize_dim
+from vmflow.transfers import beside
 
 from .decompositions import svdvals
 from .linear_algebra import inv, solve, square_matrices
@@ -198,7 +199,7 @@ def _powers(x: Tensor, count: int) -> Tensor:
         raise TypeError("vander is not defined for bool tensors; convert with .to()")
     if x.dtype.category < FLOATING:
         x = x.to(dtypes.int64)
-        exponents = arange(count, device=x.device)
+        exponents = beside(arange(count, device=x.device), x)
         return pow(x.unsqueeze(-1), exponents)
     ones = x.new_ones((*x.shape, min(count, 1)))
     if count < 2:

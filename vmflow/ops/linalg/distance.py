@@ -11,6 +11,7 @@ from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.ranges import triu_indices
 from vmflow.ops.table import normalize_dim
+from vmflow.transfers import beside
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -118,5 +119,5 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     rows = input.shape[0]
     if rows < 2 or not input.shape[1]:
         return input.sum() * 0 + input.new_zeros(rows * (rows - 1) // 2)
-    first, second = triu_indices(rows, rows, 1, device=input.device)
+    first, second = beside(triu_indices(rows, rows, 1, device=input.device), input)
     return (input.index_select(0, first) - input.index_select(0, second)).norm(p, -1)

@@ -19,6 +19,7 @@ from vmflow.ops.elementwise.inference import EXPENSIVE
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag, whole_number
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from .loss import check_reduction
 
@@ -132,7 +133,7 @@ def ctc_loss(
 
 def _lengths(what: str, lengths: Tensor | Sequence[int] | int, batch: int, like: Tensor) -> Tensor:
     if not isinstance(lengths, Tensor):
-        lengths = tensor(lengths, dtype=dtypes.int64, device=like.device)
+        lengths = beside(tensor(lengths, dtype=dtypes.int64, device=like.device), like)
     if lengths.dtype.category != INTEGER:
         raise TypeError(f"{_NAME}: {what} lengths must be integers, not {lengths.dtype.name}")
     if lengths.numel() != batch or lengths.ndim > 1:

@@ -11,6 +11,7 @@ from vmflow.operands import check_tensors
 from vmflow.ops.copying import full_of
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device, whole_number
+from vmflow.transfers import beside
 
 from .layer_operands import check_shape
 
@@ -78,7 +79,7 @@ def _gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
     if padding >= 0:
         rows = rows.masked_fill((index == padding).unsqueeze(-1), 0)
     if by_frequency:
-        ones = full_of(meta((*index.shape, 1), gradient.dtype, gradient.device), 1)
+        ones = beside(full_of(meta((*index.shape, 1), gradient.dtype, gradient.device), 1), index)
         counts = _interpreter.dispatch(_GRADIENT, (ones, index), (-1, False, gradient.shape[0]))
         rows = rows / _interpreter.dispatch(_EMBEDDING, (index, counts), (-1, False))
     return rows, None

@@ -92,7 +92,7 @@ def _fractional_max_pool(
     lead = (1, input.shape[0]) if input.ndim == rank + 1 else tuple(input.shape[:2])
     if samples is None:
         kind = dtypes.float32 if dtypes.is_half(input.dtype) else input.dtype
-        samples = random.rand(*lead, rank, dtype=kind, device=input.device)
+        samples = beside(random.rand(*lead, rank, dtype=kind, device=input.device), input)
     elif samples.shape != (*lead, rank):
         raise ValueError(f"{name}: _random_samples must have shape {[*lead, rank]}, got {list(samples.shape)}")
     # As in PyTorch, the first random number of an image is for its columns, the second for its rows.

@@ -15,6 +15,7 @@ from vmflow.ops.elementwise.rounding import floor, round as round_half_even
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import stack
 from vmflow.ops.table import flag
+from vmflow.transfers import beside
 
 from .layer_operands import check_floating
 
@@ -246,7 +247,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         )
     spatial = list(size[2:])
     corners = align_corners is not None and flag("affine_grid", "align_corners", align_corners)
-    lines = [_line(length, corners, theta.dtype, theta.device) for length in spatial]
+    lines = [beside(_line(length, corners, theta.dtype, theta.device), theta) for length in spatial]
     across = [
         line.reshape([-1 if index == axis else 1 for index in range(rank)]).expand(spatial)
         for axis, line in enumerate(lines)

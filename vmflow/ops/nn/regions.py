@@ -11,6 +11,7 @@ from vmflow.ops.declaration import function
 from vmflow.ops.elementwise.rounding import ceil, floor
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.linalg.linear_algebra import matmul
+from vmflow.transfers import beside
 
 from .grid_sampling import linear_values
 from .layer_operands import Pair, check_floating, computes_in, sizes
@@ -51,10 +52,11 @@ def _line_of_samples(
     count = ceil(step) if ratio < 1 else None
     # Wait for the regions' sizes: they decide the number of samples, and so the shape of the results.
     most = ratio if count is None else max(int(count.max().item()), 0) if count.numel() else 0
-    number = arange(most, dtype=start.dtype, device=start.device)
+    number = beside(arange(most, dtype=start.dtype, device=start.device), start)
     spacing = step.unsqueeze(1) / (most if count is None else count.clamp(min=1).unsqueeze(1))
     within = (number + 0.5) * spacing
-    first = start.unsqueeze(1) + arange(bins, dtype=start.dtype, device=start.device) * step.unsqueeze(1)
+    bin = beside(arange(bins, dtype=start.dtype, device=start.device), start)
+    first = start.unsqueeze(1) + bin * step.unsqueeze(1)
     place = first.unsqueeze(2) + within.unsqueeze(1)
     counts = (place >= -1) & (place <= length)
     if count is not None:
@@ -221,8 +223,9 @@ def deform_conv2d(
     moved = offset.to(wide).reshape(samples * own, taps, 2, *count)
     places: list[Tensor] = []
     for axis in (0, 1):
-        line = arange(count[axis], dtype=wide, device=input.device) * step[axis] - margin[axis]
-        tap = arange(kernel[axis], dtype=wide, device=input.device) * spread[axis]
+        line, tap = [beside(arange(steps[axis], dtype=wide, device=input.device), input) for steps in (count, kernel)]
+        line = line * step[axis] - margin[axis]
+        tap = tap * spread[axis]
         # Taps enumerate the kernel's elements: `tap` becomes the row, or the column, of each tap times the dilation.
         tap = tap.reshape(*([-1, 1] if axis == 0 else [1, -1])).expand(kernel).reshape(taps, 1, 1)
         line = line.reshape(*([-1, 1] if axis == 0 else [1, -1]))

@@ -20,6 +20,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.shape.view import movedim, ravel, reshape
 from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, normalize_dim
+from vmflow.transfers import beside
 
 from .extrema import ValuesIndices
 from .ordering import sort
@@ -129,7 +130,7 @@ def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
         raise TypeError(f"{name}: q must be a number from 0 to 1, a tensor, or a vector, not {q!r}")
     if not 0 <= q <= 1:
         raise ValueError(f"{name}: q must be from 0 to 1, not {q}")
-    return full_of(meta((1,), dtypes.float64, input.device), float(q))
+    return beside(full_of(meta((1,), dtypes.float64, input.device), float(q)), input)
 
 
 def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: bool, checks: bool) -> Tensor:
@@ -155,7 +156,7 @@ def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: 
     if interpolation in ("lower", "nearest"):
         return low
     high = gather(ordered, -1, above.to(dtypes.int64))
-    weight = full_of(meta((), rows.dtype, rows.device), 0.5)
+    weight = beside(full_of(meta((), rows.dtype, rows.device), 0.5), rows)
     return low.lerp(high, weight if interpolation == "midpoint" else (ranks - below).to(rows.dtype))
 
 
@@ -185,7 +186,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
         numbers = input.shape[axis] - isnan(input).sum(axis, keepdim=True)
     else:
         shape = tuple([1 if other == axis else size for other, size in enumerate(input.shape)])
-        numbers = full_of(meta(shape, dtypes.int64, input.device), input.shape[axis])
+        numbers = beside(full_of(meta(shape, dtypes.int64, input.device), input.shape[axis]), input)
     place = ((numbers - 1) // 2).clamp(min=0)
     return _squeezed(gather(values, axis, place), gather(indices, axis, place), axis, keepdim)
 

@@ -14,17 +14,19 @@ from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
+from vmflow.transfers import beside
 
 if TYPE_CHECKING:
     from vmflow.ops.elementwise.inference import Scalar
     from vmflow.tensors import Tensor
 
 
-def _beside(tensor: Tensor, value: Tensor | Scalar, name: str) -> Tensor:
-    """Convert a number to a 0-d tensor on the device of `tensor`; return a tensor unchanged."""
+def _as_tensor(tensor: Tensor, value: Tensor | Scalar, name: str) -> Tensor:
+    """Convert a number to a 0-d tensor on the device and the ranks of `tensor`; return a tensor unchanged."""
     if isinstance(value, _tensors.Tensor):
         return value
-    return full_of(meta((), dtypes.of_scalar(type(number(name, value))), tensor.device), value)
+    kind = dtypes.of_scalar(type(number(name, value)))
+    return beside(full_of(meta((), kind, tensor.device), value), tensor)
 
 
 def _infer_searchsorted(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -92,7 +94,7 @@ def searchsorted(
 def _search(name: str, sequence: Tensor, values: Tensor | Scalar, right: bool, out_int32: bool) -> Tensor:
     result = dtypes.int32 if out_int32 else dtypes.int64
     return _interpreter.dispatch(
-        _SEARCHSORTED, (sequence, _beside(sequence, values, name)), (name, bool(right), result)
+        _SEARCHSORTED, (sequence, _as_tensor(sequence, values, name)), (name, bool(right), result)
     )
 
 
@@ -164,9 +166,9 @@ def isin(
         tensor([ True, False,  True])
     """
     if isinstance(elements, _tensors.Tensor):
-        test_elements = _beside(elements, test_elements, "isin")
+        test_elements = _as_tensor(elements, test_elements, "isin")
     elif isinstance(test_elements, _tensors.Tensor):
-        elements = _beside(test_elements, elements, "isin")
+        elements = _as_tensor(test_elements, elements, "isin")
     else:
         raise TypeError("isin: elements and test_elements are both numbers; one of them must be a tensor")
     return _interpreter.dispatch(_ISIN, (elements, test_elements), (bool(invert),))

@@ -18,6 +18,7 @@ from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.indexing.indexing import getitem, index_put
 from vmflow.ops.table import broadcast_shapes
+from vmflow.transfers import beside
 
 from .joining import cat
 from .view import expand, ravel, reshape, sizes
@@ -204,4 +205,4 @@ def _replaced_by(name: str, function: Callable[..., Any], target: Tensor, *other
         raise TypeError(f"{name}: Python functions are called for tensors on the CPU alone; move them with cpu()")
     columns = [other.detach().expand(target.shape).reshape(-1).tolist() for other in (target, *others)]
     values = [function(*elements) for elements in zip(*columns, strict=True)]
-    return copy_(target, new_tensor(values, dtype=target.dtype).reshape(target.shape))
+    return copy_(target, beside(new_tensor(values, dtype=target.dtype), target).reshape(target.shape))

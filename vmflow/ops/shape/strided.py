@@ -39,7 +39,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 
     The view must stay within the memory that `input` itself spans, from its first to its last element; PyTorch allows
     the whole memory of the tensor that `input` is a view of.  Where several elements of the view share memory, the
-    result of writing is undefined.
+    result of writing is undefined.  The elements of a global tensor count as if they were in C order from 0 on.
 
     Args:
         input: any tensor.
@@ -58,6 +58,13 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
                 [2, 3]])
     """
     check_tensors("as_strided", input)
+    return _interpreter.dispatch_view(AS_STRIDED, input, _geometries(input, size, stride, storage_offset))
+
+
+def _geometries(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
+) -> tuple[Geometry, Geometry]:
+    """Check the arguments of `as_strided`; return the geometries of the view and of `input`."""
     shape, strides = sizes("as_strided", (tuple(size),)), sizes("as_strided", (tuple(stride),))
     offset = (
         input.storage_offset()
@@ -77,7 +84,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
             f"as_strided: sizes {list(shape)} and strides {list(strides)} from {offset} reach up to element "
             f"{end_of(viewed)}, beyond the tensor's memory, which is from {own[2]} to {end_of(own)}"
         )
-    return _interpreter.dispatch_view(AS_STRIDED, input, (viewed, own))
+    return viewed, own
 
 
 # Windows
@@ -243,9 +250,8 @@ def as_strided_scatter(
     check_tensors("as_strided_scatter", input, src)
     if not input.is_contiguous():
         raise ValueError(f"as_strided_scatter: the input's strides {list(input.stride())} leave gaps; use contiguous()")
-    viewed = as_strided(input.detach(), size, stride, storage_offset)
-    part = (tuple(viewed.shape), tuple(viewed.stride()), viewed.storage_offset() - input.storage_offset())
-    return _replaced("as_strided_scatter", input, src, part)
+    (shape, strides, offset), own = _geometries(input, size, stride, storage_offset)
+    return _replaced("as_strided_scatter", input, src, (shape, strides, offset - own[2]))
 
 
 @method()
