@@ -218,7 +218,12 @@ class Storage:
         self.stream = stream
 
     def take_over(
-        self, stream: Stream | None, dependence: Dependence, incoming: Instruction | None, pending: deque[Instruction]
+        self,
+        stream: Stream | None,
+        dependence: Dependence,
+        incoming: Instruction | None,
+        pending: deque[Instruction],
+        holds_value: bool = False,
     ) -> None:
         """Let another virtual machine order the accesses to this storage from now on.
 
@@ -228,6 +233,7 @@ class Storage:
             incoming: an instruction of that machine that ends when the old machine's accesses have ended; None if
                 there are no accesses to wait for.
             pending: the new machine's list of issued instructions, to which `incoming` is appended.
+            holds_value: whether all issued writes have ended, so that readers need not wait for `incoming`.
         """
         # The stream is set before the machine, since threads without a lock read the machine first.  No function is
         # called before the append, so that Ctrl-C cannot come in between; see `expect`.
@@ -235,7 +241,8 @@ class Storage:
         self._dependence = dependence
         self.machine = dependence.machine
         if incoming is not None:
-            self.writer = incoming
+            if not holds_value:
+                self.writer = incoming
             pending.append(incoming)
 
     def expect(self, writer: Instruction, pending: deque[Instruction]) -> None:

@@ -593,6 +593,26 @@ def test_optimizers_of_whole_parameters(optimizer: type[optim.Optimizer], settin
     dist.simulate(program, 4)
 
 
+@pytest.mark.parametrize("optimizer", [optim.Adafactor, optim.LAMB, optim.Muon, optim.AdamW])
+def test_a_learning_rate_made_outside_of_the_ranks(optimizer: Any) -> None:
+    lr, gradient = flow.tensor(0.1, dtype=flow.float64), np.random.default_rng(1).normal(size=(4, 4))
+
+    def program() -> Any:
+        parameter = with_gradient(np.ones((4, 4)), gradient, *SPLITS["split"])
+        stepper = optimizer([parameter], lr=lr)
+        for _ in range(3):
+            stepper.step()
+        return parameter.tolist()
+
+    wanted = nn.Parameter(flow.ones(4, 4, dtype=flow.float64))
+    wanted.grad = flow.tensor(gradient)
+    stepper = optimizer([wanted], lr=0.1)
+    for _ in range(3):
+        stepper.step()
+    for seed in range(3):
+        np.testing.assert_allclose(dist.simulate(program, 4, seed)[0], wanted.tolist(), rtol=0.02)
+
+
 @pytest.mark.parametrize("way", SPLITS)
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_lbfgs_searches_along_whole_parameters(way: str, search: str | None) -> None:

@@ -5,6 +5,10 @@ unfinished accesses to it, the old one gets an instruction `HandoverOut`, behind
 new one a `HandoverIn`, before every later access.  The `HandoverIn` ends when the `HandoverOut` has run.  Both are
 issued in the same moment: so a `HandoverIn` waits only for instructions issued earlier, on any machine, and machines
 that exchange storages cannot deadlock.
+
+If all writes of the storage have ended, the new machine's reads do not wait for the old one's, only its writes do.
+Otherwise ranks of a simulation that share a tensor could wait for each other: a read on one rank may wait for an
+exchange in which another rank takes part only after a read of its own.
 """
 
 from __future__ import annotations
@@ -139,22 +143,29 @@ class Handover:
                 storage.take_over(home, new, None, machine.engine.pending)
                 return new
             new = Dependence(machine)
-            outgoing, incoming = self._halves(previous, dependence, new)
+            holds_value = storage.settled()
+            outgoing, incoming = self._halves(previous, dependence, new, holds_value)
             previous.engine.pending.append(outgoing)
             # From now on a reader must wait for the value on this machine, where the `HandoverIn` stands for all
             # accesses on the old machine.
             dependence.replace(new)
-            storage.take_over(home, new, incoming, machine.engine.pending)
+            storage.take_over(home, new, incoming, machine.engine.pending, holds_value)
             self.last_incoming = incoming
             self._outgoing.append((previous, outgoing))
         previous.accept_handover()
         # Nobody is woken to run the `HandoverIn`: issuing the instruction that is to use the storage will do that.
         return new
 
-    def _halves(self, previous: VirtualMachine, old: Dependence, new: Dependence) -> tuple[Instruction, Instruction]:
-        """Make the `HandoverOut` behind the accesses of `old`, and the `HandoverIn` before the later ones of `new`."""
+    def _halves(
+        self, previous: VirtualMachine, old: Dependence, new: Dependence, holds_value: bool = False
+    ) -> tuple[Instruction, Instruction]:
+        """Make the `HandoverOut` behind the accesses of `old`, and the `HandoverIn` before the later ones of `new`.
+
+        With `holds_value`, the `HandoverIn` counts as a read, so that only later writes wait for it.
+        """
         policy = HandoverIn()
-        incoming = Instruction(self._machine.host_stream("handover"), policy, (), (new,))
+        reads, writes = ((new,), ()) if holds_value else ((), (new,))
+        incoming = Instruction(self._machine.host_stream("handover"), policy, reads, writes)
         outgoing = Instruction(previous.control_stream(), HandoverOut(policy, previous, old), (), (old,))
         for owner, half in ((previous, outgoing), (self._machine, incoming)):
             tracer = owner.tracer
