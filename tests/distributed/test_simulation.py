@@ -296,11 +296,38 @@ def test_a_rank_that_raises_or_ends_early_is_named() -> None:
 
     found = dist.simulate(raises, 3, return_exceptions=True)
     assert isinstance(found[1], KeyError)
-    assert "rank 1 has raised KeyError('planted')" in str(found[0])
+    assert "rank 1 has raised KeyError: 'planted'" in str(found[0])
     with pytest.raises(KeyError, match="planted"):
         dist.simulate(raises, 3)
     with pytest.raises(dist.PeerLost, match="rank 1 has ended and will not come to operations that others wait for"):
         dist.simulate(ends, 2)
+
+
+def test_messages_about_errors_of_other_ranks_do_not_grow_with_each_exchange() -> None:
+    def program() -> Any:
+        x = flow.ones(3)
+        if dist.get_rank() == 1:
+            x = flow.tensor([1, 2, 3])[flow.tensor([0, 1, 9])].float()
+        for _ in range(8):
+            x = dist.all_reduce(x * 1)
+        if dist.get_rank() == 2:
+            raise KeyError("a 'quoted' \\ word")
+        return x.tolist()
+
+    first, second, third = dist.simulate(program, 3, return_exceptions=True)
+    for error in (first, second):
+        assert isinstance(error, dist.PeerLost)
+        assert str(error).count("could not compute") == 1
+        assert len(str(error)) < 1000
+    assert isinstance(third, KeyError)
+
+    def late() -> Any:
+        if dist.get_rank() == 0:
+            raise ValueError("a 'quoted' \\ word")
+        return dist.all_reduce(dist.all_reduce(flow.ones(1))).tolist()
+
+    for error in dist.simulate(late, 3, return_exceptions=True)[1:]:
+        assert "rank 0 has raised ValueError: a 'quoted' \\ word" in str(error)
 
 
 def test_a_tensor_that_could_not_be_computed_fails_on_all_ranks() -> None:
@@ -478,6 +505,21 @@ def test_ranks_share_local_tensors(seed: int) -> None:
         return (total + sum([other.sum() for other in made])).tolist()
 
     assert len(dist.simulate(program, 4, seed, delay=1.0)) == 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_that_read_one_tensor_between_exchanges_do_not_wait_for_each_other(seed: int) -> None:
+    """A rank that is ahead reads the tensor behind an exchange, to which the others come behind their own reads."""
+    shared = flow.arange(6.0)
+
+    def program() -> Any:
+        x = flow.ones(6)
+        for _ in range(3):
+            x = dist.all_reduce(x * shared)
+        return x.tolist()
+
+    assert dist.simulate(program, 3, seed) == [[(3.0 * number) ** 3 for number in range(6)]] * 3
+    assert shared.add_(1).tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_threads_of_a_rank_exchange_in_scopes_of_their_own() -> None:

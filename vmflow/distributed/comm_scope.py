@@ -9,6 +9,7 @@ from vmflow.streams.channel import Channel
 from vmflow.streams.communication import CHANNEL
 
 from .collectives import leave
+from .meeting import said_by
 from .order import ORDER, Order, current_order
 
 
@@ -85,7 +86,7 @@ class comm_scope:
         around, order, channel = self._entered.pop()
         try:
             if channel is not None:
-                leave(order, "" if error is None else repr(error))
+                leave(order, "" if error is None else said_by(error))
         finally:
             around.inner.discard(self._name)
             ORDER.set(around if around.path else None)

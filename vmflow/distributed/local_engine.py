@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, final
 
-from vmflow.errors import PeerLost
+from vmflow.errors import CollectiveError, PeerLost
 from vmflow.streams.channel import Operation
 
 from .exchanges import Array
-from .meeting import LocalWork, MeetingPlace, copy_of, left_by
+from .meeting import LocalWork, MeetingPlace, copy_of, left_by, said_by
 from .scheduler import Scheduler
 
 # Seconds of the simulation's clock after which, by default, an operation fails if not all ranks have started it.
@@ -219,8 +219,13 @@ class LocalChannel:
 
     def _start(self, work: LocalWork, failure: BaseException | None) -> LocalWork:
         if failure is not None:
-            work.error = PeerLost(f"rank {self.rank} could not compute the tensor to send: {failure!r}; {work}")
-            work.error.__cause__ = failure
+            if isinstance(failure, CollectiveError):
+                # The operation fails as the one before did: its message would grow with each operation between.
+                work.error = copy_of(failure)
+            else:
+                reason = f"could not compute the tensor to send: {said_by(failure)}"
+                work.error = PeerLost(f"rank {self.rank} {reason}; {work}")
+                work.error.__cause__ = failure
         if work.operation.kind == "leave":
             work.done = True
             self._started += 1

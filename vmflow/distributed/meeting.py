@@ -319,6 +319,14 @@ def copy_of(error: Exception) -> Exception:
     return copy
 
 
+def said_by(error: BaseException) -> str:
+    """An exception as a traceback's last line shows it.
+
+    `repr` would escape quotes and backslashes, again for each error whose message contains that of another.
+    """
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def left_by(rank: int, scope: str, reason: str) -> CollectiveError:
     """The error of ranks that wait for `rank`, which has left a communication scope, by exception `reason` if any."""
     if not reason:

@@ -17,6 +17,7 @@ from vmflow.vm.virtual_machine import VirtualMachine
 
 from .event_loop import SimulatedEventLoop
 from .local_engine import TIMEOUT, Fault, LocalEngine
+from .meeting import said_by
 from .process import SIMULATED, Process, is_checked
 from .scheduler import RankEnded, Scheduler
 
@@ -111,7 +112,7 @@ def simulate(
         except RankEnded:  # the thread of a frozen rank; ranks that are not frozen have ended
             return
         except BaseException as error:
-            reason = f"has raised {error!r}"
+            reason = f"has raised {said_by(error)}"
             error.add_note(f"on rank {rank} of {ranks}, simulated with seed {seed}")
             errors.append((rank, error))
             results[rank] = error
