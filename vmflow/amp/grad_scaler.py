@@ -28,7 +28,9 @@ class GradScaler:
     No call waits unless its docstring says so: the scale is a tensor, an instruction checks whether all gradients are
     finite (neither infinite nor NaN), the step's instruction reads the answer, and `update` is an instruction as well.
     Gradients may be summed over several backward passes before the step, if `update` is called only after the step.
-    If a rank finds that its part of a global gradient is not finite, no rank takes the step.
+    If a rank finds that its part of a global gradient is not finite, no rank takes the optimizer's step, and all ranks
+    of the placements of gradients, of one optimizer or of several, change the scale alike.  A rank outside of all these
+    placements takes no part, since it need not call these methods: its scale may differ, but scales no gradient.
 
     Args:
         device: the device of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
@@ -75,6 +77,8 @@ class GradScaler:
         self._growth_tracker: Tensor | None = None
         self._stages: dict[Optimizer, str] = {}
         self._found: dict[Optimizer, Tensor] = {}
+        # For each optimizer of global gradients, the ranks that have agreed on what was found.
+        self._agreed: dict[Optimizer, tuple[int, ...]] = {}
 
     def _tensors(self, device: Device | None = None) -> tuple[Tensor, Tensor]:
         """The tensors of the scale and of the count of updates towards its next growth; made at the first call.
@@ -128,6 +132,9 @@ class GradScaler:
             if gradient.dtype is dtypes.float16:
                 raise ValueError("GradScaler.unscale_: gradients are in float16; keep the parameters in float32")
         self._found[optimizer] = self._unscaled(gradients)
+        ranks = {rank for gradient in gradients if gradient.is_global for rank in gradient.placement.group}
+        if ranks:
+            self._agreed[optimizer] = tuple(sorted(ranks))
         self._stages[optimizer] = _UNSCALED
 
     def _unscaled(self, gradients: list[Tensor]) -> Tensor:
@@ -199,9 +206,22 @@ class GradScaler:
         else:
             settings = AdaptScale(self._growth_factor, self._backoff_factor, self._growth_interval)
             kernel = choose_update("adapt_scale", scale.device).kernel(settings)
-            issue_update(Update("GradScaler.update", kernel, [*self._found.values()], [scale, tracker], 0))
-        self._stages = {}
-        self._found = {}
+            issue_update(Update("GradScaler.update", kernel, self._all_found(scale.device), [scale, tracker], 0))
+        self._stages, self._found, self._agreed = {}, {}, {}
+
+    def _all_found(self, device: Device) -> list[Tensor]:
+        """Tensors, one of which is above 0 if a rank of an optimizer's gradients has found one that is not finite."""
+        found = [*self._found.values()]
+        groups = [*self._agreed.values()]
+        if len(set(groups)) < 2:
+            return found
+        from vmflow.distributed.totals import largest_of_groups  # imported here, as few programs need it
+
+        with scope(shield=True):
+            total = found[0].to(device)
+            for other in found[1:]:
+                total = total + other.to(device)
+            return [largest_of_groups(total, groups)]
 
     @contextmanager
     def between_updates(self) -> Iterator[None]:
@@ -209,12 +229,12 @@ class GradScaler:
 
         The end of the block restores the scaler's record of earlier `unscale_` and `step` calls, also after an error.
         """
-        kept = self._stages, self._found
-        self._stages, self._found = {}, {}
+        kept = self._stages, self._found, self._agreed
+        self._stages, self._found, self._agreed = {}, {}, {}
         try:
             yield
         finally:
-            self._stages, self._found = kept
+            self._stages, self._found, self._agreed = kept
 
     # Settings and state
 

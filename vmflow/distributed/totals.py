@@ -48,11 +48,23 @@ def largest_of_ranks(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 
     All ranks of the tensors' placements call this.  Raises no errors.
     """
-    group = _that_differ([tensor for tensor in tensors if tensor.is_global])
-    if not group:
+    return _largest(value, _that_differ([tensor for tensor in tensors if tensor.is_global]))
+
+
+def largest_of_groups(value: Tensor, groups: Sequence[tuple[int, ...]]) -> Tensor:
+    """Return the largest `value`, a local scalar, among the ranks of all groups, each of which has one value already.
+
+    All ranks of the groups call this; others keep their value.  Raises no errors.
+    """
+    ranks = tuple(sorted({rank for group in groups for rank in group}))
+    return _largest(value, ranks if len(set(groups)) > 1 and current_process().rank in ranks else ())
+
+
+def _largest(value: Tensor, ranks: tuple[int, ...]) -> Tensor:
+    if not ranks:
         return value
     with local_mode():
-        return reduced(value, group, "max")
+        return reduced(value, ranks, "max")
 
 
 def _that_differ(tensors: Sequence[Tensor]) -> tuple[int, ...]:
