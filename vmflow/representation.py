@@ -261,9 +261,12 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
 
 
 def _more(tensor: Tensor) -> list[str]:
-    """The parts of a tensor's text after the values: device, dtype, and grad_fn or requires_grad, if not the usual."""
+    """The parts of a tensor's text after the values: the placement and sbp of a global tensor, and if not the usual
+    ones, device, dtype, and grad_fn or requires_grad."""
     parts: list[str] = []
-    if tensor.device.type != "cpu":
+    if tensor.is_global:
+        parts += [f"placement={tensor.placement!r}", f"sbp={tensor.sbp!r}"]
+    elif tensor.device.type != "cpu":
         parts.append(f"device='{tensor.device}'")
     usual: tuple[dtypes.dtype, ...] = (dtypes.get_default_dtype(),)
     if tensor.numel():

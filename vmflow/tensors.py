@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -334,7 +334,7 @@ class Tensor(TensorMethods):
         return part._blob.storage.settled()
 
     def __await__(self) -> Generator[Any, None, Tensor]:
-        """Suspend the coroutine until the value is computed, and return the tensor.
+        """Suspend the coroutine until the value, of a global tensor this rank's part, is computed; return the tensor.
 
         Raises:
             Exception: that of the op that failed to compute the value.
@@ -363,8 +363,11 @@ class Tensor(TensorMethods):
         if self._blob.meta.spread is not None:
             from .distributed.global_tensors import whole  # imported here, as few programs need it
 
+            gathered = whole(self)
+            if not gathered._blob.storage.settled() and running_loop() is not None:
+                _warn_of_blocking(_READ_OF_PARTS if self.is_ready() else _READ)
             # The array is a copy, since writes to it must not change this rank's part of the tensor.
-            return whole(self).numpy()
+            return gathered.numpy()
         if not self._blob.storage.settled() and running_loop() is not None:
             _warn_of_blocking()
         tensor = self
@@ -646,8 +649,9 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor its memory, shape, dtype and placement.  RuntimeError if this tensor
-        requires a gradient, and the other is neither floating-point nor complex.
+        Assigning another tensor gives this tensor its memory, shape, dtype and device.  RuntimeError if this tensor
+        requires a gradient, and the other is neither floating-point nor complex, or if one is global and the other
+        local.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
@@ -660,12 +664,14 @@ class Tensor(TensorMethods):
 
     @data.setter
     def data(self, other: Tensor) -> None:
-        if not isinstance(other, Tensor):
-            raise TypeError(f"data must be a tensor, not {type(other).__name__}")
-        dtype = other._blob.meta.dtype
-        if self.requires_grad and dtype.category < dtypes.FLOATING:
-            raise RuntimeError(f"data: a tensor that requires a gradient cannot become {dtype.name}")
-        self._blob, self._lease, self._base = other._blob, other._lease, None
+        if isinstance(other, Tensor) and other.is_global is not self.is_global:
+            spread = (other if other.is_global else self)._blob.meta.spread
+            raise RuntimeError(
+                f"data: a local tensor cannot be that of a global one, {spread!r}; spread it by to_global"
+                if self.is_global
+                else f"data: a global tensor, {spread!r}, cannot be that of a local one; take its to_local()"
+            )
+        replace_data(self, other)
 
     def __copy__(self) -> Tensor:
         """Make a leaf on the same memory, of the same class and with the same attributes, without its gradient."""
@@ -717,6 +723,17 @@ def _on_copied_memory(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
     return new_tensor(Blob(whole._blob.storage, blob.meta, blob.strides, blob.offset), whole._lease)
 
 
+def replace_data(tensor: Tensor, other: Tensor) -> None:
+    """Give a tensor the memory, shape, dtype, device and ranks of another; as `Tensor.data`, but a local one can become
+    global."""
+    if not isinstance(other, Tensor):
+        raise TypeError(f"data must be a tensor, not {type(other).__name__}")
+    dtype = other._blob.meta.dtype
+    if tensor.requires_grad and dtype.category < dtypes.FLOATING:
+        raise RuntimeError(f"data: a tensor that requires a gradient cannot become {dtype.name}")
+    tensor._blob, tensor._lease, tensor._base = other._blob, other._lease, None
+
+
 # For graphs
 
 
@@ -757,7 +774,15 @@ def _lies_in_format(tensor: Tensor, wanted: memory_format) -> bool:
 _warned: set[tuple[str, int]] = set()
 
 
-def _warn_of_blocking() -> None:
+# What blocks the event loop, and the remedy.
+_READ: Final = "a tensor that is not ready, on the thread of a running event loop; use `await tensor` before reading it"
+_READ_OF_PARTS: Final = (
+    "a global tensor whose parts other ranks have, on the thread of a running event loop; use `await "
+    "tensor.to_global(sbp=sbp.broadcast)` and read the result"
+)
+
+
+def _warn_of_blocking(read: str = _READ) -> None:
     """Warn once for each line that blocks a running event loop; never in notebooks, whose cells all run on a loop."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         return
@@ -768,8 +793,7 @@ def _warn_of_blocking() -> None:
         return
     _warned.add((name, line))
     warnings.warn_explicit(
-        "blocking read of a tensor that is not ready, on the thread of a running event loop; "
-        "use `await tensor` before reading it",
+        f"blocking read of {read}",
         BlockingCallWarning,
         name,
         line,

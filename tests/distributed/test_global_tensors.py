@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -317,6 +318,40 @@ def test_memory_of_several_ranks_is_not_shared_as_one() -> None:
     dist.simulate(program, 2)
 
 
+def test_the_text_names_placement_and_sbp() -> None:
+    def program() -> list[str]:
+        x = flow.arange(4.0).to_global(flow.placement.all("cpu"), sbp.broadcast)
+        return [
+            " ".join(repr(each).split()) for each in (x, x.to_global(sbp=sbp.split(0)).requires_grad_(), x.long().sum())
+        ]
+
+    where = "placement=vmflow.placement(type='cpu', ranks=[0, 1])"
+    wanted = [
+        f"tensor([0., 1., 2., 3.], {where}, sbp=(vmflow.sbp.broadcast,))",
+        f"tensor([0., 1., 2., 3.], {where}, sbp=(vmflow.sbp.split(dim=0),), requires_grad=True)",
+        f"tensor(6, {where}, sbp=(vmflow.sbp.broadcast,))",
+    ]
+    assert dist.simulate(program, 2) == [wanted] * 2
+
+
+def test_a_read_that_exchanges_parts_warns_of_the_exchange_in_coroutines() -> None:
+    async def program() -> list[str]:
+        x = flow.ones(4, placement=flow.placement.all("cpu"), sbp=sbp.split(0)) * 2
+        await x
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert x.tolist() == [2.0] * 4
+        whole = await x.to_global(sbp=sbp.broadcast)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert whole.tolist() == [2.0] * 4
+        return [str(warning.message) for warning in told]
+
+    said = [message for messages in dist.simulate(program, 2, delay=1.0) for message in messages]
+    assert said
+    assert all(["await tensor.to_global(sbp=sbp.broadcast)" in message for message in said])
+
+
 def test_a_tensor_is_ready_when_the_part_of_this_rank_is() -> None:
     def program() -> list[bool]:
         x = flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=sbp.split(0))
@@ -556,6 +591,23 @@ def test_all_ranks_skip_a_step_if_one_finds_an_infinite_gradient(way: str) -> No
     dist.simulate(program, 4)
 
 
+def test_stages_with_optimizers_of_their_own_keep_one_scale() -> None:
+    def program() -> float:
+        parameters = [
+            with_gradient(np.ones(2), np.array([1.0, end]), [rank], [sbp.broadcast])
+            for rank, end in enumerate((1.0, np.inf))
+        ]
+        scaler = flow.amp.GradScaler(init_scale=4.0)
+        scaler.scale(flow.ones(1))
+        for stepper in [optim.SGD([parameter], lr=0.5) for parameter in parameters]:
+            scaler.step(stepper)
+        scaler.update()
+        return scaler.get_scale()
+
+    # Rank 2 is outside of all placements.
+    assert dist.simulate(program, 3) == [2.0, 2.0, 4.0]
+
+
 @pytest.mark.parametrize("way", SPLITS)
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
@@ -655,6 +707,25 @@ def test_a_gradient_that_is_spread_otherwise() -> None:
         return values
 
     assert dist.simulate(program, 2) == [[-14.0, 0.0]] * 2
+
+
+def test_data_stays_local_or_global() -> None:
+    def program() -> None:
+        where = flow.placement.all("cpu")
+        spread = nn.Parameter(flow.ones(4, placement=where, sbp=sbp.split(0)))
+        local = nn.Parameter(flow.ones(4))
+        with pytest.raises(RuntimeError, match=r"data: a local tensor cannot be that of a global one, \[S\(0\)\]"):
+            spread.data = local
+        with pytest.raises(RuntimeError, match=r"data: a global tensor, \[S\(0\)\].*take its to_local"):
+            local.data = spread
+        with pytest.raises(RuntimeError, match="data: a global tensor"):
+            local.set_(spread.detach())
+        assert spread.is_global
+        assert local.is_local
+        spread.data = spread.detach() * 2
+        assert spread.tolist() == [2.0] * 4
+
+    dist.simulate(program, 2)
 
 
 def test_a_partial_sum_is_no_parameter() -> None:

@@ -19,7 +19,7 @@ from vmflow.memory_formats import fits_rank, preserve_format
 from vmflow.multi_tensor import zero_gradients
 from vmflow.ops.conversion import parse_to
 from vmflow.ops.creation.creation import empty_like
-from vmflow.tensors import Handle, Tensor
+from vmflow.tensors import Handle, Tensor, replace_data
 
 from . import hooks, state
 from .module_path import ModulePath
@@ -648,12 +648,12 @@ class Module:
                 if parameter is None:
                     continue
                 gradient = parameter.grad
-                parameter.data = fn(parameter)
+                replace_data(parameter, fn(parameter))
                 if gradient is not None:
                     parameter.grad = fn(gradient)
             for name, buffer in self._buffers.items():
                 if isinstance(buffer, UninitializedTensorMixin):
-                    buffer.data = fn(buffer)
+                    replace_data(buffer, fn(buffer))
                 elif buffer is not None:
                     self._buffers[name] = fn(buffer)
         return self
