@@ -71,6 +71,15 @@ def _lstm(x: flow.Tensor, state: flow.Tensor, by_input: flow.Tensor, by_state: f
     return every.sum(0) + last * cell
 
 
+def _changed(x: flow.Tensor, value: flow.Tensor) -> flow.Tensor:
+    x = x * 1
+    x[1:3] = value[:2] * 2
+    x[:, 1] = value[:, 0]
+    x[:, [4, 2]] = value[:, :2]
+    x[3] = 0.5
+    return x * x
+
+
 CASES: Final[dict[str, Case]] = {
     "mean": Case(lambda x: x.mean(0) * 2 + x.mean(), ((7, 6),)),
     "mean of two": Case(lambda x: x.mean((0, 2), keepdim=True), ((5, 6, 4),)),
@@ -105,6 +114,7 @@ CASES: Final[dict[str, Case]] = {
     "embedding": Case(lambda w, i: F.embedding(i, w), ((7, 6), [5, 3, 7]), (0, 1)),
     "gather": Case(lambda x, i: x.gather(1, i), ((7, 6), [7, 3, 6]), (0, 1)),
     "indexing": Case(lambda x, i: x[i] + x[:, i % 6].sum(), ((7, 6), [4, 7]), (0, 1)),
+    "indexing by lists": Case(lambda x: x[[2, 0]] + x[:, np.array([1, 1])].sum(), ((7, 6),)),
     "index_add": Case(lambda x, y, i: x.index_add(0, i, y), ((7, 6), (4, 6), [4, 7]), (0, 1)),
     "layer norm": Case(lambda x, w, b: F.layer_norm(x, (6,), w, b), ((3, 5, 6), (6,), (6,)), (0, 1)),
     "group norm": Case(lambda x: F.group_norm(x, 2), ((5, 4, 3),)),
@@ -198,6 +208,20 @@ def test_results_and_gradients_are_those_of_whole_tensors(
             _check(CASES[name], flow.placement.all("cpu"), ONE_AXIS)
 
     monkeypatch.setattr(global_interpreter, "_WARNED", set())
+    dist.simulate(program, ranks)
+
+
+@pytest.mark.filterwarnings("ignore::vmflow.errors.BroadcastWarning")
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_writes_into_parts_of_tensors_with_gradients(ranks: int) -> None:
+    case = Case(_changed, ((7, 6), (7, 6)), (0, 1))
+
+    def program() -> None:
+        if ranks == 4:
+            _check(case, flow.placement("cpu", [[0, 1], [2, 3]]), TWO_AXES[:3])
+        else:
+            _check(case, flow.placement.all("cpu"), ONE_AXIS)
+
     dist.simulate(program, ranks)
 
 

@@ -19,6 +19,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.shape.view import select, sliced, unsqueeze
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 from vmflow.ops.value_shapes import from_values
+from vmflow.transfers import beside
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -83,19 +84,21 @@ def _apply_slice(input: Tensor, dim: int, item: slice) -> Tensor:
     return sliced(input, dim, start if length else 0, length, step)
 
 
-def normal_index(index: Any) -> tuple[Any, ...]:
+def normal_index(index: Any, input: Tensor) -> tuple[Any, ...]:
+    """Return the items of an index of `input`; lists and arrays become tensors, on the ranks of a global `input`."""
     items = index if isinstance(index, tuple) else (index,)
-    return tuple([_normal_item(item) for item in items])
+    return tuple([_normal_item(item, input) for item in items])
 
 
-def _normal_item(item: Any) -> Any:
+def _normal_item(item: Any, input: Tensor) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, np.bool_)):
-        return _tensor_of(np.asarray(item))
+        return beside(_tensor_of(np.asarray(item)), input)
     if isinstance(item, (list, np.ndarray, range)):
         array = np.asarray(item)
-        return _tensor_of(array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array)
+        array = array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
+        return beside(_tensor_of(array), input)
     if isinstance(item, _tensors.Tensor):
         if item.dtype.category > dtypes.INTEGER:
             raise IndexError(f"tensors used as indices must be integers or bools, not {item.dtype.name}")

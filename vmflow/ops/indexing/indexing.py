@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.autograd import node as _node
 from vmflow.context import MODE
+from vmflow.devices import device as Device
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.indexing import Geometry, Part, Reading, Span, Writing
 from vmflow.operands import check_tensors
@@ -61,7 +62,7 @@ def getitem(input: Tensor, index: Any) -> Tensor:
             when the result is read, if an element of an index tensor is out of range.
         ValueError: for a slice with a step that is not positive.
     """
-    part, tensors = parted(input, normal_index(index))
+    part, tensors = parted(input, normal_index(index, input))
     if tensors:
         tensors = flat_masks(tensors)
         dims = tuple([dim for dim, _ in tensors])
@@ -234,7 +235,7 @@ def _put_indices(
     check_tensors(name, input, values)
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"{name}: the indices must be a tuple of tensors, not {type(indices).__name__}")
-    items = normal_index(tuple([slice(None) if index is None else index for index in indices]))
+    items = normal_index(tuple([slice(None) if index is None else index for index in indices]), input)
     part, tensors = parted(input, items)
     if not tensors:
         raise ValueError(f"{name}: expected at least one index tensor")
@@ -258,15 +259,20 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if not is_number and not isinstance(value, _tensors.Tensor):
         value = _like(value, input)
     is_view = input._blob.strides is not None
-    part, tensors = parted(input if is_view else input.detach(), normal_index(index))
-    whole = part._blob is input._blob
-    target = input if whole else part
     # Without autograd, or for a view, write through a view of the part.  For another tensor, autograd records a write
     # into the whole tensor with the part's geometry, which is cheaper than the history of a view.
     tracked = input.requires_grad or (not is_number and value.requires_grad)
     if tracked and MODE.get().grad:
         _node.OpNode.check_target("x[...] = ...", input)
-    through_whole = not whole and tracked and not is_view and MODE.get().grad
+    through_whole = tracked and not is_view and MODE.get().grad
+    seen = input if is_view else input.detach()
+    if through_whole and input.is_global:
+        # Only a local tensor has a part with strides; its values do not matter.
+        seen = full_of(meta(input.shape, input.dtype, Device("meta")), 0)
+    part, tensors = parted(seen, normal_index(index, input))
+    whole = part._blob is seen._blob
+    target = input if whole else part
+    through_whole = through_whole and not whole
     if not tensors and not through_whole:
         copy_(target, value if is_number else _fitting(value, part))
     elif not tensors:
