@@ -261,8 +261,10 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
 
 
 def _more(tensor: Tensor) -> list[str]:
-    """The parts of a tensor's text after the values: the placement and sbp of a global tensor, and if not the usual
-    ones, device, dtype, and grad_fn or requires_grad."""
+    """The parts of a tensor's text after the values: device, dtype, and grad_fn or requires_grad, if not the usual.
+
+    A global tensor has its placement and sbp in place of the device.
+    """
     parts: list[str] = []
     if tensor.is_global:
         parts += [f"placement={tensor.placement!r}", f"sbp={tensor.sbp!r}"]

@@ -724,8 +724,12 @@ def _on_copied_memory(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
 
 
 def replace_data(tensor: Tensor, other: Tensor) -> None:
-    """Give a tensor the memory, shape, dtype, device and ranks of another; as `Tensor.data`, but a local one can become
-    global."""
+    """Give a tensor the memory, shape, dtype, device and ranks of another, global or local.
+
+    Raises:
+        TypeError: if `other` is no tensor.
+        RuntimeError: if `tensor` requires a gradient, and `other` is neither floating-point nor complex.
+    """
     if not isinstance(other, Tensor):
         raise TypeError(f"data must be a tensor, not {type(other).__name__}")
     dtype = other._blob.meta.dtype
