@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from .failure import Failure
     from .instruction import Instruction
 
-# The type of a device's arrays: `numpy.ndarray` on the host, another class on each other device.
+# The type of a device's arrays: `numpy.ndarray` on the CPU and simulated devices, another class on other devices.
 Array = Any
 
 
 class TensorMeta:
     """Shape, dtype and device: the properties of a tensor that are known before it is computed.
 
-    Made by `meta`, which returns one object for equal arguments as long as that object is in use.  So metas are
-    compared by identity, and caches have them as keys.
+    A local tensor's is made by `meta`, which returns one object for equal arguments as long as that object is in use.
+    So metas are compared by identity, and caches have them as keys.
 
     Attributes:
         sizes: the shape as a plain tuple: its items, and the whole by numpy, are read in a third of a `Size`'s time.
@@ -44,7 +44,7 @@ class TensorMeta:
         is_complex: whether the dtype is complex.
         spread: over which ranks the tensor is spread, and how; None for a local tensor.
 
-    Raises no errors: `meta` and ops check the arguments.
+    Raises no errors: callers check the arguments.
 
     Example:
         >>> meta = flow.random.meta((2, 3), flow.float32, flow.device("cpu"))
@@ -82,10 +82,10 @@ class TensorMeta:
 
 
 class MetaTable:
-    """The metas in use, by their properties: one object for each.
+    """Metas by their properties, with one object for equal properties.
 
     Attributes:
-        metas: the metas; read without the lock.
+        metas: the metas by their keys, tuples of properties; read without the lock.
 
     Args:
         limit: the number of metas beyond which those that no other object refers to are dropped.
@@ -124,7 +124,7 @@ _METAS: Final = MetaTable(1 << 17)
 
 
 def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
-    """Return the `TensorMeta` of a shape, dtype and device, from a table.  Raises no errors.
+    """Return the `TensorMeta` of a shape, dtype and device, from a table.  Does not check the arguments.
 
     Example:
         >>> flow.random.meta((2, 3), flow.int64, flow.device("cpu")).nbytes
@@ -161,8 +161,8 @@ class Storage:
         array: the memory as one C-contiguous array, None until the memory is allocated and after release.
         allocation: the allocator's block that holds the memory; None if no allocator owns the memory.
         machine: the virtual machine that orders the accesses, None before the first access.
-        stream: the stream of the storage's device that used the storage last; None before the first use.
-        writer: the last issued instruction that writes the storage, in program order.  Readers wait for it.
+        stream: the stream of the storage's device that used the storage last, in program order; None before.
+        writer: the last instruction issued to write the storage, for which readers wait; it may have ended.  Or None.
         failure: the failure of the instruction that should have written the storage, which now holds no data; or None.
         fault: a failure that a device found after it had been given the writing instruction; or None.  Instructions
             that read the storage and were launched meanwhile fail with it, too.
@@ -214,7 +214,7 @@ class Storage:
         return self._dependence
 
     def use_on(self, stream: Stream | None) -> None:
-        """Note that the next instructions that access the storage run on `stream`."""
+        """Note that the next instruction that accesses the storage runs on `stream`."""
         self.stream = stream
 
     def take_over(
@@ -290,7 +290,7 @@ class Storage:
         self.failure = failure
 
     def mend(self) -> None:
-        """Forget the storage's failure: the whole storage is being written, or has been released."""
+        """Forget the storage's failure: the whole storage is being written, was written, or has been released."""
         self.failure = None
 
     def settle(self, fault: Failure | None, whole: bool) -> None:
@@ -308,7 +308,7 @@ class Storage:
             self.fault = None
 
     def admit(self) -> None:
-        """Raise an exception if the storage cannot be used by another virtual machine; called before `take_over`."""
+        """Raise, in subclasses, if no other virtual machine can use the storage; called before `take_over`."""
 
     def settled(self) -> bool:
         """Whether every instruction issued so far that writes the storage has ended."""
@@ -333,7 +333,10 @@ def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | Non
 def strided(
     array: Array, shape: tuple[int, ...], numpy_dtype: np.dtype[Any], offset: int, strides: tuple[int, ...] | None
 ) -> Array:
-    """Return a view of a contiguous array's memory with another shape and dtype; offset and strides are in bytes."""
+    """Return a view of a contiguous array's memory with another shape and dtype.
+
+    Offset and strides are in bytes; None stands for C-contiguous strides.
+    """
     if type(array) is not np.ndarray:
         return array.strided(shape, numpy_dtype, offset, strides)
     # The buffer is viewed as bytes, because arrays of ml_dtypes export no buffer and a view may change the dtype.
@@ -374,7 +377,7 @@ class Blob:
         self.offset = offset
 
     def array(self) -> Array:
-        """Return the blob's array, a view of the storage's memory, whose writers must have ended."""
+        """Return the blob's array: the storage's array, a view of it, or a new one if the blob has no elements."""
         base = self.storage.array
         if self.strides is None:
             return base

@@ -1,4 +1,4 @@
-"""`Failure`: an instruction's exception, which its outputs hold instead of data until a reader raises it."""
+"""`Failure`: an instruction's exception, which its outputs hold instead of data, for readers to raise."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OURS = (Cancelled, DeadlineExceeded, VirtualMachineClosed)
 class Failure:
     """The exception of an instruction, held by the storages that the instruction should have written.
 
-    All these storages share this object.  Reading any of them raises the original exception; if the last of them goes
-    away and none was read, the failure logs itself once on the ``vmflow`` logger, as asyncio does with exceptions that
-    were never retrieved.
+    All these storages share this object.  Reading any of them raises the exception, see `throw`.  If the last of them
+    goes away, none was read and the instruction was not dropped, the failure logs itself once on the ``vmflow`` logger,
+    as asyncio does with exceptions that were never retrieved.
 
     Attributes:
         dropped: whether the instruction was dropped before it began, for instance by a cancelled scope.
@@ -53,7 +53,7 @@ class Failure:
         raise self.error.with_traceback(self.origin)
 
     def report(self) -> None:
-        """Log the failure's exception, unless it was raised, reported or dropped."""
+        """Log the exception, unless somebody has seen it, it was logged before, or the instruction was dropped."""
         if self.observed:
             return
         self.observed = True
@@ -98,10 +98,10 @@ def _is_running(trace: TracebackType | None) -> bool:
 
 
 def _lines(trace: TracebackType | None) -> TracebackType | None:
-    """Return a copy of a traceback that shows the same lines and keeps no locals alive.
+    """Return a copy of a traceback that keeps no locals alive.
 
-    A real frame keeps its locals, which are arrays, and its callers: the driver, the instruction and its operands,
-    including this failure.  None of these would be freed before a garbage collection.  The lines of functions that are
+    A real frame keeps its locals, such as arrays, and its callers: the driver, the instruction and its operands,
+    including this failure.  These would not be freed before a garbage collection.  The lines of functions that are
     still running, which come first, are left out: they are the driver's.
     """
     while trace is not None and trace.tb_next is not None and _is_running(trace):
@@ -117,7 +117,7 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
-    """Copy one entry of a traceback: the same code, bytecode offset and line, with a frame that has no locals.
+    """Copy one entry of a traceback: it shows the same function and line, with a frame that has no locals.
 
     Python code can only make such a frame, without locals and caller, as that of a generator that has not started.  So
     the copy of the code begins with the bytecode of a generator; the code's own bytecode follows, at its positions in

@@ -1,14 +1,14 @@
 """`Instruction`: the unit of work; `Dependence`: orders instructions that access the same storage.
 
-An instruction goes through six states, always forwards:
+An instruction goes through these states; one that runs inline or is dropped skips some:
 
     NEW -> WAITING -> READY -> LAUNCHED -> DONE -> ERASED
 
-A NEW instruction has been issued, and the scheduler has not seen it.  A WAITING one has edges that are not satisfied.
-A READY one may be launched.  A LAUNCHED one has been launched on its stream.  A DONE one has been reported as finished,
-perhaps out of order.  An ERASED one has left its stream in order, and the edges to its successors are satisfied.  An
-edge requires its source either to be launched or to be erased: a successor on the same in-order stream only needs its
-predecessor to be launched before it.
+No turn of the engine has seen a NEW instruction.  A WAITING one has edges that are not satisfied, or is a barrier that
+waits.  A READY one may be launched.  A LAUNCHED one is to run on its stream, runs or has run there.  A DONE one has
+been reported as finished, perhaps out of order.  An ERASED one has left its stream in order, and the edges to its
+successors are satisfied.  An edge requires its source either to be launched or to be erased: a preschedulable successor
+on the same stream only needs its predecessor to be launched before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
 
 @mypyc_attr(free_list_len=1)
 class Dependence:
-    """Orders instructions that access the same storage (or generator, event, ...): holds those not yet erased.
+    """Orders instructions that access the same storage (or generator, event, ...): holds the last of them.
 
     Attributes:
         writer: the last instruction that writes; None if there is none, or it is erased.
@@ -69,20 +69,20 @@ class Instruction:
         policy: the work; set to None as soon as it has run, so that its operands can be freed.
         name: the policy's name, for reprs and reports.
         reads, writes: the dependences of the data that the policy reads and writes; one may be in both.
-        cost: estimated nanoseconds, for deciding which thread runs the instruction.
+        cost: the estimated nanoseconds that it takes.
         state: NEW, WAITING, READY, LAUNCHED, DONE or ERASED.
-        serial: the instruction's number in the order in which the engine received them; -1 before.
-        before, after: the neighbours in that order among the instructions that are not erased.
-        behind: the next instruction in its stream's queue; None if it is the last, or in no queue.
+        serial: the instruction's number in the order in which turns of the engine have seen them; -1 before.
+        before, after: the neighbours in that order among the instructions that are not erased; or None.
+        behind: the next ready, or the next launched, instruction of its stream; None if it is the last, or neither.
         waits: the number of unsatisfied edges to the instruction.
         on_launch, on_finish: the successors that wait for its launch, or for its erasure (None until there is one).
         nbytes: the bytes of the results, if they are large; for back-pressure.
         members: the instructions that this one stands for.  The engine does not schedule them: they wait until this
             instruction is launched, and are done and erased with it.  None for an ordinary instruction.
-        thread: the id of the thread that issued the instruction; 0 if the thread does not matter.
-        code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
-            into a line number costs more than the instruction; see `origin.describe`.
-        mode: the mode in which it was issued (scope, module, ...), None for the machine's own instructions.
+        thread: the id of the thread that issued the instruction; 0 if it was not noted.
+        code, last: the user's line that issued it, or (None, 0); kept as code object and bytecode offset because
+            turning them into a line number costs more than most instructions; see `origin.describe`.
+        mode: the mode in which it was issued (scope, module, ...); or None, as for the machine's own instructions.
     """
 
     __slots__ = (
@@ -147,12 +147,12 @@ class Instruction:
             self.code, self.last = origin.capture()
 
     def issued_by(self, thread: int) -> None:
-        """Note the thread and the user's line that issue this instruction."""
+        """Note the thread that issues this instruction, and the user's line unless a line is known."""
         self.thread = thread
         self.note_line()
 
     def erase(self) -> None:
-        """Mark this instruction as ended though no engine has seen it: it has run inline, or was refused."""
+        """Mark this instruction as ended though no turn has seen it: it has run inline, or was refused."""
         self.state = ERASED
         self.policy = None
 

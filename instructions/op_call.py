@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .instruction import Instruction
 
 # kernel(*input arrays, *scalars, out) -> result: `out` is the array to write into (a tuple of arrays for an op of
-# several results), or None to let the kernel make a new C-contiguous array that shares memory with no other.  A kernel
-# that cannot write into `out` may return another array, which the caller copies into `out`.
+# several results), or None to let the kernel make a new array that shares memory with no other, and is C-contiguous if
+# the inputs are.  A kernel that cannot write into `out` may return another array, which the caller copies into `out`.
 Kernel = Callable[..., Any]
 
 
 class CallPlan:
-    """The kernel of an op and facts about it, shared by all calls of the op with operands of the same metas.
+    """The kernel of an op and facts about it, shared by calls of the op with operands of the same metas.
 
     Args:
         name: the op's name.
@@ -37,7 +37,7 @@ class CallPlan:
     Attributes:
         name, function, cost, several, allocates: as given.
         atomic: whether the function is a ufunc of numpy, which KeyboardInterrupt cannot end half-way.
-        casts: whether the function casts its result to the dtype of its destination.
+        casts: whether the function casts its result to the dtype of `out`.
     """
 
     __slots__ = ("_apart", "allocates", "atomic", "casts", "cost", "function", "name", "several")
@@ -53,7 +53,7 @@ class CallPlan:
         self._apart: CallPlan | None = None
 
     def replaced(self, function: Kernel) -> CallPlan:
-        """Return a copy of this plan with another function."""
+        """Return a new plan with another function and the other arguments of this one."""
         return CallPlan(self.name, function, self.cost, self.several, self.allocates)
 
     def apart(self) -> CallPlan:
@@ -100,15 +100,15 @@ class OpCall(Chainable):
 
     A failure held by an input poisons every output, and the kernel is not called.
 
-    Memory for the results is allocated when the call is launched, so that memory released before on the same stream can
-    be used again immediately.  Kernels allocate small results on the host themselves.
+    Memory for large results, and for those on other devices than the CPU, is allocated when the call is launched, so
+    that memory released before on the same stream can be used again immediately.  Kernels allocate the others.
 
     Args:
         plan: the kernel and the facts that all such calls of the op share.
         inputs: the blobs that are read.
-        output: the blob that is written; an in-place op has it among its inputs, too.
+        output: the blob that is written; an in-place op that reads it has it among its inputs, too.
         scalars: Python numbers passed to the kernel after the arrays.
-        outputs: all written blobs, if the kernel returns a tuple of results.
+        outputs: all written blobs, if the kernel returns a tuple of results; else None.
         step: see `Chainable`.
     """
 
@@ -171,8 +171,8 @@ class OpCall(Chainable):
         output = self.output
         storage = output.storage
         if output.strides is None:
-            # The kernel makes the result's array itself (`out` is None), unless an input is strided: then the kernel
-            # might return a strided array.
+            # For a storage without memory, the kernel makes the array itself (`out` is None), unless an input is
+            # strided: then the kernel might return a strided array.
             if (
                 storage.array is None
                 and not strided

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class InstructionPolicy:
     """The work of an instruction, with its operands; the base class of all kinds of instructions.
 
-    A virtual machine calls `prepare` on the thread that schedules, then `compute` on the thread that the stream's
-    policy chooses.  If either raises, the machine calls `fail` with the failure, and the instruction ends like any
-    other: its successors run and find the outputs poisoned.
+    A virtual machine usually calls `prepare` on the thread that schedules, then `compute` on the thread that the
+    stream's policy chooses.  If either fails, the machine calls `fail` with the failure, and the instruction ends like
+    any other: its successors run and find the outputs poisoned.
 
     Attributes:
         name: the kind's name, for error messages and traces.
         barrier: whether the instruction waits for everything issued earlier (later instructions do not wait for it).
-        prepares: whether `prepare` does anything; most kinds need nothing, and a call costs as much as a small add.
+        prepares: whether `prepare` does anything; otherwise it is not called.
         preschedulable: whether it may be launched when its predecessors on its own stream are merely launched.
         follows: another stream whose predecessors need only be launched, too, since the instruction makes its own
             stream wait for that stream on the device; or None.
@@ -88,7 +88,7 @@ class InstructionPolicy:
         return failure
 
     def drop(self, failure: Failure) -> None:
-        """Let the outputs hold `failure`: a scope or a closing machine dropped the instruction before it began."""
+        """Let the outputs hold `failure`, unless `keeps_outputs`: the instruction is dropped before it begins."""
         self.fail(failure)
 
     def chain(self, instruction: Instruction) -> Links | None:
@@ -104,13 +104,13 @@ class InstructionPolicy:
 
         Args:
             members: the fusable instructions; this policy is that of the first.
-            behind: the known instructions issued after the members.
+            behind: the instructions issued after the members that the same turn has taken.
         """
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Free the memory that `instruction`, a `ReleaseTensor`, would free: no other instruction uses that memory."""
+        """Free the memory that `instruction` would free if it is a `ReleaseTensor`; no other one uses that memory."""
 
     def describe(self) -> str:
-        """Return the instruction's name, and its operands' shapes and dtypes, for a note added to an exception."""
+        """Return the name, mostly with the operands' shapes and dtypes, for a note added to an exception."""
         return self.name

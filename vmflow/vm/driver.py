@@ -2,11 +2,11 @@
 
 No thread exists for scheduling only.  One thread at a time drives the machine, under the turn lock:
 
-- a running event loop, by one `call_soon` callback per loop turn, under a time budget;
+- a running event loop, mostly by `call_soon` callbacks, each under a time budget;
 - a thread that waits for a result, or one without a loop that has issued enough to be worth a turn;
 - a worker that has finished an instruction.
 
-An instruction issued while nothing is outstanding needs no turn if its thread may run it: it runs as it is issued.
+An instruction issued while nothing is outstanding needs no turn if `Driver.run` can run it: it runs as it is issued.
 
 Three rules keep every waiter from sleeping for ever.  A thread or loop that finds the lock taken, or nothing to do,
 adds its waker before it looks once more.  A thread that releases the lock, or stops waiting, wakes the threads and
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _get_ident: Final = threading.get_ident
 
-# An instruction that ended on another thread, its `Outcome`, and whether that thread is a worker.
+# An instruction, its `Outcome`, and whether this is the report of its stream's worker, which has run an item.
 Report: TypeAlias = tuple[Instruction, Outcome, bool]
 
 
@@ -54,12 +54,12 @@ class Driver:
     """Runs the turns of one machine: the engine schedules, and the instructions it returns are launched.
 
     Attributes:
-        turn_lock: the lock of the thread that runs turns, or an instruction inline.
-        shield: holds back Ctrl-C during turns.
-        call_in_context: calls a function in the `contextvars.Context` of kernels.
+        turn_lock: held by the thread that runs turns, or that runs an instruction inline.
+        shield: holds back Ctrl-C on the main thread during turns and during runs of `at_hand`.
+        call_in_context: calls a function in the `contextvars.Context` of turns and inline kernels.
         at_hand: the instruction that runs inline and must not be left half done; None without one.
         refusing: whether new instructions are refused, because the machine ends.
-        chain: in a script, the chain of elementwise ops that waits for further ops; None without one.
+        chain: in a script, the `Links` of elementwise ops that wait for further ops; None without any.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -73,10 +73,10 @@ class Driver:
         self.forget()
 
     def forget(self) -> None:
-        """Set up the driver's state that belongs to threads; a forked child repeats this, to forget its parent's."""
-        # The `contextvars.Context` of turns and kernels.  A forked child needs a new one, since it can never enter a
-        # context that another thread has entered.  Instructions issued in it, for instance by a signal handler, go to
-        # this machine.
+        """Set up the driver's state that belongs to threads; a forked child may repeat this, to forget its parent's."""
+        # The `contextvars.Context` of turns and inline kernels.  A forked child needs a new one, since it can never
+        # enter a context that another thread had entered at the fork.  Instructions issued in it, for instance by a
+        # signal handler, go to this machine.
         context = running.quiet_context()
         context.run(MODE.set, Mode(machine=self._machine))
         self.call_in_context: Callable[..., Any] = context.run
@@ -110,8 +110,9 @@ class Driver:
     def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
         """Run turns until nothing is left to do, `until` has ended, or `time.perf_counter` is at `deadline` (0: none).
 
-        They also end for Ctrl-C and for a thread that sleeps on the turn lock.  Returns False, without a turn, if any
-        thread has that lock, this one included, or if this thread runs a function for a device.
+        They also end for Ctrl-C, for an exception such as SystemExit, which is raised here, and if another thread wants
+        the turn lock.  Returns False, without a turn, if any thread has that lock, this one included, or if this thread
+        runs a function for a device.
         """
         if on_a_device():
             return False
@@ -149,8 +150,8 @@ class Driver:
     def drive_from_worker(self) -> bool:
         """Run turns on the thread of a worker that has finished an instruction; returns whether it ran any.
 
-        Without them, the worker would idle between two heavy instructions until a loop gives it the second one.  They
-        end after the time budget of a loop's turn, since the worker shares the interpreter with the loop.
+        Without them, the worker would idle between two heavy instructions until another thread gives it the second one.
+        They stop at the time budget of a loop's turn, since the worker shares the interpreter with the loop.
         """
         # If an exception is to end the program, the worker leaves the turns to the waiting thread, which raises it.
         if self._escaping is not None or not self.turn_lock.acquire(blocking=False):
@@ -201,15 +202,15 @@ class Driver:
                 if until is not None and until.state == ERASED:
                     if engine.pending or any([instruction.cost for instruction in launched]):
                         return
-                    # Only instructions without cost are left, such as releases of memory.  They are run, too, so that
-                    # the next op can run inline.
+                    # At most instructions without cost are launched, such as releases of memory.  They are run, too, so
+                    # that the next op can run inline.
                     until = None
             while launched:
                 instruction = launched.popleft()
                 spent += instruction.cost + 1000
                 running.launch(machine, instruction)
                 if lock.wanted():
-                    return  # another thread sleeps on the turn lock, and gets it now
+                    return  # another thread wants the turn lock, and gets it now
 
                 # The clock is read only now and then: reading it after each instruction would take a tenth of the time.
                 if deadline and spent > 100_000:
@@ -227,7 +228,7 @@ class Driver:
                 return
 
     def turn(self) -> None:
-        """Let the engine schedule once, and queue the instructions that it launches behind earlier ones."""
+        """Let the engine schedule once, queue the instructions that it launches, and wake waiters of erased ones."""
         machine = self._machine
         engine = self._fields.engine
         if machine.completion.in_use:
@@ -244,7 +245,7 @@ class Driver:
         return list(self._launched)
 
     def take_launched(self) -> list[Instruction]:
-        """Remove and return the instructions that the engine has launched and that will not be run."""
+        """Remove and return the instructions that the engine has launched and that have not run, nor will be run."""
         taken = list(self._launched)
         self._launched.clear()
         return taken
@@ -252,7 +253,7 @@ class Driver:
     # Reports
 
     def report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
-        """Report that an instruction has ended on another thread than the driving one; any thread may call this."""
+        """Report an instruction that a worker has run, or a deferred one that has ended; any thread may call this."""
         self._reports.append((instruction, outcome, from_worker))
         if from_worker and self.drive_from_worker():
             return
@@ -291,7 +292,7 @@ class Driver:
         return [instruction for instruction, _, _ in self._reports]
 
     def add_reports(self, ended: Iterable[tuple[Instruction, Outcome]]) -> None:
-        """In a child that the driving thread has forked, report instructions that threads of the parent ran."""
+        """In a child that the driving thread has forked, report instructions that were left to the parent's threads."""
         self._reports.extend([(instruction, outcome, False) for instruction, outcome in ended])
 
     def collect_finished(self) -> bool:
@@ -302,7 +303,7 @@ class Driver:
         return bool(finished)
 
     def finish_running(self) -> None:
-        """Wait for devices, and up to `GRACE_SECONDS` for each worker, and tell the engine about ended instructions."""
+        """Wait for devices, and up to `GRACE_SECONDS` for each busy worker; report ended instructions to the engine."""
         machine = self._machine
         for stream in machine.streams():
             if stream.worker is not None and stream.posted:
@@ -363,7 +364,7 @@ class Driver:
     ) -> bool:
         """Run a policy inline, in this call, if it needs no waiting and no other thread; returns whether it ran.
 
-        If the policy raises, its outputs hold the failure, as with an instruction.
+        If the policy raises an `Exception`, its outputs hold the failure, as with an instruction.
 
         Args:
             policy, stream: the policy, and the stream that it belongs to.
@@ -407,7 +408,8 @@ class Driver:
     def _is_next(self, stream: Stream, cost: int) -> bool:
         """Whether a new instruction may run now, inline on this thread; the caller must have the turn lock.
 
-        No instruction may be outstanding, and a turn would have to run the new one on this thread, too.
+        False, for instance, if an instruction is outstanding, if the loop's time for inline calls is up, or if a turn
+        would not run the new one on the scheduling thread.
         """
         engine = self._fields.engine
         if (
@@ -440,7 +442,7 @@ class Driver:
                 self.shield.lower()
 
     def _let_others(self) -> None:
-        """Give the free lock to a thread that sleeps for it; wake all waiting threads and loops if a turn is due."""
+        """Offer the free lock to a thread that sleeps for it; wake all waiting threads and loops if a turn is due."""
         if self.turn_lock.wanted():
             self.turn_lock.wake()
         self.pass_on()

@@ -1,18 +1,18 @@
-"""`VirtualMachineEngine` decides when each instruction may run.  It has no side effects: events in, decisions out.
+"""`VirtualMachineEngine` decides when instructions may run.  It runs none itself: events in, decisions out.
 
-It uses no thread, event loop, clock or array.  The events are calls of `receive`, `completed`, `failed` and
-`add_probe`; the decisions are the instructions that `schedule` returns, to be launched now, in order.  The driver (see
-`driver`) launches them and reports their ends.
+It uses no thread, event loop, clock or array.  The events are calls, mostly of `receive`, `completed` and `failed`;
+the decisions are the instructions that `schedule` returns, to be launched now, in order.  The driver (see `driver`)
+launches them and reports their ends.
 
-The lists of instructions, by the names in the field:
+The lists of instructions, named as in OneFlow:
 
-    pending        received, not yet seen by a turn.  The only list that other threads change, by appending.
-    local pending  taken from pending in this turn, before edges are added.
+    pending        received, not yet seen by a turn.  Threads that do not drive the machine only append to it.
+    local pending  taken from pending in this turn.
     ready          every edge satisfied, not yet launched; kept per stream, by priority and program order.
-    lively         all that a turn has seen and that are not yet erased, in arrival order.
+    lively         seen by a turn and not yet erased, in arrival order; a fused instruction in place of its members.
     barrier        barriers that wait until they are the oldest lively instruction.
 
-Cost is constant per access and per edge: a turn searches no list.
+The cost per access and per edge is constant.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from vmflow.streams.stream import Stream
 from .lively import Lively
 from .story import Fence, Story
 
-# The most instructions that one turn of the engine takes from `pending`.  Larger turns spread a turn's own cost over
-# more instructions; smaller ones let the driver check the clock, and new instructions of other threads, more often.
+# By default, the most instructions that one turn of the engine takes from `pending`.  Larger turns spread a turn's own
+# cost over more instructions; smaller ones let the driver check the clock more often.
 WINDOW: Final = 64
 
-# The number of instructions of a higher priority that may overtake one of a lower priority, per step of priority.
+# About how many instructions of a higher priority may overtake one of a lower priority, per step of priority.
 AGEING: Final = 16
 
 # Estimated nanoseconds that launching any instruction costs, besides its own cost.
 LAUNCH_COST: Final = 1_000
 
 
-# Consecutive small instructions of a stream are fused into one, up to this many nanoseconds in all: the fused one may
-# delay later instructions, waiters and an event loop by so much.
+# Consecutive small instructions of a stream are fused into one, by default up to this many estimated nanoseconds: the
+# fused one may delay later instructions, waiters and an event loop by so much.  Chains have limits of their own.
 FUSE_BELOW: Final = 20_000
 
 
 class Rank:
     """The ready instructions of one stream and one priority.
 
-    The earliest in program order is launched first: later instructions often wait for it, and launching in program
-    order needs no more memory at a time than a sequential program.
+    The earliest in program order is launched first: later instructions often wait for it, and program order needs
+    little memory at a time.
 
     Attributes:
         instructions: the ready instructions.
@@ -83,7 +83,8 @@ class VirtualMachineEngine:
 
     Args:
         window: the largest number of new instructions that one turn takes.
-        fuse_below: the most estimated nanoseconds of instructions fused into one; 0 to fuse nothing and make no chains.
+        fuse_below: the most estimated nanoseconds of instructions fused into one that is no chain; 0 to fuse nothing
+            and make no chains.
         story: the number of turns that the story remembers, for debugging.
     """
 
@@ -112,8 +113,8 @@ class VirtualMachineEngine:
         # The instructions reported by `completed` or `failed` since the last turn.
         self._finished: list[Instruction] = []
         self._barrier_due = False
-        # For the story of the next turn: reported failures, and new instructions that are barriers, not preschedulable,
-        # or follow another stream.
+        # For the story of the next turn: reported failures; new instructions that are barriers, are not preschedulable
+        # or follow another stream; and fused instructions.
         self._failures: list[tuple[int, str]] = []
         self._fences: list[Fence] = []
         self._fused: list[Instruction] = []
@@ -122,7 +123,7 @@ class VirtualMachineEngine:
     # Events
 
     def receive(self, instruction: Instruction) -> None:
-        """Accept an instruction that a producer has issued.  Any thread may call this; program order is call order."""
+        """Append an issued instruction to `pending`, whose order is program order.  Any thread may call this."""
         self.pending.append(instruction)
 
     def completed(self, instruction: Instruction) -> None:
@@ -143,12 +144,12 @@ class VirtualMachineEngine:
             self.ready[stream] = None
 
     def failed(self, instruction: Instruction, error: BaseException) -> None:
-        """Note that a launched instruction has raised `error`.  Its successors may run as if it had succeeded."""
+        """Note that a launched instruction has failed with `error`.  Its successors may run as if it had succeeded."""
         self.completed(instruction)
         self.remember_failure(instruction, error)
 
     def remember_failure(self, instruction: Instruction, error: BaseException) -> None:
-        """Note in the story that an instruction, or a member of a fused instruction, has raised `error`."""
+        """Note for the story that an instruction, or a member of a fused instruction, has failed with `error`."""
         self._failures.append((instruction.serial, f"{type(error).__name__}: {error}"))
 
     def add_probe(self, probe: Callable[[], bool]) -> None:
@@ -160,7 +161,7 @@ class VirtualMachineEngine:
     def schedule(self) -> list[Instruction]:
         """Take one turn: handle reports and new instructions, and return the instructions to launch now, in order.
 
-        Each of them must be reported by `completed` or `failed`, in any order; a stream's are erased in launch order.
+        Their ends are to be reported by `completed` or `failed`, in any order; a stream's are erased in launch order.
         """
         launches: list[Instruction] = []
         erased: list[Instruction] = []
@@ -220,9 +221,9 @@ class VirtualMachineEngine:
         """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
         `fail` is called with the policy of each before its state becomes ERASED, since other threads read the state.
-        Returns the forgotten instructions.  Running instructions stay lively and end in the usual way.  A new
-        instruction would not wait for them, because the accesses of forgotten instructions have replaced theirs in the
-        dependences.
+        Returns the forgotten instructions, members in place of fused ones.  Running instructions stay lively and end in
+        the usual way.  A new instruction might not wait for them: accesses of forgotten instructions may have replaced
+        theirs in the dependences.
         """
         # The launched instructions come first, since they precede the instructions that wait for them.
         unbegun = (
@@ -316,7 +317,7 @@ class VirtualMachineEngine:
             self._launch(barrier, launches)
 
     def _absorb(self) -> None:
-        """Take up to `window` pending instructions, fuse small ones, and add the edges into them."""
+        """Take up to `window` pending instructions, fuse some of them, and add the edges into them."""
         pending = self.pending
         taken = self.local_pending
         for _ in range(min(self.window, len(pending))):
@@ -359,11 +360,11 @@ class VirtualMachineEngine:
                 self._make_ready(instruction)
 
     def _fusable_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the end of the run from `position` on in `taken` that can be fused with the instruction before it."""
+        """Return the index behind the instructions from `position` on that can be fused with the one before them."""
         first = taken[position - 1]
         stream = first.stream
         if stream.policy.launches_ahead:
-            # Nothing is fused: a device that launches ahead reports that a launch has failed, but not of which member.
+            # Only chains are fused here: a device that launches ahead reports a failure, but not of which member.
             return position
         mode = first.mode
         budget = self.fuse_below - first.cost
@@ -388,7 +389,7 @@ class VirtualMachineEngine:
         self.fuse_below = 0
 
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
-        """Return the end of the run from `position` on in `taken` that joins the instruction before it in a `Chain`."""
+        """Return the index behind the instructions from `position` on that join the one before them in a `Chain`."""
         first = taken[position - 1]
         links = first.policy.chain(first) if first.policy is not None and self.fuse_below else None
         if links is None:
@@ -461,11 +462,11 @@ class VirtualMachineEngine:
                 readers[instruction] = None
 
     def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
-        """Make a `preschedulable` target wait for the launch of a source on its stream or on `follows`.
+        """Make `target` wait for the launch of `source` if it may, else for the erasure of `source`.
 
-        Any other target waits for the end of `source`.  An edge already satisfied is not added.  The caller's
-        dependence forgets the older access nevertheless, which is sound only because instructions of a stream are
-        erased in order: waiting for `target` includes waiting for `source`.
+        It may if it is `preschedulable` and `source` is on its stream or on `follows`.  An edge already satisfied is
+        not added.  The caller's dependence forgets the older access nevertheless: waiting for `target` includes
+        waiting for `source`, since instructions of a stream are erased in order.
         """
         if source is target:
             return
@@ -516,7 +517,7 @@ class VirtualMachineEngine:
         return rank.instructions
 
     def _dispatch(self, launches: list[Instruction]) -> None:
-        """Launch ready instructions until their streams are full; a launch makes prescheduled successors ready, too."""
+        """Launch all ready instructions, except on full streams, and successors that need only be behind a launch."""
         streams = self.ready
         while streams:
             stream = next(iter(streams))

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
 
-# A pending instruction of a script with at least this many estimated nanoseconds begins a chain, or causes a turn.
+# A pending instruction of a script with at least this many estimated nanoseconds, which has joined no chain, begins a
+# chain if it can, else causes a turn.
 _HEAVY: Final = 20_000
 
 
@@ -60,23 +61,25 @@ class VirtualMachine(MachineFields):
     """Orders and runs the instructions that ops become.
 
     A script need not make a machine: it uses the default one.  An event loop may have a machine of its own, with its
-    own streams and workers.  Ops of the task that enters the machine's ``async with`` block, and of its child tasks, go
-    to that machine.  Leaving the block finishes all work, or drops work that has not started if the block is left by an
+    own streams and workers.  Ops in the machine's ``async with`` block, and in tasks that are created there, go to that
+    machine.  Leaving the block finishes all work, or drops work that has not started if the block is left by an
     exception.
 
     Args:
         name: the machine's name, for reprs and thread names.
         window: the largest number of new instructions that one turn of the engine takes.
-        turn_budget: the seconds that the machine's callback on an event loop may run instructions before it returns.
-        gather: a script that issues instructions without waiting runs a turn each time this many are pending.  None for
-            32, and to run an instruction that nothing precedes as it is issued, which takes less time than a turn.
+        turn_budget: the seconds for which the machine's callback on an event loop may start instructions before it
+            returns; and for which ops may start inline in each turn of the loop.
+        gather: a script that issues instructions without waiting runs a turn when this many are pending, or sooner.
+            None for 32, and to run an instruction that nothing precedes as it is issued, which takes less time than a
+            turn.
         high_water: the number of unfinished instructions above which a thread that issues more waits, or runs turns.
         high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
         race_check: whether to watch for unordered accesses to the same memory, which raise `RaceDetected`.  Slow.  None
             for the environment variable `VMFLOW_RACE_CHECK`.
-        drain_timeout: seconds that leaving the `async with` block may take before the remaining work is dropped;
-            None for as long as it takes.
+        drain_timeout: seconds that leaving the `async with` block may take before work that has not started is
+            dropped; None for as long as it takes.
         stall_after: seconds without any progress after which a waiting thread or coroutine logs the machine's state;
             None for the environment variable `VMFLOW_STALL_SECONDS`, or a minute.
 
@@ -144,7 +147,7 @@ class VirtualMachine(MachineFields):
         _machines[number] = weakref.ref(self, lambda _: _machines.pop(number, None))
 
     def forget_threads(self) -> None:
-        """Set up the machine's state of threads and loops; a forked child repeats this, to forget its parent's."""
+        """Set up the machine's state of threads and loops; a forked child may repeat this, to forget its parent's."""
         self.driver.forget()
         self.devices.forget_workers()
         self.handover = Handover(self)
@@ -159,7 +162,7 @@ class VirtualMachine(MachineFields):
         self.waiters = Waiters(self)
 
     def forget_others(self) -> None:
-        """Forget other threads and all loops, in a forked child whose thread runs a turn of the machine."""
+        """Forget other threads and all loops, in a child that the machine's driving thread has forked."""
         self.devices.forget_workers()
         self.driver.forget_others()
         self.back_pressure.forget()
@@ -204,15 +207,15 @@ class VirtualMachine(MachineFields):
         return self.devices.streams()
 
     def home_of(self, stream: Stream) -> Stream:
-        """Return this machine's compute stream on the device of `stream`, which may be another machine's stream."""
+        """Return this machine's compute stream on the device of `stream`, a stream of any machine."""
         return self.stream(cast(Device, stream.device))
 
     def keep_program_order(self, stream: Stream) -> tuple[Dependence, ...]:
         """Let a stream run its instructions in program order from now on, even without data dependences.
 
         Returns:
-            The dependences that an instruction must read to run after the stream's present instructions; none if the
-            stream keeps program order already.
+            The dependences that the stream's present instructions write: an instruction that reads them runs after
+            those.  Empty if the stream keeps program order already.
         """
         if stream.policy.sequential:
             return ()
@@ -309,15 +312,16 @@ class VirtualMachine(MachineFields):
     def access(self, storage: Storage, stream: Stream) -> Dependence:
         """Prepare `storage` for this machine's next instruction on `stream`; returns the storage's dependence.
 
-        If another stream of the same asynchronous device used the storage last, `stream` is made to wait for that
-        stream on the device.  Another machine's storage is taken over.
+        If another stream used the storage last, and both are asynchronous streams of one device, `stream` is made to
+        wait for the other one on the device.  Another machine's storage is taken over.
         """
         return self.handover.access(storage, stream)
 
     def accepted(self, instruction: Instruction) -> None:
-        """Let waiting threads or a loop run turns for a pending instruction, or this thread, if that is worth a turn.
+        """Let waiting threads or a loop run turns for a pending instruction.
 
-        Above the high-water marks, this thread waits, or runs turns if it has a running loop.
+        Without a loop, this thread runs turns once enough work is pending.  Above a high-water mark it waits, or runs
+        turns if it has a running loop.
         """
         engine = self.engine
         pending = engine.pending
@@ -344,7 +348,7 @@ class VirtualMachine(MachineFields):
             self.back_pressure.throttle(loop)
 
     def accept_handover(self) -> None:
-        """Let threads or a loop run turns for a pending half of a handover; if the machine has ended, drop it.
+        """Let threads or a loop run turns for a pending `HandoverOut` or `HandoverIn`; an ended machine drops it.
 
         A machine that drains, and refuses other instructions, runs it behind the work that it finishes: dropping it
         would tell the storage's new machine that this work has ended.
@@ -366,7 +370,7 @@ class VirtualMachine(MachineFields):
             self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
-        """Give the allocators' unused memory back to `device`; False if the machine has none there, or is busy."""
+        """Give the allocators' unused memory back to `device`; False if there is no allocator, or work is unfinished."""
         allocators = self.memory.of_device(device)
         if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False
@@ -383,8 +387,8 @@ class VirtualMachine(MachineFields):
     def release(self, storage: Storage) -> None:
         """Have the memory of `storage` freed after the instructions that use it.
 
-        Called by destructors, hence from anywhere, also in the middle of a turn: this only notes the storage.  If no
-        instruction is unfinished, the memory is freed with the Python object.
+        Called by destructors, hence from anywhere, also in the middle of a turn: this only notes the storage, or does
+        nothing if no instruction is unfinished: then the memory is freed with the Python object.
         """
         if not self.engine.idle():
             self.releases.note(storage)
@@ -400,7 +404,8 @@ class VirtualMachine(MachineFields):
 
         Raises:
             RuntimeError: if it is unfinished, and an instruction or turn of this machine, or a device, runs the caller.
-            Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does.
+            Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does, unless
+                the policy has `keeps_outputs`.
             VirtualMachineClosed: if the machine is aborted before.
         """
         self.waiters.wait(instruction)
@@ -408,13 +413,12 @@ class VirtualMachine(MachineFields):
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` has ended.
 
-        Cancelling the coroutine stops the waiting, not the instruction; a scope stops instructions.  Above the
-        high-water marks, the coroutine stays suspended until half as much is unfinished.
+        Cancelling the coroutine ends the waiting, not the instruction.  Above a high-water mark, the coroutine stays
+        suspended until at most half of it is unfinished.
 
         Raises:
             RuntimeError: without a running asyncio loop.
-            Cancelled, DeadlineExceeded: as soon as the scope of the instruction ends, if the instruction has not run.
-            VirtualMachineClosed: if the machine is aborted before.
+            Cancelled, DeadlineExceeded, VirtualMachineClosed: as in `wait`.
         """
         return self.waiters.wait_async(instruction)
 
@@ -474,15 +478,19 @@ class VirtualMachine(MachineFields):
         await self.lifecycle.shutdown(grace)
 
     def abort(self) -> None:
-        """Drop instructions that have not started, and close the machine; waits only for work that a device has."""
+        """Drop instructions that have not started, and close the machine.
+
+        Waits for work that a device has, and only a moment for other running instructions.
+        """
         self.close(0.0)
 
     def close(self, timeout: float = GRACE_SECONDS) -> None:
         """Drop work that has not started, wait up to `timeout` seconds for running instructions, and stop the workers.
 
-        Work that a device has is waited for without limit.  The results of dropped work raise `VirtualMachineClosed`.
-        Use `synchronize` or `shutdown` to finish it instead.  The machine's state is "aborted" afterwards if an
-        instruction was still running, else "closed".
+        Work that a device has is waited for without limit, and so is, if `timeout` is not 0, the end of other machines'
+        accesses to storages that this one takes over.  The results of dropped work raise `VirtualMachineClosed`.  Use
+        `synchronize` or `shutdown` to finish it instead.  The machine's state is "aborted" afterwards if an instruction
+        was still running, else "closed".
         """
         if not self.closed:
             self.lifecycle.close(timeout)
@@ -561,8 +569,8 @@ def synchronize() -> Synchronization:
 def checkpoint() -> Checkpoint:
     """Let the event loop run, in a coroutine that issues many ops without awaiting them: ``await vmflow.checkpoint()``.
 
-    The coroutine continues in the next turn of the loop; if the machine is at a high-water mark, when half as much is
-    unfinished.
+    The coroutine continues in the next turn of the loop; if the machine is at a high-water mark, when at most half of
+    it is unfinished.
 
     Example:
         >>> import asyncio
