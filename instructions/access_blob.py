@@ -18,8 +18,8 @@ class AccessBlobByCallback(InstructionPolicy):
 
     Args:
         blob: the blob whose array is passed.
-        callback: called on the blob's stream, in program order; the array is valid only during the call.  Not called
-            if the blob holds a failure, unless the callback is to write the whole storage.
+        callback: called on the instruction's stream, in order with other accesses; the array is valid only during the
+            call.  Not called if the storage holds a failure, unless the callback is to write the whole storage.
         modifier: "const" if the callback reads the array, "mut" if it writes.
     """
 

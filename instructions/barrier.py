@@ -1,4 +1,4 @@
-"""`Barrier` waits for all instructions issued before it, `GlobalSync` also for the work that devices still run."""
+"""`Barrier` waits for all instructions issued before it, `GlobalSync` also for other work on the devices' streams."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Barrier(InstructionPolicy):
 class GlobalSync(Barrier):
     """A `Barrier` that also synchronizes every stream with its device before it calls `callback`.
 
-    Some streams report an instruction as finished when its kernel has merely been launched; a plain `Barrier` may then
-    call `callback` while the kernel runs.
+    A device's stream may have work that belongs to no earlier instruction of the machine, such as another library's.
     """
 
     __slots__ = ("streams",)

@@ -44,7 +44,7 @@ class Machine(Protocol):
 class InstructionsBuilder:
     """Collects instructions; `physical_run` issues them together once all have been built.
 
-    Every method adds an instruction, and returns this instruction, so that a caller can wait for its end.
+    Every method adds an instruction and returns it, so that a caller can wait for its end.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -67,7 +67,10 @@ class InstructionsBuilder:
         stream: Stream | None = None,
         allocates: bool | None = None,
     ) -> Instruction:
-        """Add an `OpCall` that runs `kernel` on the inputs; see `CallPlan` for `allocates`."""
+        """Add an `OpCall` that runs `kernel` on the inputs; see `op_call.op_call` and `CallPlan`.
+
+        Without a `stream`, it runs on the compute stream of the outputs' device.
+        """
         if stream is None:
             stream = self.machine.stream(outputs[0].meta.device)
         return self._add(
@@ -124,7 +127,7 @@ class InstructionsBuilder:
         return self._add_dependences(target, StreamWait(source), dependences)
 
     def record_event(self, shared: SharedEvent, behind: tuple[Dependence, ...], event: Dependence) -> Instruction:
-        """Add a `StreamRecordEvent`: an event is recorded on its own stream.
+        """Add a `StreamRecordEvent`: an event is recorded on its stream, `shared.source`.
 
         Args:
             shared: the event.
@@ -204,7 +207,7 @@ def _check_same_device(source: Stream, target: Stream) -> None:
 def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result]) -> Result:
     """Call `build` with a new builder, then issue the instructions it added, in order.
 
-    Returns the result of `build`; if `build` raises, no instruction is issued.
+    Returns the result of `build`; if `build` raises, none of these instructions is issued.
     """
     builder = InstructionsBuilder(machine)
     result = build(builder)

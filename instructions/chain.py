@@ -1,4 +1,4 @@
-"""`Chain`: one instruction for consecutive elementwise ops on large arrays, each of which reads an earlier result."""
+"""`Chain`: one instruction for consecutive elementwise ops on large arrays; all but the first read earlier results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _LONGEST_PAUSE: Final = 256
 
 
 class Step:
-    """A kind of elementwise call that a `Chain` may contain; shared by all calls of one op with such operands.
+    """A kind of elementwise call that a `Chain` may contain; shared by calls of an op with operands of equal metas.
 
-    A `Step` decides whether a call waits for later calls to be computed with.
+    A `Step` decides whether a call waits for later calls to be fused with.
 
     Args:
         attributes: the attributes of the op.
@@ -78,7 +78,7 @@ MOST_WORK: Final = 50_000_000
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Links:
-    """Decides which instructions join a future `Chain`, while the engine looks for further ones.
+    """Decides which instructions join a future `Chain`, while the engine or the driver looks for further ones.
 
     Args:
         first: the first instruction; its policy is a `Chainable` with a `Step`.
@@ -131,7 +131,7 @@ class Links:
 
 
 class Chainable(InstructionPolicy):
-    """The call of an op that may be fused with calls of other ops into a `Chain`.
+    """The call of an op that may be fused with other calls, into a `Chain` or as `FuseInstructionPolicy` does.
 
     Attributes:
         inputs: the blobs that the op reads.
@@ -175,8 +175,8 @@ class Chain(FuseInstructionPolicy):
     the chain runs.
 
     Args:
-        members: the instructions of the ops, which `Links.take` has accepted.
-        behind: the known instructions issued after the members.
+        members: the instructions of the ops; `Links.take` has accepted all but the first.
+        behind: the instructions issued after the members that the same turn has taken.
 
     Attributes:
         passed_on: the members whose results are read by later members only, and then released.  These results need no

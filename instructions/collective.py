@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Collective(InstructionPolicy):
     """Run this rank's half of a collective operation: send an array to other ranks, and receive their arrays.
 
-    The instruction is never dropped by a scope, nor overtaken by another collective: the other ranks would wait for it.
-    If its operand could not be computed, it runs nevertheless, and makes the operation fail on all ranks.
+    No scope drops the instruction, and no other collective of its stream overtakes it: the other ranks would wait for
+    it.  If its operand could not be computed, it runs nevertheless, and makes the operation fail on all ranks.
 
     Args:
         operation: the collective operation.

@@ -28,7 +28,7 @@ class Deferred(InstructionPolicy):
         self._report: Ended | None = None
 
     def begin(self) -> None:
-        """Start the work; a machine calls this when the instruction's turn comes."""
+        """Start the work; `compute` calls this."""
 
     def compute(self) -> None:
         self.begin()

@@ -27,9 +27,9 @@ class MultiTensorUpdate(InstructionPolicy):
     dropped it or the instruction that computes one of its operands, the outputs keep their values: a training step that
     is cancelled leaves the parameters as they were before the step.
 
-    Outputs are read as well as written: their old values are operands.  Hence any other failure held by any input *or
-    output* poisons every output, and the kernel is not called.  If the kernel raises, every output is poisoned, too,
-    since its progress is unknown.  An output that was never written gets memory, uninitialised.
+    Unless `overwrites`, outputs are read as well as written: their old values are operands.  Hence any other failure
+    held by any input *or output* poisons every output, and the kernel is not called.  If the kernel raises, every
+    output is poisoned, too, since its progress is unknown.  An output without memory gets some, uninitialised.
 
     Args:
         name: the update's name.

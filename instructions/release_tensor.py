@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class ReleaseTensor(InstructionPolicy):
     """Free the memory of a storage whose last tensor is gone.
 
-    Issued when the storage's `Lease` dies, and ordered as a write of the storage, hence after every use.
+    Issued after the storage's `Lease` has died, and ordered as a write of the storage, hence after every use.
 
-    When this instruction is launched, every use has been launched before it, on this stream or on one that this stream
-    waits for.  So the memory may already be given to instructions launched later *on this stream*, the only stream of
-    its allocator.  Memory from another machine's allocator is freed after all uses have ended, when this has run.
+    When this instruction is launched, every use has ended, or was launched before on this stream or on one that this
+    stream waits for.  So the memory may already be given to instructions launched later *on this stream*, in whose
+    order its allocator hands out memory.  Memory from another machine's allocator is freed when all uses have ended.
     """
 
     __slots__ = ("storage",)
@@ -38,7 +38,7 @@ class ReleaseTensor(InstructionPolicy):
     def prepare(self, instruction: Instruction) -> None:
         allocation = self.storage.allocation
         if allocation is None:
-            # The memory belongs to another library, and must not go back to it before this stream's work has ended.
+            # The memory may be another library's, and must not go back to it before this stream's work has ended.
             instruction.stream.policy.hold(self.storage.array)
             return
         if allocation.block is None:
@@ -55,7 +55,7 @@ class ReleaseTensor(InstructionPolicy):
         storage = self.storage
         allocation = storage.allocation
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
-            # The debug mode overwrites freed memory here: an instruction that reuses the memory has not begun yet.
+            # Devices with a byte for garbage get it here: an instruction that reuses the memory has not begun yet.
             storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
         storage.let_go()
         if storage.failure is not None:
@@ -63,7 +63,7 @@ class ReleaseTensor(InstructionPolicy):
 
     def give_back_early(self, instruction: Instruction) -> None:
         self.prepare(instruction)
-        # Dropping the array now lets the allocator return the memory block to the device; no instruction reads them.
+        # Dropping the array now lets the allocator return the memory block to the device.
         self.compute()
 
 
@@ -71,7 +71,8 @@ class Lease:
     """An object shared by a tensor and its views; the destructor has the memory of their storage freed.
 
     The interpreter may run a destructor anywhere, also in the middle of scheduling.  So this destructor only leaves a
-    note with the machine, which issues a `ReleaseTensor` later.  Instructions hold no lease.
+    note with the machine, which issues a `ReleaseTensor` later; if the machine is idle, the memory is freed with the
+    storage.  Instructions hold no lease.
     """
 
     __slots__ = ("storage",)

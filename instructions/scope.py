@@ -70,9 +70,10 @@ class Scope:
         self._wakers: dict[Any, None] = {}
 
     def cancel(self, error: Exception | None = None) -> None:
-        """Drop all instructions of this scope that have not begun; any thread may call this, more than once.
+        """Have all droppable instructions of this scope that have not begun dropped; any thread may call this.
 
-        Reading the results of dropped instructions raises `error`, by default `Cancelled`; waiters are woken now.
+        Reading the results of dropped instructions raises `error`, by default `Cancelled`; waiters are woken now.  A
+        second call has no effect.
         """
         if self._failure is None:
             self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))
@@ -95,7 +96,7 @@ class Scope:
         return None
 
     def ended(self) -> Failure | None:
-        """Return the failure with which this scope itself was cancelled or expired; None if it was not."""
+        """Return the failure with which this scope itself was cancelled, or was found to have expired; or None."""
         return self._failure
 
     def _drop(self, error: Exception) -> Failure:
@@ -105,7 +106,7 @@ class Scope:
         return failure
 
     def add_waker(self, waker: Any) -> None:
-        """Call ``waker.wake()`` when this scope, or an outer one that is not shielded off, is cancelled."""
+        """Have ``waker.wake()`` called when this scope, or an outer one that is not shielded off, is cancelled."""
         scope: Scope | None = self
         while scope is not None:
             scope.add_waker_here(waker)
@@ -119,7 +120,7 @@ class Scope:
             scope = scope.around()
 
     def add_waker_here(self, waker: Any) -> None:
-        """Call ``waker.wake()`` when this scope itself is cancelled, not for its outer scopes."""
+        """Have ``waker.wake()`` called when this scope itself is cancelled, not for its outer scopes."""
         self._wakers[waker] = None
 
     def remove_waker_here(self, waker: Any) -> None:

@@ -86,7 +86,7 @@ class StreamRecordEvent(InstructionPolicy):
 
 
 class StreamWaitEvent(InstructionPolicy):
-    """Make the instruction's stream wait for the event `shared`, which an earlier instruction must record."""
+    """Make the instruction's stream wait for the event `shared`, recorded by an earlier `StreamRecordEvent`."""
 
     __slots__ = ("follows", "shared")
 

@@ -7,9 +7,9 @@ from .policy import InstructionPolicy
 
 
 class TouchTensors(InstructionPolicy):
-    """An instruction without work, which ends when all earlier instructions that use one of `blobs` have ended.
+    """An instruction without work, which ends after all earlier instructions that use one of `blobs`.
 
-    On a stream other than those instructions' it is launched only then; so waiting for it replaces waiting for each.
+    On a stream other than those instructions' it is launched only when they have ended.
     """
 
     __slots__ = ("blobs",)

@@ -26,8 +26,8 @@ class BackPressure:
         machine: the machine, with its limits `high_water` and `high_water_bytes`.
 
     Attributes:
-        issued_bytes: the bytes of the large results of all instructions ever issued; `engine.erased_bytes` counts
-            those of the instructions that have ended.
+        issued_bytes: the bytes of the large results of all instructions ever issued, without inline ones;
+            `engine.erased_bytes` counts those of the instructions that have ended.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -48,7 +48,7 @@ class BackPressure:
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
-        """Whether unfinished instructions, or the bytes of their large results, exceed this share of the marks."""
+        """Whether unfinished instructions, or the bytes of their large results, exceed a share of their mark."""
         machine = self._machine
         return (
             machine.engine.outstanding() > share * machine.high_water
@@ -74,10 +74,10 @@ class BackPressure:
             waker.wake()
 
     def throttle(self, loop: AbstractEventLoop | None) -> None:
-        """Make a producer above the high-water marks wait; on an event loop, run instructions, and warn if still above.
+        """Make a producer above a high-water mark wait; on an event loop, run instructions, and warn if still above.
 
-        A loop's thread may not block; but a coroutine that issues so much without awaiting keeps the loop from running
-        anyway, so that running instructions here costs the loop nothing.  Turns and instructions never wait here.
+        A loop's thread may not sleep; but a coroutine that issues so much without awaiting keeps the loop from running
+        anyway, so that instructions may run here.  A thread that already runs turns or an instruction goes on at once.
         """
         machine = self._machine
         if machine.driver.inside():
@@ -96,7 +96,7 @@ class BackPressure:
             )
 
     def await_low_water(self) -> Generator[Any, None, None]:
-        """Suspend the coroutine if the machine is at a high-water mark, until half is left or the machine has closed.
+        """Suspend the coroutine at a high-water mark, until at most half of each is in use or the machine has closed.
 
         Raises:
             RuntimeError: without a running asyncio loop.
@@ -122,7 +122,7 @@ class BackPressure:
                     self._waiting.remove(waker)
 
     def _sleep_until_low(self) -> None:
-        """Block this thread, running instructions meanwhile, until at most half of the marks is unfinished."""
+        """Block this thread, running instructions meanwhile, until at most half of each mark is unfinished."""
         machine = self._machine
         waker = ThreadWaker()
         try:

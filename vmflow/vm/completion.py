@@ -22,7 +22,7 @@ class DeviceWork:
 
     Attributes:
         chain: the `Chain` instruction that passes its members, such as this one, one by one; None without one.
-        outcome: the failure of the instruction, or None; valid once the event is reached.
+        outcome: the outcome of running the instruction; valid once the event is reached.
         event: a device event that is reached when the instruction has ended.
         marks: the device's times before and after the instruction, see `StreamPolicy.mark`; None without a tracer.
         verdict: returns the error that the device has found, see `StreamPolicy.enqueue`; None if it checks nothing.
@@ -39,8 +39,8 @@ class DeviceWork:
         self.verdict: Verdict | None = None
 
 
-# The identifiers of threads that run a function for a device now, such as CUDA's host callbacks, which must not pass
-# more work to a device.
+# The identifiers of threads that now run a function for a device, such as a host callback of CUDA; such a function must
+# not pass more work to a device.
 _busy_threads: set[int] = set()
 
 
@@ -59,13 +59,14 @@ class CompletionTracker:
     """Passes instructions to the asynchronous streams of one machine, and collects them when they have ended.
 
     Args:
-        run: runs an instruction; the device calls it on any thread, when the stream has come to the instruction.
-        poison: fails an instruction; the device calls it instead if it cannot run instructions any more.
+        run: runs an instruction; the stream's policy calls it, immediately or when the device has come to the
+            instruction, then on any thread.
+        poison: fails an instruction; called instead if the device cannot run the instruction.
         make_context: makes the `contextvars.Context` in which a stream calls `run`.
         observers: the machine's tracer and race check.
 
     Attributes:
-        in_use: whether an instruction was ever passed to an asynchronous stream.
+        in_use: whether an instruction was passed to an asynchronous stream before.
     """
 
     def __init__(

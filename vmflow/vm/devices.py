@@ -27,7 +27,7 @@ _COPYING: Final = ("host_to_device", "device_to_host")
 
 @final
 class FoundStream:
-    """A device and its compute stream, as one cached object that never changes while other threads read it."""
+    """A device and its compute stream, as one cached object, which is replaced and not changed."""
 
     __slots__ = ("device", "stream")
 
@@ -66,7 +66,7 @@ class Devices:
         self._recent: FoundStream | None = None
         self._lock = lock_held_while_forking()
         self._worker_threads: set[int] = set()
-        # Whether all instructions run on the scheduling thread, as in a forked child, which has no workers.
+        # Whether no instruction runs on a worker, as in a forked child, which has none.
         self._without_threads = False
 
     # Streams
@@ -97,11 +97,11 @@ class Devices:
         return self.stream(device, mode.streams.get(device, "compute"))
 
     def streams(self) -> list[Stream]:
-        """All streams opened so far."""
+        """All streams opened so far, without those that `drop_ended` has forgotten."""
         return list(self._streams.values())
 
     def drop_ended(self) -> None:
-        """Forget the idle streams that were closed and take no more instructions."""
+        """Forget the idle streams whose policies take no more instructions."""
         with self._lock:
             for key, stream in list(self._streams.items()):
                 if stream.policy.takes_no_more() and stream.idle():
@@ -128,8 +128,8 @@ class Devices:
         if allocator is not None and kind not in _COPYING:
             policy.allocates_from(allocator)
         if stream_table.exchanges(kind) and order is None:
-            # With several communication scopes, nothing is fused: an op that waits for one scope's exchange, fused with
-            # ops of another scope, would delay these ops, and ranks could deadlock.
+            # From the first communication scope on, nothing is fused: an op that waits for one scope's exchange, fused
+            # with ops of another scope, would delay these ops, and ranks could deadlock.
             machine.engine.fuse_nothing()
         stream = Stream(f"{device or 'host'}:{kind}", device, policy, allocator, order)
         with self._lock:
@@ -138,7 +138,7 @@ class Devices:
     # Threads
 
     def on_scheduler_thread(self, stream: Stream, cost: int, loop_attached: bool) -> bool:
-        """Whether an instruction of `cost` nanoseconds runs on the scheduling thread, not on a worker."""
+        """Whether an instruction runs on the scheduling thread, not on a worker; the arguments: see `StreamPolicy`."""
         return self._without_threads or stream.policy.on_scheduler_thread(cost, loop_attached)
 
     def is_worker(self, thread: int) -> bool:
@@ -174,7 +174,7 @@ class Devices:
         self._worker_threads.clear()
 
     def go_without_threads(self) -> None:
-        """Run all instructions on the scheduling thread from now on, in a forked child."""
+        """Use no workers from now on, in a forked child, and forget the work that workers and devices had."""
         self._without_threads = True
         for stream in self.streams():
             stream.forget_handed_over()

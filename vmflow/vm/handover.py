@@ -1,8 +1,8 @@
 """`Handover`: moves storages from one virtual machine to another.
 
-One machine at a time orders the accesses to a storage.  When another machine needs the storage while the old one has
-unfinished accesses to it, the old one gets an instruction `HandoverOut`, behind every access issued so far, and the
-new one a `HandoverIn`, before every later access.  The `HandoverIn` ends when the `HandoverOut` has run.  Both are
+One machine at a time orders the accesses to a storage.  When another machine needs the storage while the old one may
+have unfinished accesses to it, the old one gets an instruction `HandoverOut`, behind every access issued so far, and
+the new one a `HandoverIn`, before every later access.  The `HandoverIn` ends when the `HandoverOut` has run.  Both are
 issued in the same moment: so a `HandoverIn` waits only for instructions issued earlier, on any machine, and machines
 that exchange storages cannot deadlock.
 
@@ -48,7 +48,7 @@ class HandoverIn(Deferred):
 
 
 class HandoverOut(InstructionPolicy):
-    """An instruction of a storage's old machine, which ends the `HandoverIn` after all accesses issued there.
+    """An instruction of a storage's old machine, which ends the `HandoverIn` after the storage's accesses there.
 
     Attributes:
         incoming: the `HandoverIn`.
@@ -176,8 +176,8 @@ class Handover:
     def follow(self, issued: Instruction) -> None:
         """Order later accesses of other machines behind an issued instruction whose storages they have taken over.
 
-        That happens between the moment in which a thread looks a dependence up and the moment in which its instruction
-        is issued: without this, the memory could be released before the instruction has read it.
+        Another machine can take a storage over after a thread has looked up the dependence, and before the thread's
+        instruction is issued: without this, the memory could be released before the instruction has read it.
         """
         for dependence in (*issued.reads, *issued.writes):
             if dependence.successor is None:
@@ -203,8 +203,8 @@ class Handover:
 def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
     """Whether a storage's old machine has no unfinished access to it; False if another thread drives that machine.
 
-    Then no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it is running
-    turns of that machine, returns to them, or until that machine's own thread stops waiting for something else.
+    If True, no `HandoverOut` is needed, which might not run soon: it would have to wait until this thread, if it is
+    running turns of that machine, returns to them, or until that machine's own thread stops waiting for something else.
     """
     lock, me = previous.driver.turn_lock, threading.get_ident()
     if lock.owner == me:

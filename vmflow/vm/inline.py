@@ -1,8 +1,8 @@
 """`submit`: runs an op's call inline if nothing is outstanding and no worker needed, else issues it as an instruction.
 
-Scheduling an instruction takes longer than a small op.  Under an event loop, inline calls may take no more time of each
-turn of the loop than the machine's `turn_budget`.  Further calls are issued and wait for the loop's next turn, and so
-do the coroutines that await them.  Otherwise coroutines that await only small ops would never let the loop run.
+Scheduling an instruction takes longer than a small op.  Under an event loop, inline calls may begin only in the first
+`turn_budget` seconds of each turn of the loop.  Further calls are issued and wait for the loop's next turn, and so do
+the coroutines that await them.  Otherwise coroutines that await only small ops would never let the loop run.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def issue_call(
 
 
 def _is_ready(machine: VirtualMachine, stream: Stream, call: OpCall) -> bool:
-    """Whether a call's operands have values that may be used on this stream without waiting.
+    """Whether a call's inputs have values, and no other stream or machine has used its operands last.
 
-    False if the call changes an existing array and Ctrl-C could interrupt it half-way.
+    False, too, if the call changes an existing array and Ctrl-C could interrupt it half-way.
     """
     for blob in call.inputs:
         storage = blob.storage

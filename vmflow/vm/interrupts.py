@@ -1,6 +1,6 @@
 """`Shield`: holds Ctrl-C back while the engine changes its state.
 
-Python runs signal handlers between any two bytecodes of the main thread, and the usual ones raise KeyboardInterrupt.  A
+Python runs signal handlers between bytecodes of the main thread, and the default one raises KeyboardInterrupt.  A
 script computes inside the machine's turns, so an interrupt would often hit the engine half-way through a change.  While
 a `Shield` is raised the signal is noted instead, and handled when the shield is lowered.
 """
@@ -36,7 +36,7 @@ class Shield:
         self._handler: Callable[[int, FrameType | None], object] = _signal.default_int_handler
 
     def raise_it(self) -> bool:
-        """Begin to hold SIGINT back; False if it is held already or cannot be.  After True the caller calls `lower`."""
+        """Begin to hold SIGINT back; False if it is held already or cannot be.  After True the caller must `lower`."""
         if _get_ident() != _main_ident:
             return False
         handler = _signal.getsignal(_SIGINT)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .handover import HandoverOut
     from .virtual_machine import VirtualMachine
 
-# Seconds that even an abort waits for the thread that is running turns; a worker's turns are shorter.
+# The most seconds that an abort waits for the thread that is running turns; a worker's turns are usually shorter.
 _A_TURN: Final = 0.02
 
 
@@ -118,7 +118,7 @@ class Lifecycle:
         lock = machine.driver.turn_lock
         # The turn lock may be this thread's own, if a signal handler that interrupts a turn closes the machine.
         if lock.owner == threading.get_ident() or not lock.acquire(timeout=max(timeout, _A_TURN)):
-            self.state = "aborted"  # a kernel runs inline for longer than the timeout
+            self.state = "aborted"  # a kernel runs inline for longer than the timeout, or calls this itself
             lock.when_free(self._end_later)
             return
         try:
@@ -158,7 +158,7 @@ class Lifecycle:
         machine.waiters.settle(machine.engine.erased)
         self.drop(late)
         for instruction in machine.engine.lively:
-            # A kernel has run for longer than the timeout.  Nobody waits for it, so its outputs fail now.
+            # An instruction has run for longer than the timeout.  Nobody waits for its end: its outputs fail now.
             self.state = "aborted"
             if instruction.policy is not None:
                 instruction.policy.fail(self.closed_failure())
@@ -174,7 +174,7 @@ class Lifecycle:
             unseen.report()
 
     def drop(self, unrun: list[Instruction]) -> None:
-        """Erase all instructions not launched, and those in `unrun`; their outputs hold `VirtualMachineClosed`."""
+        """Erase all instructions not launched, and those in `unrun`; drop their policies with `closed_failure`."""
         failure = self.closed_failure()
 
         def fail(policy: InstructionPolicy) -> None:

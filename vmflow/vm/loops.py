@@ -1,4 +1,4 @@
-"""`Loops`: runs a machine's turns on event loops, by one callback per turn of a loop, under a time budget."""
+"""`Loops`: runs a machine's turns on event loops, by callbacks, each under a time budget."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Loops:
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
         self.home: AbstractEventLoop | None = None
-        # The loop for which `turn` is scheduled.
+        # The loop on which `turn` was scheduled last, if it has not begun since; None without one.
         self._armed: AbstractEventLoop | None = None
-        # The waker of each loop that has run turns of the machine.
+        # The waker of each loop that has run turns of the machine; those of closed loops are removed now and then.
         self._wakers: dict[AbstractEventLoop, LoopWaker] = {}
         # For each loop, the time of `time.perf_counter_ns` up to which ops may run inline in its present turn.
         self._until: dict[AbstractEventLoop, int] = {}
@@ -74,7 +74,7 @@ class Loops:
             self._machine.driver.drive()
 
     def turn(self, loop: AbstractEventLoop) -> None:
-        """Run the machine's turns for at most `turn_budget` seconds; a callback of the event loop."""
+        """Run the machine's turns until about `turn_budget` seconds are over; a callback of the event loop."""
         machine = self._machine
         self._armed = None
         waker = self._wakers.get(loop)

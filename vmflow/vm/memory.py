@@ -68,7 +68,7 @@ class MachineMemory:
 
 
 def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
-    """Free memory that ready and launched releases in `lively` would free, unless one of `unrun` will still use it.
+    """Free memory that a ready or launched `ReleaseTensor` in `lively` would free, unless one of `unrun` will use it.
 
     Call this only when all launched instructions have ended, except for `unrun`, which have not begun.
     """
@@ -88,13 +88,13 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
 def rescue(
     machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, unrun: tuple[Instruction, ...]
 ) -> Failure | None:
-    """Reclaim all unused memory of a device that has none left, and prepare the instruction once more.
+    """Reclaim unused memory of a device that has too little left, and prepare the instruction once more.
 
-    Called by the driving thread, which waits here for all running instructions.
+    Mostly called by the driving thread, which waits here for devices and, for a limited time, for workers.
 
     Args:
         machine, instruction, policy: the instruction that needs memory, its machine and its policy.
-        unrun: this instruction and those launched together with it that have not run.
+        unrun: this instruction; for a member of a chain that runs one by one, also the members after it.
 
     Returns:
         The failure, if there is still too little memory; else None.

@@ -2,8 +2,8 @@
 
 Such code can neither run turns nor wait until another thread does, since it has interrupted the driving thread.  So an
 instruction that it issues runs in the same call, outside of the engine, if its inputs have values and no unfinished
-instruction uses its outputs.  Otherwise it is issued as always and runs after the interrupted instruction; waiting for
-it raises an error that says so.
+instruction uses its outputs.  Otherwise it is issued as always and runs after the interrupted instruction; such code
+that waits for it gets an error that says so.  Barriers, deferred instructions and those of devices are always issued.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_free(machine: VirtualMachine, reads: Collection[Dependence], writes: Coll
         if any([_is_outstanding(reader) for reader in list(dependence.readers or ())]):
             return False
     read, written = set(reads), set(writes)
-    # Instructions that no turn has seen, or whose edges a turn is adding now, are not in the dependences yet.
+    # Instructions that no turn has seen, or whose edges a turn is adding now, may not be in the dependences yet.
     for other_reads, other_writes in _unconnected(machine):
         if not (read.isdisjoint(other_writes) and written.isdisjoint(other_writes) and written.isdisjoint(other_reads)):
             return False

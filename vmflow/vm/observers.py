@@ -1,4 +1,4 @@
-"""`Observers`: the tracer and the race check of a machine, told about every instruction."""
+"""`Observers`: the tracer and the race check of a machine, which observe its instructions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 @final
 class Observers:
-    """The tracer and the race check of one virtual machine.  With either, no op runs inline.
+    """The tracer and the race check of one virtual machine.  With either, ops wait for a turn.
 
     Args:
-        gathers: whether a script's instructions are gathered before they run, so that none runs inline.
+        gathers: whether instructions are gathered before they run, so that none runs as it is issued.
         races: watches for unordered accesses; None unless the machine has a race check.
 
     Attributes:
-        tracer: records every instruction; None without a recording.
-        inline: whether ops may run inline: without a tracer, race check or gathering.
+        tracer: records instructions; None without a recording.
+        inline: whether ops may run as they are issued: without a tracer, race check or gathering.
     """
 
     def __init__(self, gathers: bool, races: RaceWatch | None) -> None:
@@ -29,7 +29,7 @@ class Observers:
         self.inline = not gathers and races is None
 
     def gather(self, gathers: bool) -> None:
-        """Gather a script's instructions before they run, or let them run inline again."""
+        """Gather instructions before they run, or let them run as they are issued again."""
         self._gathers = gathers
         self.listen(self.tracer)
 

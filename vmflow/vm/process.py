@@ -1,9 +1,9 @@
 """Closes all virtual machines when the process exits, and keeps them usable in a forked child.
 
-A forked child has one thread, the forking one.  This thread's instructions are finished before the fork, and the
-instructions of other threads if they take no more than a moment; so the fork happens between two instructions, or in
-the middle of a long one.  The child has no workers and no loops: every machine starts again without them, finished
-results can be read, and reading others raises an error that says so.
+A forked child has one thread, the forking one.  Unless an instruction calls fork, this thread's instructions are
+finished before the fork, and the instructions of other threads if they take no more than a moment; so the fork happens
+between two instructions, or in the middle of a long one.  The child has no workers and no loops: every machine goes on
+without them, finished results can be read, and reading a result that is lost raises an error that says so.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def _at_exit() -> None:
     Lifecycle.exit()
     for machine in live_machines():
         machine.close()
-    # atexit calls handlers in the reverse order of their registration, so this one, registered early, runs last.
+    # atexit calls handlers in the reverse order of their registration, so this one, registered early, runs late.
     interrupts.remember_at_exit()
 
 
 # Forking
 
-# Seconds that a fork waits for the instructions of other threads.
+# The most seconds that a fork waits for the instructions of other threads.
 _PATIENCE: Final = 0.02
 
 
 class _HeldForFork(threading.local):
-    """Per thread, the machines whose turn locks it has taken to fork, so that no other thread changes them."""
+    """Per thread, the machines whose turn locks it has taken to fork, so that no other thread drives them."""
 
     def __init__(self) -> None:
         self.machines: list[VirtualMachine] = []
@@ -168,7 +168,7 @@ def _restart(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _goes_on(instruction: Instruction) -> bool:
-    """Whether a forked child issues again: this thread's instructions, not begun, neither barriers nor deferred."""
+    """Whether a forked child issues `instruction` again: this thread's, not launched, neither barrier nor deferred."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred:
         return False
@@ -176,7 +176,7 @@ def _goes_on(instruction: Instruction) -> bool:
 
 
 def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None], failure: Failure) -> None:
-    """Erase all unfinished instructions of a machine, and poison their outputs, except for the policies in `kept`."""
+    """Erase all unfinished instructions of a machine, and fail or drop their policies, except for those in `kept`."""
     begun = [instruction for instruction in machine.engine.lively if instruction.state == LAUNCHED]
     running = {instruction.policy for instruction in begun}
     dropped = Failure(failure.error, dropped=True)

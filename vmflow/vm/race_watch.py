@@ -35,7 +35,7 @@ class RaceWatch:
         """Tell the detector that a prepared instruction is about to be launched.
 
         Raises:
-            RaceDetected: if the instruction accesses memory that another access may still be using.
+            RaceDetected: if nothing orders one of the instruction's accesses behind an earlier one that conflicts.
         """
         policy = instruction.policy
         touches = policy is not None and policy.touches_memory
@@ -49,7 +49,7 @@ class RaceWatch:
             self._tell_freed()
 
     def finished(self, instruction: Instruction) -> None:
-        """Tell the detector that the machine has been told of an instruction's end."""
+        """Tell the detector that the machine knows of an instruction's end."""
         with self._lock:
             ticket = self._tickets.pop(instruction, None)
             if ticket is not None:

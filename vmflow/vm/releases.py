@@ -1,4 +1,4 @@
-"""`Releases`: frees storages' memory when the last tensor is gone and the instructions that use it have ended."""
+"""`Releases`: has a storage's memory freed when its last tensor is gone, behind the instructions that use it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class Releases:
                 machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
     def home_of(self, storage: Storage, last: Stream) -> Stream:
-        """Return the stream, on the device of `last`, of the allocator of a storage's memory; by default "compute"."""
+        """Return the stream that this machine's allocator of the memory belongs to; without one, the compute stream.
+
+        Both are on the device of `last`.
+        """
         allocation = storage.allocation
         kind = None if allocation is None else self._machine.memory.kind_of(allocation.allocator)
         return self._machine.stream(cast("Device", last.device), kind or "compute")

@@ -108,7 +108,7 @@ def replay(script: Script) -> VirtualMachineEngine:
                     f"the script introduces #{absorbed['serial']} where #{len(played)} is due: its first turns were "
                     "forgotten; record it with a longer story"
                 )
-            # If the followed stream has no instructions in the script, following it has no effect.
+            # If the followed stream has no earlier instructions in the script, following it has no effect.
             follows = streams.get(absorbed["follows"])
             played[absorbed["serial"]] = Instruction(
                 streams.setdefault(

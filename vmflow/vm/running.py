@@ -76,8 +76,8 @@ def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Cha
 def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
     """Run the members of a chain one by one, or pass them to their device, each before the next is prepared.
 
-    So they need no more memory than if they had not been fused: the memory that a member is the last to read can be
-    released before the next member gets memory.
+    So they need no more memory than if they had not been fused: memory that earlier members are the last to read can be
+    released for the next member.
     """
     stream = instruction.stream
     if stream.policy.asynchronous:
@@ -105,7 +105,7 @@ def prepare(
     """Prepare an instruction, unless its scope has dropped it; returns the failure, which `run` is to get, or None.
 
     Args:
-        unrun: for a member of a chain, this member and the members after it.
+        unrun: for a member of a chain that runs one by one, this member and the members after it.
     """
     if not _wanted(machine, instruction):
         return None
@@ -131,13 +131,13 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 
 def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
-    """Run an instruction on a worker's thread, and report it; `item` has its failure of preparation, or None, too."""
+    """Run an instruction on a worker's thread, and report it; `item` is it and its failure of preparation, or None."""
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | None = None) -> Outcome:
-    """Run an instruction; returns None (also if its scope has dropped it), the failure of its outputs, or `LATER`.
+    """Run an instruction; returns its own failure, `LATER`, or None (also if it was dropped or an operand has failed).
 
     With an earlier `failure`, such as one of `prepare`, only the outputs are poisoned.
     """
@@ -182,7 +182,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
 def _run_members(
     machine: VirtualMachine, instruction: Instruction, members: tuple[Instruction, ...], failure: Failure | None
 ) -> Outcome:
-    """Run the members of a fused instruction one by one, or those of a chain in one kernel.
+    """Run the members of a fused instruction one by one, or those of a chain in one kernel if there is one.
 
     Returns the first failure, or None; the fused policy notes all failures.
     """
@@ -264,7 +264,7 @@ def settle(machine: VirtualMachine, work: DeviceWork) -> Outcome:
 
 
 def finished_on_device(machine: VirtualMachine, work: DeviceWork) -> None:
-    """Tell the engine about an instruction that a device has finished, or about its chain after the last member."""
+    """Tell the engine of an instruction that a device has finished; of a chain's members, at the last one's end."""
     _trace_times(machine, work)
     outcome = work.outcome if work.verdict is None else settle(machine, work)
     member, whole = work.instruction, work.chain

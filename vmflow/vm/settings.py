@@ -9,16 +9,16 @@ from vmflow.streams import CpuStreamPolicy
 
 from .stall_watch import STALL_SECONDS
 
-# A script that issues instructions without waiting runs a turn each time this many are pending: often enough to keep
-# memory low, rarely enough to spread the cost of a turn.
+# By default, a script that issues instructions without waiting runs a turn when this many are pending, or sooner: often
+# enough to keep memory low, rarely enough to spread the cost of a turn.
 GATHER: Final = 32
 
-# Above this many unfinished instructions, or bytes of their large results, a thread without a loop that issues more
-# waits until half as many are left.  An instruction takes about a kilobyte with its operands.
+# By default, a thread without a loop that issues more than this many unfinished instructions, or bytes of their large
+# results, waits until half as many are left.  An instruction takes about a kilobyte with its operands.
 HIGH_WATER: Final = 40_000
 HIGH_WATER_BYTES: Final = 4 << 30
 
-# Seconds that exit and `close` wait for a kernel that is running, since numpy cannot be interrupted.
+# The most seconds that exit, and by default `close`, wait for kernels on the host, which cannot be interrupted.
 GRACE_SECONDS: Final = 2.0
 
 

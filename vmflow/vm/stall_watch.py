@@ -29,7 +29,7 @@ class StallWatch:
         self._armed: AbstractEventLoop | None = None
 
     def sleep(self, waker: ThreadWaker, patience: float | None) -> None:
-        """Let this thread sleep until `waker` is woken, at most `stall_after` seconds, and `patience` unless None.
+        """Let this thread sleep until `waker` is woken, at most `stall_after` and, unless None, `patience` seconds.
 
         If the time runs out, check for a stall.
         """
@@ -45,7 +45,7 @@ class StallWatch:
             loop.call_later(self._machine.stall_after, self._look_on_loop, loop)
 
     def look(self) -> None:
-        """Log a stall if no instruction has ended for `stall_after` seconds."""
+        """Log a stall, once, if this method has seen no instruction end for `stall_after` seconds."""
         machine = self._machine
         now = time.monotonic()
         if machine.engine.total_erased != self._erased:

@@ -22,7 +22,7 @@ class Turn:
     """One turn of an engine: the instructions reported as finished, and those erased, absorbed and launched.
 
     Attributes:
-        failures: (serial, message) of the finished instructions that have failed.
+        failures: (serial, message) of the finished instructions, and of members of fused ones, that have failed.
         fences: the absorbed instructions with an unusual order; see `Fence`.  They are noted here because an
             instruction drops its policy when it has run.
         fused: the fused instructions that stand for several absorbed ones, with the serial of the first.  Their members
@@ -56,7 +56,8 @@ class Turn:
 class Story:
     """The last turns of an engine.
 
-    An instruction drops its policy when it has run, so that an entry keeps a few hundred bytes and no array alive.
+    An instruction drops its policy when it has run: then an entry keeps no array alive, and a few hundred bytes for
+    each instruction.
     """
 
     def __init__(self, length: int) -> None:

@@ -56,8 +56,8 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         ValueError: if the device has no stream of this kind.
     """
     if device is None:
-        # A stream's instructions end in the order in which they are launched.  In program order, a `HandoverIn` waits
-        # for none that was issued later, so that machines cannot wait for each other.
+        # A stream's instructions are erased in the order in which they are launched.  If that is program order, a
+        # `HandoverIn` waits for none that was issued later, so that machines cannot wait for each other.
         return ControlStreamPolicy(sequential=kind == "handover")
     device.require()
     if exchanges(kind):
@@ -70,7 +70,8 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         return CpuStreamPolicy(worker="never")  # the meta device computes nothing, so it needs no worker
     staged = kind.startswith(STAGE_PREFIX) and kind.removeprefix(STAGE_PREFIX).isdecimal()
     if device.type == "cpu" and staged:
-        # Stages of a pipeline are meant to overlap, even in a plain script, so their instructions run on workers.
+        # Stages of a pipeline are meant to overlap, even in a plain script, so their instructions run on workers unless
+        # `cpu_worker` is "never".
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
     if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith((STREAM_PREFIX, EXTERNAL_PREFIX))):
         from vmflow.streams.cuda import registry

@@ -14,17 +14,18 @@ class Tracer(Protocol):
     """Records instructions: a machine calls the method for each event below, on any thread."""
 
     def issued(self, instruction: Instruction) -> None:
-        """Note that the machine is about to accept an issued instruction."""
+        """Note that the machine is about to accept an instruction; not called for `ReleaseTensor` and `StreamWait`."""
         ...
 
     def began(self, instruction: Instruction) -> None:
-        """Note that a stream takes this instruction from its queue, to run it or to drop it."""
+        """Note that the machine begins to run this instruction, or to drop or fail it instead."""
         ...
 
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
         """Note that an instruction has run, with its outcome.
 
-        The outcome is `LATER` for a deferred instruction that has not ended, and the scope's failure for a dropped one.
+        The outcome is `LATER` for a deferred instruction that has not ended, and the scope's failure for one that its
+        scope has dropped.
         """
         ...
 
@@ -37,7 +38,7 @@ class Tracer(Protocol):
         ...
 
     def abandoned(self, instruction: Instruction) -> None:
-        """Note that an instruction will never begin: the machine was closed, or this is a forked child."""
+        """Note that the machine has given an instruction up: the machine was closed, or this is a forked child."""
         ...
 
     def awaited(self, instruction: Instruction) -> object:

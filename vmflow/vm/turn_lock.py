@@ -1,4 +1,4 @@
-"""`TurnLock`: the lock of the thread that runs a machine's turns, or that launches graphs, safe against Ctrl-C."""
+"""`TurnLock`: the lock of the thread that runs a machine's turns, or a graph's actors, safe against Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ class _Sleeper:
 
 
 class TurnLock:
-    """A lock that is taken by one assignment, so that Ctrl-C cannot leave it taken for ever.
+    """A lock that can be taken by one assignment, so that Ctrl-C need not leave it taken for ever.
 
     Ctrl-C is raised after a call returns, hence also between the call that takes a `threading.Lock` and the `try` whose
     `finally` releases it; holding the signal back meanwhile costs more than a small op.  Here the lock is taken by an
     assignment to `owner`: the interpreter neither checks for signals nor lets another thread run between its bytecodes,
-    and a `try` may follow directly.  This needs the global interpreter lock, as the lists of the engine do.
+    and where the assignment is not inside a call, as in `Driver.run`, a `try` may follow directly.  This needs the
+    global interpreter lock, as the lists of the engine do.
 
     A thread that releases the lock gives it to a thread that sleeps in `acquire`: otherwise a thread that takes the
-    lock for each op would be quicker every time.
+    lock for each op would mostly be quicker.
 
     Attributes:
         owner: the identifier of the thread that has the lock, None if no thread has it.
@@ -56,7 +57,7 @@ class TurnLock:
         self._functions: deque[Callable[[], object]] = deque()
 
     def take(self, me: int) -> bool:
-        """Take the lock if it is free; returns False if any thread, also this one (`me`), has it."""
+        """Take the lock if it is free; returns False if any thread has it, even this one, whose identifier is `me`."""
         if self.owner is not None:
             return False
         # The check and the assignment are one line, since a debugger is called between lines and may let another
@@ -144,7 +145,7 @@ class TurnLock:
             sleeper.bell.wake()
 
     def renew(self) -> None:
-        """Free the lock in a forked child if its owner does not exist there, and would never release it."""
+        """Forget sleepers in a forked child, and free the lock if its owner, which does not exist there, cannot."""
         self._sleepers.clear()
         if self.owner != _get_ident():
             self.owner = None

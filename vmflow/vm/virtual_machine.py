@@ -370,7 +370,7 @@ class VirtualMachine(MachineFields):
             self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
-        """Give the allocators' unused memory back to `device`; False if there is no allocator, or work is unfinished."""
+        """Give the allocators' unused memory back to `device`; False if there is no allocator or work is unfinished."""
         allocators = self.memory.of_device(device)
         if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False

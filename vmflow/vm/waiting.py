@@ -128,14 +128,14 @@ class Waiters:
         patience: float | None = None,
         deadline: float = 0.0,
     ) -> None:
-        """Run turns if there is something to do, else sleep until there is; the caller repeats this until `done()`.
+        """Run turns, or wait for a device, or sleep until there is something to do; callers repeat it until `done()`.
 
         Args:
             until: an instruction after whose end no further turns need be run; or None.
             waker: wakes this thread.
-            stream: the stream of the awaited instruction.
+            stream: the stream whose work on a device is waited for first.
             done: whether the wait is over; called before sleeping.
-            patience: the longest sleep in seconds; None for no limit.
+            patience: the longest sleep in seconds, besides waits for devices; None for no limit.
             deadline: the time of `time.perf_counter` up to which to run turns, 0 for as long as it takes.
         """
         machine = self._machine
@@ -160,7 +160,7 @@ class Waiters:
             self.watch.sleep(waker, patience)
 
     def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
-        """Do as `advance` for this machine and all that it waits for, whose turns perhaps no other thread runs."""
+        """Do as `advance` for this machine and all machines that it waits for, whose turns may have no other thread."""
         machines = _linked(self._machine)
         for machine in machines:
             machine.driver.drive()
@@ -239,7 +239,7 @@ class Waiters:
 
 
 def _scope_that_drops(instruction: Instruction) -> Scope | None:
-    """Return the scope of an instruction whose results raise if the scope ends early; None if there is none."""
+    """Return an instruction's scope if it has one and its end would make the results raise, else None."""
     policy = instruction.policy
     return None if policy is not None and policy.keeps_outputs else scope_of(instruction)
 
@@ -266,7 +266,7 @@ def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
 
 
 class Checkpoint:
-    """An awaitable that lets the event loop run once; at a high-water mark it waits until half is left."""
+    """An awaitable that lets the event loop run once; at a high-water mark it waits until half of it is left."""
 
     __slots__ = ("_machine",)
 
