@@ -67,9 +67,9 @@ class InstructionsBuilder:
         stream: Stream | None = None,
         allocates: bool | None = None,
     ) -> Instruction:
-        """Add an `OpCall` that runs `kernel` on the inputs; see `op_call.op_call` and `CallPlan`.
+        """Add an `OpCall` that runs `kernel` on the inputs; see `CallPlan` for `allocates`.
 
-        Without a `stream`, it runs on the compute stream of the outputs' device.
+        Without a `stream`, it runs on the device's compute stream.
         """
         if stream is None:
             stream = self.machine.stream(outputs[0].meta.device)

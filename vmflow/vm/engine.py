@@ -83,8 +83,7 @@ class VirtualMachineEngine:
 
     Args:
         window: the largest number of new instructions that one turn takes.
-        fuse_below: the most estimated nanoseconds of instructions fused into one that is no chain; 0 to fuse nothing
-            and make no chains.
+        fuse_below: the most estimated nanoseconds of instructions fused into one, but for chains; 0 to fuse nothing.
         story: the number of turns that the story remembers, for debugging.
     """
 
@@ -203,7 +202,7 @@ class VirtualMachineEngine:
         return not (self.pending or self.local_pending or self.lively.count)
 
     def withdraw(self, instruction: Instruction, fail: Callable[[InstructionPolicy], None]) -> bool:
-        """Take back a received instruction that no turn has seen yet; returns whether that was possible.
+        """Take back a received instruction if no turn has seen it yet; returns whether that was possible.
 
         As in `abandon`, `fail` is called with the instruction's policy before its state becomes ERASED.
         """

@@ -29,7 +29,7 @@ class Loops:
         self.home: AbstractEventLoop | None = None
         # The loop on which `turn` was scheduled last, if it has not begun since; None without one.
         self._armed: AbstractEventLoop | None = None
-        # The waker of each loop that has run turns of the machine; those of closed loops are removed now and then.
+        # The wakers of loops that have run turns of the machine.
         self._wakers: dict[AbstractEventLoop, LoopWaker] = {}
         # For each loop, the time of `time.perf_counter_ns` up to which ops may run inline in its present turn.
         self._until: dict[AbstractEventLoop, int] = {}

@@ -1,4 +1,4 @@
-"""`MachineFields`: the fields of a virtual machine that every op reads, in a compiled base class for speed."""
+"""`MachineFields`: the fields of a virtual machine that ops read most, in a compiled base class for speed."""
 
 from __future__ import annotations
 

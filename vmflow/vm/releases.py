@@ -1,4 +1,4 @@
-"""`Releases`: has a storage's memory freed when its last tensor is gone, behind the instructions that use it."""
+"""`Releases`: frees a large storage's memory when its last tensor is gone, behind the instructions that use it."""
 
 from __future__ import annotations
 

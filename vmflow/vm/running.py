@@ -131,7 +131,7 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 
 def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
-    """Run an instruction on a worker's thread, and report it; `item` is it and its failure of preparation, or None."""
+    """Run `item`, an instruction with its failure of preparation or None, on a worker's thread, and report it."""
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
 

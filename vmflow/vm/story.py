@@ -19,7 +19,7 @@ Fence: TypeAlias = tuple[int, bool, Stream | None]
 
 
 class Turn:
-    """One turn of an engine: the instructions reported as finished, and those erased, absorbed and launched.
+    """One turn of an engine: the instructions reported as finished, erased, absorbed (taken from pending) and launched.
 
     Attributes:
         failures: (serial, message) of the finished instructions, and of members of fused ones, that have failed.

@@ -24,8 +24,8 @@ class Tracer(Protocol):
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
         """Note that an instruction has run, with its outcome.
 
-        The outcome is `LATER` for a deferred instruction that has not ended, and the scope's failure for one that its
-        scope has dropped.
+        The outcome is `LATER` for a deferred instruction that has not ended, and the failure of the scope that has
+        dropped an instruction.
         """
         ...
 

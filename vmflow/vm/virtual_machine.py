@@ -171,7 +171,7 @@ class VirtualMachine(MachineFields):
 
     @property
     def tracer(self) -> Tracer | None:
-        """The tracer that records every instruction; None without a recording."""
+        """The tracer that records instructions; None without a recording."""
         return self.observers.tracer
 
     @tracer.setter
@@ -487,10 +487,10 @@ class VirtualMachine(MachineFields):
     def close(self, timeout: float = GRACE_SECONDS) -> None:
         """Drop work that has not started, wait up to `timeout` seconds for running instructions, and stop the workers.
 
-        Work that a device has is waited for without limit, and so is, if `timeout` is not 0, the end of other machines'
-        accesses to storages that this one takes over.  The results of dropped work raise `VirtualMachineClosed`.  Use
-        `synchronize` or `shutdown` to finish it instead.  The machine's state is "aborted" afterwards if an instruction
-        was still running, else "closed".
+        Work that a device has is waited for without limit, and so are, unless `timeout` is 0, storages that other
+        machines hand over.  The results of dropped work raise `VirtualMachineClosed`.  Use `synchronize` or `shutdown`
+        to finish it instead.  The machine's state is "aborted" afterwards if an instruction was still running, else
+        "closed".
         """
         if not self.closed:
             self.lifecycle.close(timeout)
