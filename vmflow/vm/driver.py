@@ -202,8 +202,8 @@ class Driver:
                 if until is not None and until.state == ERASED:
                     if engine.pending or any([instruction.cost for instruction in launched]):
                         return
-                    # At most instructions without cost are launched, such as releases of memory.  They are run, too, so
-                    # that the next op can run inline.
+                    # At most instructions without cost are left in `launched`, such as releases of memory.  They are
+                    # run, too, so that the next op can run inline.
                     until = None
             while launched:
                 instruction = launched.popleft()

@@ -1,8 +1,9 @@
 """`submit`: runs an op's call inline if nothing is outstanding and no worker needed, else issues it as an instruction.
 
-Scheduling an instruction takes longer than a small op.  Under an event loop, inline calls may begin only in the first
-`turn_budget` seconds of each turn of the loop.  Further calls are issued and wait for the loop's next turn, and so do
-the coroutines that await them.  Otherwise coroutines that await only small ops would never let the loop run.
+Scheduling an instruction takes longer than a small op.  Under an event loop, inline calls may begin only within
+`turn_budget` seconds of the first one in each turn of the loop.  Further calls are issued and wait for the loop's next
+turn, and so do the coroutines that await them.  Otherwise coroutines that await only small ops would never let the loop
+run.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ GATHER: Final = 32
 HIGH_WATER: Final = 40_000
 HIGH_WATER_BYTES: Final = 4 << 30
 
-# The most seconds that exit, and by default `close`, wait for kernels on the host, which cannot be interrupted.
+# The most seconds that exit, and by default `close`, wait for a machine's kernels on the host, as nothing can interrupt
+# numpy.
 GRACE_SECONDS: Final = 2.0
 
 

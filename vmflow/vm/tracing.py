@@ -14,7 +14,7 @@ class Tracer(Protocol):
     """Records instructions: a machine calls the method for each event below, on any thread."""
 
     def issued(self, instruction: Instruction) -> None:
-        """Note that the machine is about to accept an instruction; not called for `ReleaseTensor` and `StreamWait`."""
+        """Note that the machine is about to accept an instruction; not called for some that the machine adds itself."""
         ...
 
     def began(self, instruction: Instruction) -> None:

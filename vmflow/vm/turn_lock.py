@@ -145,7 +145,7 @@ class TurnLock:
             sleeper.bell.wake()
 
     def renew(self) -> None:
-        """Forget sleepers in a forked child, and free the lock if its owner, which does not exist there, cannot."""
+        """Forget sleepers in a forked child, and free the lock unless the child's thread has it."""
         self._sleepers.clear()
         if self.owner != _get_ident():
             self.owner = None
