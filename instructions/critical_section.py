@@ -10,7 +10,7 @@ from .failure import Failure
 
 
 class CriticalSection(Deferred):
-    """Let a running graph read blobs, from the begin of this instruction until the graph calls `end`.
+    """Let a running graph read blobs, from the start of this instruction until the graph calls `end`.
 
     Instructions that write the blobs wait for that call, and not for the end of the graph.
 

@@ -117,7 +117,7 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
-    """Copy one entry of a traceback: it shows the same function and line, with a frame that has no locals.
+    """Copy one entry of a traceback, with a frame that shows the same function and line and has no locals.
 
     Python code can only make such a frame, without locals and caller, as that of a generator that has not started.  So
     the copy of the code begins with the bytecode of a generator; the code's own bytecode follows, at its positions in

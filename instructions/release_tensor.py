@@ -55,7 +55,7 @@ class ReleaseTensor(InstructionPolicy):
         storage = self.storage
         allocation = storage.allocation
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
-            # Devices with a byte for garbage get it here: an instruction that reuses the memory has not begun yet.
+            # A simulated device's freed memory is overwritten: an instruction that reuses the memory has not begun yet.
             storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
         storage.let_go()
         if storage.failure is not None:

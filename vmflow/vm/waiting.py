@@ -86,7 +86,7 @@ class Waiters:
             machine.driver.pass_on()
 
     def wait_until(self, instruction: Instruction, deadline: float) -> None:
-        """Block until `instruction` has ended, or until `deadline`, a time of `time.perf_counter`.
+        """Block until `instruction` has ended, or about until `deadline`, a time of `time.perf_counter`.
 
         This thread may run turns of the machine meanwhile.
         """
