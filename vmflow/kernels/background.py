@@ -1,4 +1,4 @@
-"""`BACKGROUND`: threads that compile kernels of CUDA devices before the kernels are launched."""
+"""`BACKGROUND`: threads that compile kernels of CUDA devices, if possible before the kernels are launched."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Background:
         self._most = most
         self._lock = lock_held_while_forking()
         self._done = threading.Condition(self._lock)
-        # Tasks by purpose.
+        # The tasks that no thread has begun, by purpose.
         self._waiting: dict[Hashable, Callable[[], None]] = {}
         self._running = 0
         self._threads = 0
 
     def add(self, task: Callable[[], None], purpose: Hashable) -> None:
-        """Queue `task`, which must not raise, unless a task with the same key `purpose` is queued already."""
+        """Queue `task`, which must not raise, unless a task with the same key `purpose` is waiting in the queue."""
         with self._lock:
             self._waiting.setdefault(purpose, task)
             if self._threads < min(self._most, self._running + len(self._waiting)):
@@ -59,7 +59,7 @@ class Background:
             return self._done.wait_for(lambda: not self._threads, timeout)
 
     def end(self) -> None:
-        """Drop the queued tasks, and wait at most `_GRACE` seconds for the running ones."""
+        """Drop the waiting tasks, and wait at most `_GRACE` seconds for the running ones."""
         with self._lock:
             self._waiting.clear()
         self.wait(_GRACE)

@@ -1,4 +1,4 @@
-"""Reports on the C kernels (compiler, cache, the reason if they are not in use), and waits for queued compilations."""
+"""Reports on the C kernels (compiler, cache, problems), and waits for the compilation of C and CUDA kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def describe() -> dict[str, Any]:
     """Return the state of the C kernels as a dict.
 
     Its keys are "mode", "compiler", "libraries" (how many are loaded), "folder" (the cache on disk) and "problem" (why
-    no C kernels are used).  Missing facts are None.
+    no C kernels are used, or no more compiled).  Missing facts are None.
     """
     problem = "switched off, by VMFLOW_JIT=0 or by backends.codegen.mode" if LOADER.mode == "off" else LOADER.problem
     try:

@@ -47,8 +47,8 @@ def _copy(array: Array, *more: Array | None) -> Array:
     return out
 
 
-# The following functions copy within the memory of one device.  On a CUDA device the calling thread launches their
-# kernels with its current launcher.
+# The following functions make views of the arrays of one device, or write to them.  On a CUDA device the calling thread
+# launches the work with its current launcher.
 
 
 def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:

@@ -1,13 +1,13 @@
 """Threads within an op: kernels of large arrays are cut into pieces, which several cores compute in parallel.
 
-numpy's loops and C release the interpreter's lock while they compute, so Python's threads suffice.  The thread that
+numpy's loops release the interpreter's lock while they compute, so Python's threads suffice.  The thread that
 calls a kernel computes from the first piece on, and helper threads from the last.  The caller waits only for pieces
 that a helper has begun: next to other threads, an idle helper may have to wait for that lock for milliseconds.
 
 The result is the same to the bit for any number of pieces.
 
-There is one pool of helpers for the process.  While it works for one caller, all other callers, and kernels that are
-called within a piece, compute in one thread: nothing is queued, and so nothing can deadlock.
+There is one pool of these helpers for the process.  While it works for one caller, all other callers, and kernels that
+are called within a piece, compute in one thread: no caller waits for another, and so nothing can deadlock.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Job:
             raise interruption
 
     def check(self) -> None:
-        """Raise the exception of the first piece of the kernel that has failed, if any has."""
+        """Raise the exception of the failed piece with the lowest number, if any has failed."""
         if self.errors:
             raise self.errors.pop(min(self.errors))
 
@@ -134,7 +134,7 @@ class _Pool:
         self.inbox: SimpleQueue[_Job] = SimpleQueue()
 
     def call(self, job: _Job) -> None:
-        """Send a job to as many helpers as are useful, and start them if necessary.
+        """Send a job to as many helpers as are useful, and start missing ones.
 
         With the calling thread there are at most `get_num_threads()` threads, and at most one for each piece.
         """
@@ -175,7 +175,7 @@ def set_num_threads(threads: int) -> None:
     Results do not depend on the number.  Matrix products by BLAS have a number of their own (OPENBLAS_NUM_THREADS).
 
     Args:
-        threads: the largest number of threads of a kernel; with 1, no thread is started.
+        threads: the largest number of threads of a kernel; with 1, kernels start no threads.
 
     Raises:
         TypeError: if `threads` is not an integer.
@@ -225,14 +225,14 @@ def pieces(work: float) -> int:
 
 
 def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Call `function` with the arguments of each piece, also on helper threads unless these work for another kernel.
+    """Call `function` with the arguments of each piece; helper threads take some, unless they work for another kernel.
 
     Args:
         function: computes one piece; other threads may call it, with numpy's errors silent.
-        pieces: the arguments of each call.
+        pieces: the arguments of each call; of one piece alone, no helper takes it.
 
     Raises:
-        Exception: the exception of the first piece that has failed, once all have ended; without helpers, immediately.
+        Exception: the exception of the first piece that has failed: with helpers, once all pieces have ended.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:
@@ -277,7 +277,8 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
     """Compute an elementwise op in pieces on several threads; return False, without a result, if it is not to be cut.
 
     Args:
-        kernel: ``kernel(*operands, out)`` computes the op for parts of the operands, and returns the result.
+        kernel: ``kernel(*operands, out)`` computes the op for parts of the operands, and returns the result: `out`, or
+            another array, which is then copied into `out`.
         operands: arrays that broadcast to the result, and numbers.
         out: an array for the result; it may be one of the operands.
         work: the op's work; see `LEAST`.
@@ -316,7 +317,7 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
 
 
 def _clear_of(out: Array, array: Array) -> bool:
-    """Whether `out` shares no memory with `array`, or has its address, shape and strides.
+    """Whether the memory of `out` is apart from that of `array`, or both have one address, shape and strides.
 
     Then writing an element of `out` does not change an element of `array` that is still to be read.
     """

@@ -19,7 +19,7 @@ class Replay(Protocol):
     """A sequence of kernels that runs over the same memory again and again."""
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
-        """Run the kernels once.
+        """Do one run of the kernels; a run that also verifies the graph computes twice, with the results of one run.
 
         Args:
             call: calls the kernels one by one, see `Calls`; it is not called if they run as one launch.

@@ -142,7 +142,7 @@ RULES: Final[dict[str, Rule]] = {
 
 
 def clamped(dtype: str, x: str, low: str, high: str) -> str:
-    """Write the C expression of min(max(x, low), high), which contains `x` and `low` several times."""
+    """Write the C expression of min(max(x, low), high), which contains each operand several times."""
     return _smaller(dtype, _larger(dtype, x, low), high)
 
 

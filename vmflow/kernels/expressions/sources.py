@@ -9,7 +9,7 @@ from functools import cache
 def elements() -> str:
     """Return the text of elements.h: functions of one element, in C and CUDA C++.
 
-    Its comments list the definitions that source which includes it must have.
+    Its first comment lists the definitions that the including source must have.
     """
     from pathlib import Path
 

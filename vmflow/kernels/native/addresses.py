@@ -39,7 +39,7 @@ _WIDEST: Final = 8
 def alignment(of: np.dtype[Any]) -> int:
     """Return the alignment in bytes that C functions require of elements of a dtype.
 
-    numpy requires less of complex numbers, which C may move as integers of their size.
+    numpy requires less of complex64, which C may move as integers of 8 bytes.
     """
     return min(of.itemsize, _WIDEST)
 
@@ -62,7 +62,8 @@ def plain(array: Array) -> Array:
 def realigned(array: Array) -> Array:
     """Return the array, or an aligned copy if it is contiguous but not aligned.
 
-    C cannot compute an unaligned array, and numpy's result may differ: so results do not depend on the address.
+    C cannot compute an unaligned array, and numpy's result may differ: so results do not depend on the address.  A
+    value that is no array is returned as it is.
     """
     wrong = isinstance(array, np.ndarray) and array.flags.c_contiguous and not is_aligned(array)
     return array.copy() if wrong else array

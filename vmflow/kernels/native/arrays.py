@@ -1,7 +1,7 @@
 """Calls of C functions with numpy arrays: `InC` and `NativeCall`.
 
-Methods compute a result, or return None or False if C cannot compute it.  C can compute it if the function's library
-is loaded, and the arrays are contiguous and of the dtypes that the function is written for.
+Methods compute a result, or return None or False if C cannot compute it.  C needs the function's library to be loaded,
+and arrays of the dtypes that the function is written for, most functions also contiguous ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .functions import CFunction, function
 SINGLE: Final = np.dtype(np.float32)
 INDEX: Final = np.dtype(np.int64)
 
-# The work of a hand-written elementwise function for an element, in additions; see `intra_op.LEAST`.
+# The work of a function of `Single` for an element, in additions; see `intra_op.LEAST`.
 _ADDITIONS: Final = 2
 
 
@@ -42,7 +42,10 @@ def clear_of(out: Array, array: Array) -> bool:
 
 
 def cut_by_row(arrays: Sequence[Array]) -> team.Cut:
-    """Return the `team.Cut` by rows of a C function that takes the arrays' addresses, then the number of rows."""
+    """Return the `team.Cut` of a C function by the arrays' rows, along their first dimension.
+
+    The function takes the arrays' addresses, and behind them the number of rows.
+    """
     return team.Cut(len(arrays), tuple([(place, array.nbytes // len(array)) for place, array in enumerate(arrays)]))
 
 
@@ -111,7 +114,7 @@ class InC:
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int, *settings: Any) -> Self | None:
-        """Make an instance for arrays of a dtype and size; None if no C function for them is loaded now.
+        """Make an instance for arrays of a dtype and size; None if no C function for them may be used now.
 
         Args:
             name: the computation's name, such as "softmax".
@@ -136,9 +139,9 @@ class InC:
 
 
 class Single(InC):
-    """A hand-written elementwise C function of one or two float32 operands, such as `exp`.
+    """A C function of `functions.SINGLE`: an elementwise op of one or two float32 operands, such as `exp`.
 
-    Strided arrays are copied and not left to numpy: an op computes the same bits for any layout of its operands.
+    `call` copies strided arrays and does not leave them to numpy: an op computes the same bits for any layout.
     """
 
     @staticmethod

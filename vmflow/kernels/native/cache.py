@@ -5,8 +5,8 @@ digest of the library's bytes follows them in the file, so that a truncated file
 loaded.
 
 Libraries are code: any user that can write to the folder, or can replace it, runs code as this user.  So the folder is
-used only if no other user can, and it is opened step by step from the root, checking each folder on the path once it is
-open.  If the folder is not safe, a temporary folder of this process is used.
+used only if no other user but root can, and it is opened step by step from the root, checking each folder on the path
+once it is open.  If the folder is not safe, or cannot be written to, a temporary folder of this process is used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Folder(NamedTuple):
 
 
 def chosen_path() -> str:
-    """Return the path of the cache folder that the user's environment asks for; it may be missing or not safe."""
+    """Return the path of the cache folder that the user's environment implies; it may be missing or not safe."""
     chosen = os.environ.get("VMFLOW_CACHE_DIR")
     if not chosen:
         chosen = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vmflow")
@@ -66,7 +66,7 @@ def chosen_path() -> str:
 
 
 def open_folder(path: str) -> Folder:
-    """Open a folder that only this user can write to or replace; create it if it does not exist.
+    """Open a folder that only this user and root can write to or replace; create it, and its parents, if missing.
 
     Args:
         path: the folder's absolute path, without symbolic links.
@@ -106,16 +106,16 @@ def _is_there(name: str, above: int) -> bool:
 
 
 def _check(descriptor: int, path: str, ours: bool) -> bool:
-    """Check that other users cannot replace an open folder's files; return whether they can add files, as in /tmp.
+    """Check that other users but root cannot replace an open folder's files; return whether they can add files.
 
     Args:
         descriptor: the folder's file descriptor.
         path: the folder's path, for messages.
         ours: whether the folder must belong to this user, and be writable by no other: so for the cache folder itself,
-            and for folders in one that others can write to.
+            and for folders in one that others can write to, as /tmp.
 
     Raises:
-        Untrusted: if other users can replace the folder's files.
+        Untrusted: if other users can replace the folder's files, or it is not as `ours` demands.
     """
     status = os.fstat(descriptor)
     me = os.getuid()
@@ -229,7 +229,7 @@ def cache_folder() -> Folder:
 
 
 def usable_path() -> str | None:
-    """Return the path of the user's cache folder; None if it is not safe or cannot be used."""
+    """Return the path of the user's cache folder, created if missing; None if it is not safe or cannot be used."""
     try:
         with open_folder(chosen_path()) as folder:
             return folder.path

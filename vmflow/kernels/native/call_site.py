@@ -45,7 +45,7 @@ class CallSite:
         self._noted = 0
 
     def again(self, arrays: tuple[Array, ...]) -> bool:
-        """Repeat a remembered call for other arrays; returns False if no call for such arrays is remembered.
+        """Repeat a remembered call for other arrays; returns False if none of the remembered calls can take them.
 
         Args:
             arrays: the arrays, of any types and dtypes; the written ones come last.
@@ -56,11 +56,11 @@ class CallSite:
         return False
 
     def result(self, read: Sequence[Array], out: Array | None) -> Array | None:
-        """Repeat a remembered call that has one result, and return the result; None if no such call is remembered.
+        """Repeat a remembered call that has one result, and return the result; None if none was repeated.
 
         Args:
             read: all arrays except the result.
-            out: memory for the result, or None.
+            out: memory for the result; None for a new array with the shape and dtype of the latest call's result.
         """
         if not self._calls:
             return None
@@ -79,14 +79,14 @@ class CallSite:
         written: int = 1,
         in_place: bool = False,
     ) -> None:
-        """Remember a call that was made.
+        """Remember a call that was made, unless C is off, or too many calls have been noted.
 
         Args:
             function: the address of a C function that takes an array of words; 0 for a job that threads share.
             words: the function's array of words, or the job; see `team.job`.
             places: the positions of the arrays' addresses among the words.
             arrays: the arrays of the call, none of them empty; the written ones come last.
-            work: see `team.run`.
+            work: the work of the call; see `intra_op.LEAST`.
             written: the number of written arrays.
             in_place: whether a written array may be the same memory as a read one.
         """
@@ -115,7 +115,8 @@ class _Call:
         places, arrays: see `CallSite.note`.
 
     Attributes:
-        again: repeats the call for a tuple of arrays of the same layouts; returns whether they have these layouts.
+        again: repeats the call for a tuple of arrays of the same dtypes and layouts; returns False if it cannot take
+            them.
         generation: see above.
         shape, dtype: the shape and dtype of the last array, which is the result of a call with one result.
     """

@@ -91,7 +91,7 @@ def compiler_command() -> tuple[str, ...]:
 
 
 def compiler_identity(command: tuple[str, ...]) -> str:
-    """Return a text that differs between versions of the compiler, without running it: its path, size and time."""
+    """Return a text that differs between versions of the compiler, without running it: command, path, size and time."""
     path = os.path.realpath(command[0])
     status = os.stat(path)
     return " ".join([*command, path, str(status.st_size), str(status.st_mtime_ns)])
@@ -99,7 +99,7 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 @cache
 def flags() -> tuple[str, ...]:
-    """Return the C compiler's flags for this processor, and those that VMFLOW_C_CHECKS and VMFLOW_C_FLAGS add."""
+    """Return the C compiler's flags for this processor, with what VMFLOW_C_CHECKS and VMFLOW_C_FLAGS added at first."""
     import shlex
 
     found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
@@ -121,7 +121,7 @@ class Compilation:
     """One run of the C compiler, from source to the bytes of a shared library.
 
     Attributes:
-        low: whether the compiler has the lowest priority, so that all other work has the cores first.
+        low: whether to give the compiler the lowest priority, so that all other work has the cores first.
 
     Args:
         command: the compiler's command; see `compiler_command`.

@@ -1,4 +1,4 @@
-"""Finds C functions by name that are written by hand in the C files of this folder, and composes their libraries."""
+"""Finds the C functions of libraries that are composed from the C files of this folder, by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(name: str) -> str:
 
 @cache
 def common_source() -> str:
-    """Return the C definitions with which the source of every library begins."""
+    """Return the C definitions with which the source of every library of kernels begins."""
     return text_of("functions.h") + elements()
 
 
@@ -72,7 +72,7 @@ def address_of(function: Callable[..., Any]) -> int:
 
 
 class _Declared(NamedTuple):
-    """The declaration of a C function that is written by hand.
+    """The declaration of a C function.
 
     Attributes:
         library: the name of its library; see `source`.
@@ -105,7 +105,7 @@ SINGLE: Final = {
 _INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
 _NUMBERS: Final = (*_INTEGERS, "float", "double")
 
-# The kinds of random numbers, such as uniform ones, whose C functions need no parameters.
+# The kinds of random numbers, such as uniform ones, whose C functions take no parameters of a distribution.
 _RANDOM: Final = ("words", "uniform_floats", "uniform_doubles", "normal_floats", "normal_doubles")
 
 # The types of elements for cumsum and cumprod, and the types that these accumulate in.
@@ -113,7 +113,7 @@ _ACCUMULATED: Final = {"float": "double", "double": "double", "int64_t": "int64_
 
 
 def _declared() -> dict[str, _Declared]:
-    """Return the declarations of all C functions that are written by hand, by name."""
+    """Return the declarations of all C functions that `function` finds, by name."""
     pointers, counts = [(kind,) * 11 for kind in (_POINTER, _COUNT)]
     rows = (*pointers[:2], *counts[:2])
     reduction = (*rows, _POINTER, _COUNT)
@@ -184,18 +184,19 @@ _DECLARED: Final = _declared()
 # The C functions that take their arguments as an array of int64 words, so that threads can share them directly.
 _OF_WORDS: Final = ("matrix_product",)
 
-# The C functions that return a number; all others return nothing.
+# The C functions of `_DECLARED` that return a number; the others return nothing.
 _COUNTING: Final = ("convolution_scratch", "batch_norm_scratch", "plane_scatter")
 
 # Layer norm sums the gradients by weight and bias for this many rows at a time, and then adds up these sums.  Fewer
 # rows would mean more sums to write, more rows fewer parts for threads to share.
 LAYER_NORM_PART: Final = 64
 
-# The least elements of a call for which a C library is compiled.  Once it is loaded, it computes smaller arrays, too.
+# The least elements of a call for which a C library is compiled, unless the mode is "wait".  Once it is loaded, it
+# computes smaller arrays, too.
 WORTHWHILE: Final = 1 << 12
 
-# The libraries and their C files.  There are several, so that a program without images, say, need not wait until the
-# functions for images are compiled.
+# The libraries and the C files with which they begin; `source` adds more.  There are several libraries, so that a
+# program without images, say, need not wait until the functions for images are compiled.
 _FILES: Final = {
     "rows": ("vectors.h", "columns.h"),
     "images": ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c"),
@@ -263,13 +264,13 @@ LOADER.watchers += [_functions.clear, _missing.clear]
 
 
 def function(name: str, elements: int) -> CFunction | None:
-    """Return a hand-written C function, if it is loaded and may be used; else request its library and return None.
+    """Return a C function if it is loaded and may be used, if need be after a request for its library; else None.
 
     Call this when a kernel is chosen: when a library is loaded later, kernels are chosen again.
 
     Args:
         name: the function's name; see `_declared`.
-        elements: the number of elements to compute; if they are few, the library is not compiled.
+        elements: the number of elements to compute; see `WORTHWHILE`.
     """
     found = _functions.get(name)
     if found is None and LOADER.mode != "off":
@@ -301,7 +302,7 @@ def _look_for(name: str, looked: tuple[int, bool]) -> CFunction | None:
 
 
 def panels_pay(library: Library) -> bool:
-    """Whether the C functions of the library "products" or "attention" beat BLAS on this processor; see panels.h."""
+    """Whether to prefer the library "products" or "attention" to BLAS on this processor; see panels.h."""
     pays: Any = library.function("panels_pay")
     pays.restype = _COUNT
     return bool(pays())

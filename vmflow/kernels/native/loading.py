@@ -1,11 +1,12 @@
 """`LOADER`: the C libraries of this process, one `Library` for each source: loaded, or being compiled.
 
-A thread that lives as long as there are libraries to compile runs the compiler; no other thread waits for it, unless
-VMFLOW_JIT is 1.  If one cannot be compiled, this is logged, usually no more are, and numpy computes instead.
+A thread that lives as long as there are libraries to compile runs the compiler.  Other threads wait for it only in the
+mode "wait" (VMFLOW_JIT=1) and in `settle`.  If a library cannot be compiled, this is logged, usually no more are, and
+numpy computes instead.
 
-A compiler in the background must not slow down computations.  So only one runs at a time, at the lowest priority, and
-none in the second after the first request.  If it takes too long, as when all cores are busy, or a thread waits for the
-library, it is stopped and run again at the usual priority.
+A compiler in the background must not slow down computations.  So only one runs at a time.  Unless a thread waits for
+the library, it starts a second after the first request or later, at the lowest priority.  If it takes too long, as when
+all cores are busy, or a thread begins to wait, it is stopped and run again at the usual priority.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _LOOK: Final = 1.0
 # The seconds that the end of the process waits for the compiling thread, after its compiler was killed.
 _GRACE: Final = 5.0
 
-# Seconds after the first request for a library in which nothing is compiled: a program that ends by then needs no C
-# kernels.
+# Seconds after the first request for a library in which nothing is compiled in the background: a program that ends by
+# then needs no C kernels.
 _DELAY: Final = 1.0
 
 # Seconds that a compiler gets at the lowest priority before it is run again at the usual one; compiling a library takes
@@ -52,10 +53,10 @@ class Library:
         source: the C source.
         loaded: the shared library; None until it is loaded, and forever if it cannot be compiled.
         settled: an event that is set when `loaded` will not change any more.
-        late: whether a caller wanted to use the library before it was loaded.
-        begun: whether its compilation was queued, or it was requested and found in the cache.
+        late: whether a caller wanted to use the library before it was loaded, since the last `settle`.
+        begun: whether its compilation was asked for; then it was queued, unless the library was in the cache.
         urgent: whether it is compiled at the usual priority, and without delay.
-        apart: whether other libraries are compiled even if this one cannot be.
+        apart: whether other libraries are still compiled after an error of the compiler in this one.
     """
 
     def __init__(self, source: str, apart: bool = False) -> None:
@@ -94,7 +95,7 @@ class Loader:
     Attributes:
         arrived: a number that grows with each loaded library, change of the mode and `settle`; failed lookups of
             functions are repeated when it has changed.
-        problem: why no more libraries are compiled; None if they are.
+        problem: the error after which no more libraries are compiled; None if there was none.
         watchers: functions called when the usable C functions have changed otherwise than by one more library.
 
     Args:
@@ -142,14 +143,15 @@ class Loader:
         self._changed()
 
     def request(self, source: str, make: bool = True, apart: bool = False) -> Library | None:
-        """Return the library of a C source, and have it compiled if it is not cached; None if there will be none.
+        """Return the library of a C source, and, if `make`, have it compiled if it is not cached.
 
-        Only in the mode "wait" this waits for the compiler; otherwise the library may be loaded later.
+        None in the mode "off", and, if `make`, once it could not be compiled.  Only in the mode "wait" this waits for
+        the compiler; otherwise the library may be loaded later.
 
         Args:
             source: the C source.
             make: whether to compile it if it is not cached; in the mode "wait" it always is.
-            apart: whether other libraries are compiled even if this one cannot be, since it needs more of the system.
+            apart: see `Library`; for a library that needs more of the system than others.
         """
         if self.mode == "off":
             return None
@@ -157,8 +159,8 @@ class Loader:
             library = self._known.get(source)
             if library is None:
                 library = Library(source, apart)
-                # Other threads see the library only after this attempt: if they saw it not yet loaded, they would use
-                # numpy for the rest of the program.
+                # Other threads see the library only after this attempt: one that saw it not yet loaded would make it
+                # `late`.
                 self._from_cache(library)
                 self._known[source] = library
         if not make and self.mode != "wait":
@@ -187,7 +189,7 @@ class Loader:
             return len(self._waiting)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until no library is left to compile, and let all loaded libraries be used from now on.
+        """Wait for the compilation of all libraries requested so far, and let all loaded ones be used from now on.
 
         The queued libraries are compiled at the usual priority, even if the wait times out.
 
@@ -195,7 +197,7 @@ class Loader:
             timeout: the longest wait, in seconds; None for no limit.
 
         Returns:
-            Whether no library is left to compile.
+            Whether none of these libraries is left to compile.
         """
         with self._lock:
             libraries = [library for library in self._known.values() if library.begun]
@@ -262,7 +264,7 @@ class Loader:
     def _wait_for(self, library: Library, deadline: float | None = None) -> bool:
         """Wait until the library is loaded or cannot be, or until `deadline`, a time of `time.monotonic`.
 
-        Returns whether the library is settled.  Without a compiling thread, this thread compiles.
+        Returns whether the library is settled.  Without a compiling thread, this thread compiles, without a limit.
         """
         while not library.settled.is_set() and not self._ending:
             if self._take_over():

@@ -143,7 +143,7 @@ class FusedLoops:
         """Compute all results now, and remember the call; returns whether C could.
 
         Args:
-            arrays, outs: the inputs and the results' memory, which do not overlap.
+            arrays, outs: the inputs, and the results' memory, which overlaps with none of the other arrays.
             shape: see `call`.
             compiles: whether the op is worth a run of the C compiler.
         """
@@ -185,10 +185,10 @@ class FusedLoops:
 
 
 class SingleLoop:
-    """The generated C function of one elementwise op on large arrays.
+    """The generated C functions of one elementwise op on large arrays, for any mixture of arrays and single numbers.
 
-    Unlike numpy's loops, it prefetches, threads may share it, and it writes results that are too large for the cache
-    past the cache.
+    Unlike numpy's loops, they can prefetch, C's helper threads may share them, and results of arrays that are too large
+    for the cache are written past the cache.
 
     Args:
         operation: the op; its operands are those of `call`, in order.

@@ -17,7 +17,7 @@ USUAL_CACHE: Final = 32 << 20
 
 
 def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | None:
-    """Return the lines of /proc/cpuinfo about the first processor, which is like all others; None without this file."""
+    """Return the lines of /proc/cpuinfo about the first processor; None without this file."""
     try:
         with open(cpuinfo, errors="replace") as file:
             return file.read(1 << 13).partition("\n\n")[0].splitlines()
@@ -26,7 +26,7 @@ def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | No
 
 
 def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
-    """Return the processor's features, such as "avx2", from /proc/cpuinfo; empty where the file does not exist."""
+    """Return the features of an x86 processor, such as "avx2", from /proc/cpuinfo; empty if none are found there."""
     for line in first_processor(cpuinfo) or []:
         name, _, value = line.partition(":")
         if name.strip() == "flags":
@@ -59,7 +59,7 @@ def last_level_cache(folder: str | os.PathLike[str] = _FOLDER) -> int:
 
 @functools.cache
 def streamed_from() -> int:
-    """Return the bytes of an elementwise loop's arrays, in all, from which on it writes results past the cache.
+    """Return the bytes of an elementwise loop's arrays, in all, from which on the loop writes results past the cache.
 
     From half of this number on, streaming stores take 0.8 of the time, but the next reader of the result may then wait
     longer.  The number is limited since a larger cache is that of a whole host, of which a virtual machine has a part.

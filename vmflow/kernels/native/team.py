@@ -33,7 +33,7 @@ _MOST_PIECES: Final = 1 << 12
 # See team.c.
 Job: TypeAlias = "array[int]"
 
-# Threads share elementwise loops in multiples of this many elements, so that no two write to one cache line.
+# Threads share elementwise loops in multiples of this many elements, so that two seldom write to one cache line.
 TOGETHER: Final = 64
 
 
@@ -44,7 +44,7 @@ class Cut(NamedTuple):
         count_at: the position of the word that counts the items.
         moves: for each address that advances, its position among the words, and its step in bytes from item to item.
         multiple: all pieces but the last have a multiple of this many items.
-        shares: the most pieces for each thread: a thread that is late, or is interrupted, takes fewer.
+        shares: the most pieces divided by the number of threads; if it is above 1, a late thread can take fewer.
     """
 
     count_at: int
@@ -59,7 +59,7 @@ def helps(work: float) -> bool:
 
 
 def call_of(job: Job, work: float) -> Call | None:
-    """Return a job as one prepared `Call`; None if there are no helper threads.
+    """Return a job as one prepared `Call`; None if the library of helper threads is not loaded.
 
     The arrays must be kept alive as long as the call is used.  The call keeps the present number of threads.
     """
