@@ -1,4 +1,4 @@
-"""Calls of the functions in rows.c that compute losses of class indices."""
+"""Calls of the functions in rows.c that compute losses of class indices, and their gradients."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CrossEntropy:
 
         Args:
             arrays: the operands and results of `call`: scores, classes, loss, number of rows, and `log_softmax`.
-            otherwise: called instead where a class does not exist.
+            otherwise: called if a class does not exist, instead of the remaining calls.
         """
         scores, classes, loss, total, logs = arrays
         losses, wrong = np.empty(len(scores), SINGLE), np.zeros((), INDEX)
@@ -130,7 +130,7 @@ class CrossEntropyGradient(InC):
 
         Args:
             arrays: the arguments of `call`, and the result.
-            otherwise: called instead where a class does not exist.
+            otherwise: called after the call if a class does not exist.
         """
         wrong = np.zeros((), INDEX)
         found = self._found(*arrays, wrong)

@@ -20,7 +20,7 @@ from .functions import function
 
 
 def _result(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> Array:
-    """Return `out` if C can write a result of this dtype there, else a new array of `shape`."""
+    """Return `out` if it is aligned, contiguous and of this dtype, else a new array of `shape`."""
     return out if out is not None and fits(out, dtype) else np.empty(shape, dtype)
 
 
@@ -213,7 +213,7 @@ class PlaneScatter:
         return None if kernel is None else cls(kernel.call, shape)
 
     def call(self, values: Array, indices: Array, out: Array | None) -> Array | None:
-        """Add each value to a plane of zeros at its index; None if C cannot compute it.
+        """Add each value to a plane of zeros at its index; None if C cannot, or an index is out of range.
 
         Args:
             values: the values, plane by plane.
@@ -238,7 +238,7 @@ class BatchNorm(_OfSizes):
         Args:
             name: "batch_norm" or "batch_norm_gradient".
             dtype: the dtype of the arrays.
-            sizes: the numbers of samples, channels and values per channel.
+            sizes: the numbers of samples, of channels, and of a channel's values in one sample.
             eps: the number that is added to the variance.
         """
         elements = math.prod(sizes)

@@ -111,7 +111,7 @@ class Gather(_ByIndex):
     gathers = True
 
     def call(self, array: Array, places: Array) -> Array | None:
-        """Gather the elements of `array`; None if C cannot, for instance if an index is out of range.
+        """Gather the elements of `array`; None if C cannot, for instance if an index is negative or too large.
 
         Args:
             array: the array, of any shape.
@@ -133,7 +133,7 @@ class Scatter(_ByIndex):
     def call(self, array: Array, places: Array, values: Array) -> bool | None:
         """Write or add `values` to `array`, and return True; None if C cannot.
 
-        Returns False if an index is out of range; then some values may have been written.
+        Returns False if an index is negative or too large; then other values may have been written.
 
         Args:
             array: the array to change: contiguous, of any shape.
@@ -157,7 +157,8 @@ class AddRows(_ByIndex):
         Args:
             array: the array to change: contiguous, of any shape.
             places: the index: integers, of at least one dimension; negative ones count from the end.
-            values: the slices: of the array's dtype and shape, but with the shape of `places` in place of `dim`.
+            values: the slices: of the array's dtype and shape, but with the shape of `places` in place of the size of
+                dimension `dim`.
         """
         wrong = np.zeros((), INDEX)
         if not self.site.again((places, values, array, wrong)):

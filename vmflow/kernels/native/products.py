@@ -3,7 +3,7 @@
 For large matrices BLAS is as fast as anything.  For smaller ones it copies more than it multiplies; it cuts results
 across their rows, so that half of each row is in another core's cache when the next op computes row by row; and its
 choice of kernels, and so the order of its sums, depends on the processor's name, the number of threads and the shapes.
-In C, the bits of a result's row depend only on that row of the left operand, and on the right operand.
+In C, the bits of a result's row depend only on that row of the left operand, and on the other operands.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ITEM: Final = SINGLE.itemsize
 _AS_AN_ADDITION: Final = 12
 
 # The positions in `struct product` of products.c of the addresses of the result, of the vector added to its rows, and
-# of the rows' sums; the last two may be 0.
+# of the sums of the left operand's rows; the last two addresses may be 0.
 _RESULT: Final = 2
 _ADDED: Final = 11
 _SUMS: Final = 12
@@ -158,8 +158,10 @@ class MatrixProduct:
 def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
     """Return the `Cut` of a product among threads: by rows of the result, since the next op often works row by row.
 
-    Without `sums`, it is by columns if there are too few rows, or enough columns and fewer rows than `depth`, as with a
-    linear layer for fewer samples than features: by rows, each thread would read all weights, and an optimizer's
+    `adds` and `sums` say whether a vector is added, and whether the left operand's rows are summed up.
+
+    Without `sums`, the cut is by columns if there are too few rows, or enough columns and fewer rows than `depth`, as
+    with a linear layer for fewer samples than features: by rows, each thread would read all weights, and an optimizer's
     threads, each of which changes a part of the weights later, would have to fetch it from other cores' caches.
     """
     a_row, _, _, b_column, result_row = strides

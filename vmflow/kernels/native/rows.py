@@ -90,7 +90,7 @@ class LayerNorm(InC):
             out: memory for the result, of the shape of `array`.
 
         Returns:
-            The result, and each row's mean and scale; None if C cannot compute them.
+            The result, and each row's mean and scale, 1 / sqrt(variance + eps); None if C cannot compute them.
         """
         means, scales = np.empty(len(array), SINGLE), np.empty(len(array), SINGLE)
         given = [value for value in (array, weight, bias) if value is not None]

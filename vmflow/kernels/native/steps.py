@@ -1,8 +1,8 @@
 """Takes an optimizer's step for many parameters in one call of a C function.
 
-A call costs as much as a step of ten thousand elements, and most parameters have fewer.  Each thread changes the same
-part of a large parameter in every step; matrix products that read the parameters and compute their gradients give the
-thread the same part, too, which is then in its core's cache.
+A call costs as much as a step of ten thousand elements, and most parameters have fewer.  If no thread is late, each
+changes the same part of a large parameter in every step; matrix products that read the parameters and compute their
+gradients often give the thread the same part, which is then in its core's cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHOLE: Final = 1 << 12
 # The groups of parts of the parameters for each thread: threads take groups one by one, so a late thread takes fewer.
 _SHARES: Final = 4
 
-# The elements of a parameter's part are a multiple of this, so that no two parts share a cache line.
+# The elements of a parameter's parts but the last are a multiple of this, so that two seldom share a cache line.
 _LINES: Final = 64
 
 
@@ -152,8 +152,8 @@ class _Layout:
 def _parts(sizes: Sequence[int], groups: int) -> Array:
     """Divide parameters of these sizes among `groups`; return (groups, parts, 3): owner, first element and count.
 
-    Each group gets a share of every large parameter, in order; a small parameter goes to the group with the fewest
-    elements.  Groups of fewer parts are padded with parts of no elements.
+    A large parameter is cut into one share for each group, in order, until none is left; a small one goes to the group
+    with the fewest elements.  Groups of fewer parts are padded with parts of no elements.
     """
     found: list[list[tuple[int, int, int]]] = [[] for _ in range(groups)]
     for owner, size in enumerate(sizes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def wrong_offset(position: int, offset: int, count: int) -> IndexError:
-    """Return the error of an offset of `embedding_bag` for `count` indices."""
+    """Return the error of the wrong `offset` at `position` of `embedding_bag`, for `count` indices."""
     if not position:
         return IndexError(f"embedding_bag: the first bag must begin at index 0, not {offset}")
     return IndexError(

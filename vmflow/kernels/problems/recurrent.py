@@ -49,7 +49,7 @@ class Layer(NamedTuple):
 
     @property
     def saved(self) -> int:
-        """The number of results that the backward pass reads: the states, an LSTM's or GRU's gates, an LSTM's cells."""
+        """The number of results for the backward pass: hidden states, an LSTM's or GRU's gates, an LSTM's cells."""
         return self.states + (self.kind in ("lstm", "gru"))
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], Weights]:

@@ -203,7 +203,9 @@ class RMSprop(NamedTuple):
 
 
 class Rprop(NamedTuple):
-    """Settings of the update "rprop".  State: the previous gradient, the step sizes, and the count of steps.
+    """Settings of the update "rprop".
+
+    State: the previous gradient, with 0 where its sign had changed; the step sizes; and the count of steps.
 
     Attributes:
         lr, maximize: those of `vmflow.optim.Rprop`; `lr` is read in a parameter's first step only.
