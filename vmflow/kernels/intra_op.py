@@ -229,10 +229,10 @@ def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> N
 
     Args:
         function: computes one piece; other threads may call it, with numpy's errors silent.
-        pieces: the arguments of each call; of one piece alone, no helper takes it.
+        pieces: the arguments of each call; the caller computes a single piece itself.
 
     Raises:
-        Exception: the exception of the first piece that has failed: with helpers, once all pieces have ended.
+        Exception: the exception of the first piece that has failed, once all have ended; without helpers, immediately.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:

@@ -99,7 +99,7 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 @cache
 def flags() -> tuple[str, ...]:
-    """Return the C compiler's flags for this processor, with what VMFLOW_C_CHECKS and VMFLOW_C_FLAGS added at first."""
+    """Return the C compiler's flags for this processor, and those of VMFLOW_C_CHECKS and VMFLOW_C_FLAGS; cached."""
     import shlex
 
     found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS

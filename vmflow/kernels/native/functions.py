@@ -1,4 +1,4 @@
-"""Finds the C functions of libraries that are composed from the C files of this folder, by name."""
+"""Finds C functions by name, in libraries that are composed from the C files of this folder."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ LOADER.watchers += [_functions.clear, _missing.clear]
 
 
 def function(name: str, elements: int) -> CFunction | None:
-    """Return a C function if it is loaded and may be used, if need be after a request for its library; else None.
+    """Return a C function if it may be used now, else None; requests its library if that is not loaded.
 
     Call this when a kernel is chosen: when a library is loaded later, kernels are chosen again.
 

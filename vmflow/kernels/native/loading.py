@@ -264,7 +264,7 @@ class Loader:
     def _wait_for(self, library: Library, deadline: float | None = None) -> bool:
         """Wait until the library is loaded or cannot be, or until `deadline`, a time of `time.monotonic`.
 
-        Returns whether the library is settled.  Without a compiling thread, this thread compiles, without a limit.
+        Returns whether the library is settled.  Without a compiling thread, this thread compiles, even past `deadline`.
         """
         while not library.settled.is_set() and not self._ending:
             if self._take_over():

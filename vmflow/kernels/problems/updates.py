@@ -1,4 +1,4 @@
-"""The settings of each update, a function that changes many arrays in place, such as an optimizer's step.
+"""The settings of updates, functions that change many arrays in place, such as an optimizer's step.
 
 An update's kernel takes the arrays that it reads, and the arrays that it writes and may read.
 
