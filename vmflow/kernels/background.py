@@ -44,7 +44,7 @@ class Background:
                     threading.Thread(target=self._work, name="vmflow-rehearsal", daemon=True).start()
                 except RuntimeError:  # no memory for a thread
                     if not self._threads:
-                        self._waiting.clear()  # instead, the first launch of a kernel compiles it
+                        self._waiting.clear()  # without tasks, the first launch of each kernel compiles it
                 else:
                     self._threads += 1
 

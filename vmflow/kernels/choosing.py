@@ -4,8 +4,8 @@ A kernel is chosen when an op's result is inferred for new shapes and dtypes, by
 the inferred result.  The addresses and layouts of the operands are not known then.  So each kernel checks layout,
 alignment and overlap itself; its result is the same to the bit for all layouts.
 
-Each device has a package of modules, one for each family of ops, which declare builders of kernels.  The host's package
-is `vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
+`PACKAGES` names each device's package of modules, one for each family of ops, which declare builders of kernels.  The
+host's package is `vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy",
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {package: {} for package in PACKAGES.values()}
 
 
-# Held while a module of kernels is imported, so that forks wait for the end, up to 0.1 s: the child would wait forever
-# for the half-imported module.
+# Held while `declare_family` imports a module, so that forks wait for the end, up to 0.1 s: the child would wait
+# forever for the half-imported module.
 _importing = lock_held_while_forking()
 
 

@@ -269,7 +269,7 @@ def parts(count: int, work: float, multiple: int = 1) -> list[tuple[int, int]]:
 
 
 def over(count: int, work: float, function: Callable[[int, int], object], multiple: int = 1) -> None:
-    """Cut ``range(count)`` by `parts`, and call ``function(start, stop)`` for each range, on several threads."""
+    """Cut ``range(count)`` by `parts`, and call ``function(start, stop)`` for each range by `run`."""
     run(function, parts(count, work, multiple))
 
 

@@ -54,8 +54,8 @@ _RULES: Final[dict[str, dict[str, tuple[Callable[..., object], Callable[[], Any]
     package: {} for package in PACKAGES.values()
 }
 
-# A cache of the rules without memory that `choose_update` has returned, by name and device: some callers choose a rule
-# for each batch.
+# A cache of the rules with empty `memory` that `choose_update` has returned, by name and device: some callers choose a
+# rule for each batch.
 _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 
 

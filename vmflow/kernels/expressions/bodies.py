@@ -48,7 +48,7 @@ class Number(NamedTuple):
     """A Python number among the operands of a chain; a variable holds it, so the source is the same for all values.
 
     Attributes:
-        value: the number, within the range of the dtype.
+        value: the number, within the range of an integer dtype.
         dtype: the dtype of the variable that holds the number.
     """
 

@@ -52,7 +52,7 @@ class Rule(NamedTuple):
 
 
 def _form(pattern: str) -> Callable[..., str]:
-    """Make a `Rule.write` from a pattern with the operands {0}, {1}, ..., and {f}, C's suffix for float32."""
+    """Make a `Rule.write` from a pattern with the operands {0}, {1}, ..., and {f}, for C's suffix of float32 if any."""
 
     def write(dtype: str, *operands: str) -> str:
         return pattern.format(*operands, f="f" if dtype == "float32" else "")

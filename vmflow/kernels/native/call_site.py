@@ -29,7 +29,7 @@ try:
 except ImportError:
     _extension = None
 
-# The number of calls that a call site keeps, and the number that it notes before it stops noting: if each call is new,
+# The number of calls that a call site keeps, and the number that it notes in one generation: if each call is new,
 # noting them does not pay.
 _KEPT: Final = 4
 _NOTED: Final = 64

@@ -73,7 +73,7 @@ class CrossEntropy:
         return None if by_row is None or whole is None else _unless_wrong(wrong, (by_row, whole), otherwise)
 
     def _losses(self, scores: Array, classes: Array, logs: Array, losses: Array, wrong: Array) -> NativeCall | None:
-        """Return the C call that computes each row's log_softmax and negative loss; None if the arrays do not fit."""
+        """Return the C call of each row's log_softmax and negative loss; None if C cannot take the arrays."""
         if not scores.size or not fits(classes, INDEX) or classes.shape != losses.shape:
             return None
         if not fits(scores) or not fits(logs) or not clear_of(logs, scores) or address(logs) == address(scores):

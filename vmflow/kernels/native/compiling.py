@@ -43,7 +43,7 @@ _CHECKS: Final = "-DVMFLOW_CHECKS"
 # The names of compilers, in the order of preference, that are tried if the variable CC is not set.
 _NAMES: Final = ("cc", "gcc", "clang")
 
-# Seconds after which a compiler at the usual priority is killed, since it hangs: a library takes a few seconds.
+# Seconds after which a compiler at the usual priority is killed, as if it hangs: a library takes a few seconds.
 PATIENCE: Final = 60.0
 
 # The nice value of the lowest priority.

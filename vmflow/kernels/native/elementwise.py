@@ -55,7 +55,7 @@ def write_loop(
     steady: Sequence[bool],
     streams: bool = False,
 ) -> Loop | None:
-    """Write the C function of a chain of elementwise ops; None if one of its ops or dtypes cannot be written.
+    """Write the C function of a chain of elementwise ops; None if one of its ops, dtypes or numbers cannot be written.
 
     Args:
         inputs: the names of the input arrays' dtypes.

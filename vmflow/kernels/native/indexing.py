@@ -28,7 +28,7 @@ _ADDED: Final = {
 # `intra_op.LEAST`.
 _WORK: Final = 8
 
-# Pieces for threads begin at multiples of this many columns: at whole cache lines, even for elements of one byte.
+# Pieces for threads begin at multiples of this many columns: whole cache lines apart, even for elements of one byte.
 _COLUMNS: Final = 64
 
 # A strided array has to be copied before C gathers from it, which pays if at least one in this many elements is read.

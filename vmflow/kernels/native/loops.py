@@ -185,7 +185,7 @@ class FusedLoops:
 
 
 class SingleLoop:
-    """The generated C functions of one elementwise op on large arrays, for any mixture of arrays and single numbers.
+    """The generated C functions of one elementwise op on large arrays: some operands may be one number each.
 
     Unlike numpy's loops, they can prefetch, C's helper threads may share them, and results of arrays that are too large
     for the cache are written past the cache.

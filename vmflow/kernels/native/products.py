@@ -187,7 +187,7 @@ def _strides(of: Array) -> tuple[int, int]:
 
 
 def _is_in_lines(of: Array) -> bool:
-    """Whether C can read a matrix: its rows or its columns are contiguous, and these lie whole elements apart."""
+    """Whether C can read a matrix: aligned, with contiguous rows or columns that lie whole elements apart."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
     if not is_aligned(of):
         return False

@@ -43,7 +43,7 @@ def sort_keys(keys: Array, lowest: int) -> None:
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:
-    """Fill the contiguous array `to` with random numbers of a C function, from the sequence's number `first` on.
+    """Fill the contiguous array `to` with numbers of a C function, from number `first` of the range at `offset` on.
 
     `further` are the function's last arguments.
     """

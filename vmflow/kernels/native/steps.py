@@ -152,7 +152,7 @@ class _Layout:
 def _parts(sizes: Sequence[int], groups: int) -> Array:
     """Divide parameters of these sizes among `groups`; return (groups, parts, 3): owner, first element and count.
 
-    A large parameter is cut into one share for each group, in order, until none is left; a small one goes to the group
+    A large parameter is cut into shares for the groups in order, as far as they reach; a small one goes to the group
     with the fewest elements.  Groups of fewer parts are padded with parts of no elements.
     """
     found: list[list[tuple[int, int, int]]] = [[] for _ in range(groups)]
