@@ -17,7 +17,7 @@ def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
     Args:
         xp: numpy or CuPy.
         matrices: (..., m, n), floating-point.
-        pivoting: whether rows are exchanged, so that the largest element of a column divides those below it.
+        pivoting: whether rows are exchanged, so that the element of largest absolute value divides those below it.
 
     Returns:
         The strictly lower triangle of L and the upper triangle of U in one matrix; the row that each row was exchanged

@@ -1,4 +1,4 @@
-"""Chooses kernels of updates, which change many arrays in place: `choose_update` finds the `Rule` that makes them.
+"""Chooses kernels of updates, which change many arrays in place: `choose_update` finds the `Rule` of an update.
 
 Most updates are steps of optimizers.  They are not ops: a rule is chosen by its name and device alone, without shapes
 and dtypes, and its kernel sees the arrays when it runs.  Apart from the arrays, a kernel needs only the rule's
