@@ -79,7 +79,7 @@ class CallSite:
         written: int = 1,
         in_place: bool = False,
     ) -> None:
-        """Remember a call that was made, unless C is off, or too many calls have been noted.
+        """Remember a call that was made, if such calls can be repeated and not too many have been noted.
 
         Args:
             function: the address of a C function that takes an array of words; 0 for a job that threads share.
