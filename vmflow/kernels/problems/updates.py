@@ -32,8 +32,8 @@ class SGD(NamedTuple):
 
     Attributes:
         lr, momentum, dampening, weight_decay, nesterov, maximize: those of `vmflow.optim.SGD`.
-        filled: for each momentum buffer, a list of one bool: whether the buffer holds a sum, of earlier steps or loaded.
-            The kernel reads and sets it, since only then it may be known: earlier steps may have been dropped.
+        filled: for each momentum buffer, a list of one bool: whether it holds a sum, of earlier steps or loaded.  The
+            kernel reads and sets the bool, since only then is it known whether earlier steps were dropped.
     """
 
     lr: float | None
