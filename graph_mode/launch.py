@@ -34,7 +34,7 @@ class Launch:
     Attributes:
         inputs: the arguments' arrays; empty before `fetch`, and after their last use.
         over_to: called once, when the launch has ended; None to call nothing.
-        own: memory that the run itself changes; `fetch` copies arguments that lie there.
+        own: the storages from which `fetch` copies arguments, since the run changes them.
         opened: whether the arguments are available, or will never be.
         failure: the first failure, or None.
         over: whether the launch has ended.
@@ -117,7 +117,7 @@ class Launch:
         self.started = True
 
     def fetch(self) -> None:
-        """Set `inputs`, or fail if an argument has failed; launches that compute the arguments must have ended."""
+        """Set `inputs`, or fail the launch if an argument has failed; called when the arguments are available."""
         for blob in self.sources:
             if blob.storage.failure is not None:
                 self.fail(blob.storage.failure)
@@ -132,7 +132,7 @@ class Launch:
         return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
-        """Count `count` uses of arguments as done; after the last use, the caller may write the arguments again."""
+        """Count `count` uses of arguments as done; after the last use, end the section, so that others may write."""
         # No call is in this line, so that Python switches to no other thread that changes the count meanwhile.
         left = self._copies_left = self._copies_left - count
         if left == 0:
@@ -161,7 +161,7 @@ class Launch:
                 self.failure = failure
 
     def begin(self, ended: Callable[[Exception | None], None]) -> None:
-        """Call `ended` with the launch's error or None when the launch has ended, or now if it already has."""
+        """Call `ended` with the value of `_error` when the launch has ended, or now if it already has."""
         with self._lock:
             over = self.over
             if not over:
@@ -193,7 +193,7 @@ class Launch:
             self.over_to(self)
 
     def _error(self) -> Exception | None:
-        """The failure's error if the launch has no results, through which callers would learn of it; else None."""
+        """The failure's error, if it is an `Exception` and there are no results to hold the failure; else None."""
         if self.results or self.failure is None:
             return None
         error = self.failure.error

@@ -121,7 +121,7 @@ class JobBuilder:
         self._stacks: dict[int, tuple[JobOp, tuple[str, ...]]] = {}
         self.paths = paths
         self.stages = dict(stages or {})
-        # For each buffer, the pipeline stage of the op that made it.
+        # For each buffer, the pipeline stage of the op that wrote it last.
         self._made_in: dict[int, int] = {}
         self.bindings: dict[int, Tensor] = {}
         self.outlets: list[Outlet] = []
@@ -142,9 +142,9 @@ class JobBuilder:
         # The buffers of tensors outside, by their storages; and the storages made from data while building.
         self._captured: dict[Storage, LazyStorage] = {}
         self._made: set[Storage] = set()
-        # Results of forward ops, each with its module's path, until `_module_of` sorts them by node into `_modules`.
+        # Results of ops, each with its module's path, until `_module_of` sorts them by node into `_modules`.
         self._results: list[tuple[Tensor, str]] = []
-        # For each tensor outside to whose `grad` a backward pass has added, its earlier gradient.
+        # The earlier gradient of each tensor whose `grad` has been added to, replaced or cleared while building.
         self._gradients: dict[AutogradMeta, Tensor | None] = {}
         self.cleared: dict[AutogradMeta, bool] = {}
         self._modules: dict[Node, str] = {}
@@ -175,7 +175,7 @@ class JobBuilder:
         self.phase = "step"
 
     def input(self, layout: TensorMeta, name: str) -> Tensor:
-        """A tensor that stands for an argument or a part of a batch."""
+        """A tensor that stands for an argument or a tensor of a batch."""
         storage = self._storage(layout, "input", name)
         self._inputs.append(storage.buffer)
         return new_tensor(Blob(storage, layout), None)
@@ -222,7 +222,7 @@ class JobBuilder:
         return results
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """Return the tensor if it is a whole temporary buffer, as ops of `GATHERING` need it; else a copy."""
+        """Return the tensor if it is a whole temporary buffer, not a slice by "unpack", for `gather`; else a copy."""
         blob = blob_of(tensor)
         operand = self._operand(blob)
         buffer = self._buffers[operand.buffer]
@@ -354,7 +354,7 @@ class JobBuilder:
             self.cleared[autograd] = to_none or self.cleared.get(autograd, False)
 
     def gradients(self) -> list[AutogradMeta]:
-        """The leaves outside of the graph that have a gradient from `build` in their `grad`."""
+        """The leaves, such as parameters, that have a gradient from `build` in their `grad`."""
         return [leaf for leaf in self._gradients if leaf.node is None and leaf.grad is not None]
 
     def restore_gradients(self) -> None:

@@ -184,7 +184,7 @@ def timeline(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> list[Mome
 
 
 def pressure_of(blocks: Iterable[Block]) -> tuple[list[int], list[int]]:
-    """Steps, ascending, and the bytes alive from each of them until the next."""
+    """Return the steps at which blocks begin or have just ended, ascending, and the bytes alive from each step on."""
     changes: dict[int, int] = {}
     for block in blocks:
         changes[block.first] = changes.get(block.first, 0) + block.size

@@ -274,7 +274,7 @@ class LoadedGraph:
         """Call the graph op by op, by instructions of the virtual machine: slower, with the same results to the bit.
 
         Raises:
-            ValueError: as for a call.
+            ValueError, SessionClosed, RuntimeError: as for a call.
         """
         form, tensors = self._form(args, kwargs)
         form.require_open()

@@ -14,7 +14,7 @@ Guarantees:
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
   all rounded sizes.  More search steps never make the total larger.
 - The same buffers give the same layout, in any sequence: no clock, no hash order, and the search is seeded.
-- The work is bounded by the number of buffers; see `plan`.
+- The work is bounded, also for very many buffers; see `plan`.
 
 Before `plan`, `execution_order` reorders ops so that fewer bytes are alive at a time, and never more than in the given
 order; `choose_in_place` lets outputs of an op take over the memory of inputs that the op reads last; and `lifetimes`
@@ -55,7 +55,7 @@ class BadLayout(ValueError):
     """A layout puts buffers in invalid places.
 
     Attributes:
-        pair: the ids of the two buffers; twice the same if a buffer's own place is invalid.
+        pair: the ids of the two buffers; twice the same if only one buffer is concerned.
     """
 
     def __init__(self, message: str, pair: tuple[int, int]) -> None:
@@ -139,8 +139,8 @@ def check(layout: Layout, buffers: Iterable[Buffer], alignment: int = ALIGNMENT)
         alignment: the alignment of the offsets and of the sizes, in bytes.
 
     Raises:
-        BadLayout: if two buffers overlap, or one is missing, unknown, apart from the one whose memory it shares, not
-            aligned or out of bounds.
+        BadLayout: if two buffers needed at the same step overlap, or one is missing, unknown, apart from the one whose
+            memory it shares, not aligned or out of bounds.
         ValueError: for invalid buffers; see `plan`.
     """
     blocks = blocks_of(buffers, alignment)
@@ -172,7 +172,7 @@ def _check_bounds(block: Block, layout: Layout, alignment: int) -> None:
 
 
 def _check_overlaps(blocks: Iterable[Block], layout: Layout) -> None:
-    """Raise if live blocks overlap: walk through the steps; if any overlap, two neighbours by offset do."""
+    """Raise if blocks alive at a step overlap: walk through the steps; if any overlap, two neighbours by offset do."""
     live: list[tuple[int, int, Block]] = []
     ends: list[tuple[int, int, int, Block]] = []
     for number, block in enumerate(sorted((block for block in blocks if block.size), key=lambda block: block.first)):
@@ -235,7 +235,7 @@ def _best(blocks: Sequence[Block], strategies: Sequence[str], search_steps: int,
 
 @attrs.frozen
 class _Parts:
-    """The blocks that are placed in each strategy's order; and the small blocks, placed once.
+    """The blocks that each strategy of `_ORDERED` places in its order; and the small blocks, placed once.
 
     Attributes:
         large: indices of the blocks to place in order.
@@ -262,7 +262,7 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
     ranking, smallest_gap = _ORDERED[name]
     ranks = ranking(blocks)
     offsets = _insert(blocks, sorted(parts.large, key=lambda index: (ranks[index], index)), smallest_gap)
-    # The small blocks lie above the large ones, in a region of their own that costs little.
+    # The small blocks lie above the large ones, in a region of their own.
     floor = max(offsets[index] + blocks[index].size for index in parts.large)
     for index in parts.small:
         offsets[index] = floor + parts.offsets[index]
@@ -270,7 +270,7 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
 
 
 def _insert(blocks: Sequence[Block], order: Iterable[int], smallest_gap: bool, limit: int | None = None) -> list[int]:
-    """Place the blocks in this order, each into a gap between the placed blocks that live at the same time.
+    """Place the blocks in this order, each between the placed blocks that live at the same time, or above them.
 
     Args:
         blocks: all blocks.
@@ -282,7 +282,7 @@ def _insert(blocks: Sequence[Block], order: Iterable[int], smallest_gap: bool, l
         The offsets by index, 0 for blocks that are not in the order; empty if the limit was passed.
     """
     offsets = [0] * len(blocks)
-    # Sorted by offset.
+    # (offset, end, first step, last step), sorted by offset.
     placed: list[tuple[int, int, int, int]] = []
     for index in order:
         block = blocks[index]
@@ -343,7 +343,7 @@ class _Gaps:
         self._top = 0
 
     def take(self, size: int, smallest_gap: bool) -> int:
-        """Occupy `size` free bytes, the lowest of equally good ones; returns their offset."""
+        """Occupy bytes in the lowest or smallest gap that is large enough, else at the end; return their offset."""
         start = self._smallest(size) if smallest_gap else self._lowest(size)
         if start < 0:
             self._top += size
@@ -403,7 +403,7 @@ def _by_area(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 
 
 def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
-    """Return sort keys that put blocks first during whose lifetime most bytes are alive, then the largest first."""
+    """Return sort keys that put blocks first during whose lifetime most bytes are alive; of equal ones, the largest."""
     steps, live = pressure_of(blocks)
     # Row k has, for each entry of `live`, the maximum of 2**k entries from it on; two such spans cover any range.
     rows = [live]
@@ -466,7 +466,7 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Another order: a block that ends at `top` is placed earlier, or a block that lives with it moves, or two swap."""
+    """Another order: a block that ends at `top` comes earlier, or one block alive with it moves, or two such swap."""
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:

@@ -64,7 +64,7 @@ def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> 
 
 
 def surroundings(function: Callable[..., Any]) -> Iterator[tuple[str, Module | Tensor]]:
-    """The modules and tensors that a function uses from its surroundings, with the names that it uses.
+    """The modules and tensors that a function may use from its surroundings, with their names there.
 
     They are looked up in its closure, in the globals that it names, in the object whose method it is, and in dicts,
     lists and tuples there.

@@ -87,7 +87,7 @@ class Plan:
         tasks: see `graph_mode.actors`.
         registers: see `graph_mode.actors`.
         chains: by task of the kind "compute", its ops.
-        gathers: by task of the kinds "acc", "pack" and "unpack", the position of its op.
+        gathers: by task of one op of the kind "unpack", "accumulate" or "pack", the position of this op in the job.
         contents: by register that holds data, its buffers.
         device: the device of the first task, with the stream on which launches are started; the CPU without tasks.
         launches_at_once: the number of launches that may run at the same time.
@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def lower_bound(self) -> int:
-        """The least bytes of any layout of the tasks' own memory, with the registers, whose layout is fixed."""
+        """A lower bound of `nbytes`: the sum of the arenas' lower bounds, and the registers, whose layout is fixed."""
         return self.nbytes - sum([chain.arena.nbytes - chain.arena.lower_bound for chain in self.chains.values()])
 
     @property
@@ -136,7 +136,7 @@ class Plan:
         """The plan from JSON that `to_json` has written.
 
         Raises:
-            ValueError: if the text is damaged, was written by another version, or the plan could not run; names the
+            ValueError: if the text is damaged or of another version of the format, or the plan could not run; names the
                 place.
         """
         return plan_from_json(Plan, text)

@@ -101,7 +101,7 @@ class Environment:
             if number < 0:
                 self._workspaces[-1 - number] = memory[offset:]
                 continue
-            # Buffers at one place share one array object: numpy takes long to see that distinct objects overlap.
+            # Buffers of one meta at one place share an array object: numpy takes long to see that two objects overlap.
             key = (offset, self.job.buffers[number].meta)
             if key not in made:
                 made[key] = view_at(memory, *key)
@@ -154,7 +154,7 @@ class Program:
         variables: the buffers of variables that the chain uses.
         launch: the running launch, for the steps that need it; None between runs.
         micro: the number of the running micro-batch.
-        replay: runs all steps together on a CUDA device; None on others, and before the first run.
+        replay: runs the steps on a CUDA device, together if it can; None on other devices, and before the first run.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Program:
             ProgramError: for the first op that fails; later ops do not run.
             ReplayFailed: if a replay fails, which runs the ops together.
             Torn: if a variable holds no value, since an earlier writer has failed.
-            Exception: if the launch's arguments do not fit; no op runs.
+            Exception: for example, if the launch's arguments do not fit; then no op runs.
         """
         self._bind(launch)
         self.launch, self.micro = launch, micro
@@ -261,7 +261,10 @@ class Program:
             self._places = None
 
     def _steps_with(self, launch: Launch) -> list[Step]:
-        """Return the steps of a launch that uses the caller's memory; one step gives arguments back after their use."""
+        """Return the steps of a launch that uses the caller's memory.
+
+        A step behind the last op that reads kept arguments gives them back, unless an output is one of them.
+        """
         job = self.environment.job
         for index, number in self._kept:
             argument = launch.inputs[index]
@@ -319,14 +322,14 @@ class Program:
         return True
 
     def _last_use_of(self, buffers: frozenset[int]) -> int:
-        """The index of the last op that reads `buffers`; -1 if no op does, or one of them is an output."""
+        """The index of the last op that reads any of `buffers`; -1 if no op does, or one of them is an output."""
         job = self.environment.job
         if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1
         return max([place for place, op in enumerate(self._ops) if not buffers.isdisjoint(op.reads())], default=-1)
 
     def _owner(self, step: int) -> JobOp:
-        """The op of the step that has failed, by its index among the run's steps."""
+        """The op of the step that has failed; `step` is the index among the run's steps."""
         for place, part in enumerate(self._parts):
             step -= len(self._steps_of(place) if part is None else part)
             if step < 0:
@@ -373,7 +376,7 @@ class Program:
         return function, (*before, *inputs, *after, outputs[0]), outputs[0]
 
     def _drawing(self, op: JobOp, inferred: OpPlan) -> Callable[..., Any]:
-        """A function that calls the op's kernel with the running launch's seeds and positions for the placeholders."""
+        """A function that calls the op's kernel with seeds and positions of the present run for the placeholders."""
         kernel, before = inferred.kernel.function, len(op.inputs)
 
         def drawing(*arguments: Any) -> Any:

@@ -64,7 +64,7 @@ class Reads:
         self._thread = threading.get_ident()
 
     def note(self, owner: Any, name: str) -> None:
-        """Record the value of an attribute that is about to be read, if this is its first read in this thread."""
+        """Record the value of an attribute that is about to be read, at its first read in the recorder's thread."""
         key = (id(owner), name)
         if key in self.values or name in self._unseen or threading.get_ident() != self._thread:
             return

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from vmflow.vm.virtual_machine import VirtualMachine
 
 
-# Runs shorter than this, in nanoseconds, lock their arguments until they end: an instruction that unlocks the arguments
-# earlier would cost as much.
+# A single task with a lower cost than this, in nanoseconds, locks its arguments until the run ends: an instruction that
+# unlocks the arguments earlier would cost as much.
 _SHORT: Final = 20_000
 
 
@@ -92,11 +92,11 @@ class GraphRuntime:
         at_once: the number of launches that may run at the same time.
         memory: see `PlanMemory`.
         launching: the name of the instruction that starts a launch.
-        launches: the stream on which launches are started.
-        cost: the estimated nanoseconds of the instruction that starts a launch: the run's if it is short, else 0.
-        short: whether a run is so short that its arguments need not be given back before its end.
-        single: the only task of the plan; None if there are several, or the task has an actor or micro-batches.
-        system: the actors; None if there are none.
+        launches: the stream of the instructions `LaunchLazyJob`.
+        cost: the estimated nanoseconds of a `LaunchLazyJob`: the run's if it is short, else 0.
+        short: whether a run of `single` is so short that its arguments need not be given back before its end.
+        single: the only task of the plan; None if there are several or none, or the task has an actor or micro-batches.
+        system: the actors; None without actors, and after an error of theirs or a fork has ended them.
         caller: see `GraphCaller`.
     """
 
@@ -214,11 +214,11 @@ class GraphRuntime:
             self._pump()
 
     def launch(self, launch: Launch) -> None:
-        """Start a launch as soon as the launches before it allow."""
+        """Start a launch as soon as its arguments are available and the launches before it allow."""
         self._queue.enter(self, launch)
 
     def opened(self) -> None:
-        """Start launches whose arguments have become available."""
+        """Start the launches that can start, since arguments have become available."""
         self._queue.advance()
 
     def start(self, launch: Launch) -> None:
@@ -257,7 +257,7 @@ class GraphRuntime:
     # Driving
 
     def _pump(self) -> None:
-        """Handle events and let the actors decide, until there is nothing to decide."""
+        """Handle events and let the actors decide until nothing is left, unless another thread does so already."""
         self._again = True
         # If another thread holds the turn now, it reads `_again` after it has released the turn.
         while self._again and self._turn.acquire(blocking=False):
@@ -286,7 +286,7 @@ class GraphRuntime:
             self._pump()
 
     def abandon(self, failure: Failure) -> None:
-        """Fail the launches, if any, in a forked child, where their threads may not exist, and refuse more."""
+        """If launches are open in a forked child, where threads may be missing, fail them and refuse further ones."""
         if not self._open:
             return
         self._dead = failure
@@ -300,7 +300,7 @@ class GraphRuntime:
     def _handle_events(self, ended: list[Launch]) -> None:
         system, events = self.system, self._events
         if system is None:
-            # Only actors handle events: a single task has none, and an error or a fork has dropped them.
+            # Only actors handle events.  A single task has no actor, or an error or a fork has dropped the actors.
             events.clear()
             self._running.clear()
             if self._closing and not self._open:
@@ -327,7 +327,7 @@ class GraphRuntime:
             self._forget()
 
     def _forget(self) -> None:
-        """Release the memory, which must not wait for the garbage collector to break the cycle of runtime and acts."""
+        """Release the memory, which must not wait until the garbage collector breaks the cycle of runtime and acts."""
         if self.single is not None:
             self.single.forget()
         self.memory.forget()
@@ -381,7 +381,7 @@ class GraphRuntime:
     # The ends of acts
 
     def act(self, action: Action) -> Launch | None:
-        """Run an action; called by the instruction, which calls `ended` afterwards.
+        """Run an action, unless its launch has failed; called by the instruction, which calls `ended` afterwards.
 
         Returns:
             The launch to which the action belongs; None if all launches have been dropped.

@@ -87,7 +87,7 @@ class Manifest:
         forms: see `FormDescription`.
         config: settings of the graph that differ from the defaults, by name.
         blocks: settings of blocks that differ from the defaults, by path.
-        generators: the random generators that the graph uses.
+        generators: the random generators that `build` passes to ops explicitly.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Jobs and plans as JSON, and back.
 
 Reading checks the text: operands lie within their buffers, and ops are known and take such operands, so that a file can
-make a job wrong but not dangerous.  Two parts are no data and are left out: the values of constants, which belong into
-a file for arrays, and the kernels of updates, without which a job can be inspected but not run.
+make a job wrong but not dangerous.  Two parts are left out: the values of constants, which belong into a file for
+arrays, and the kernels of updates, without which a job can be inspected but not run.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | N
         constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
 
     Raises:
-        ValueError: if the text is damaged, was written by a newer version, or uses unknown ops, or the constants do not
-            fit; names the place.
+        ValueError: if the text is damaged, of a newer version of the format, or uses unknown ops, or the constants do
+            not fit; names the place.
     """
     declare_all_ops()  # attributes may be objects of classes in the ops' modules
     builders = {1: _first_job, JOB_VERSION: _job}
@@ -103,7 +103,8 @@ def plan_from_json(kind: type[Plan], text: str) -> Plan:
         text: the JSON.
 
     Raises:
-        ValueError: if the text is damaged, was written by another version, or the plan could not run; names the place.
+        ValueError: if the text is damaged or of another version of the format, or the plan could not run; names the
+            place.
     """
     plan: Plan = read(text, _PLAN, {PLAN_VERSION: partial(_plan, kind)})
     return plan
@@ -242,7 +243,7 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
         raise refused(place, f"{op.op} cannot be called like this: {type(error).__name__}: {error}") from error
     if [output.shape for output in inferred.outputs] != [output.shape for output in made]:
         raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} from these inputs, not {list(made)}")
-    # An in-place op casts its result to the dtype of the memory.
+    # An in-place op ("into") casts its result to the dtype of the memory, so that only the shapes have to be equal.
     if op.kind == "call" and [output.dtype for output in inferred.outputs] != [output.dtype for output in made]:
         raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} from these inputs, not {list(made)}")
 

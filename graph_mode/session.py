@@ -1,4 +1,4 @@
-"""`Session` owns compiled graphs, from the first that is built to the end of the process.
+"""`Session` owns compiled graphs until it is closed.
 
 A default session opens by itself; others serve for blocks.  At exit, the sessions are closed with their graphs, the
 newest first, and then the virtual machines.
@@ -63,11 +63,12 @@ class Session:
     """Owns compiled graphs, by weak references: unreachable graphs are collected.
 
     A block makes it the default session of the task or thread that enters the block, and of the tasks that it starts;
-    new threads have the process's.  The end of the block closes it.  Calls of its graphs then raise `SessionClosed`.
+    a new `threading.Thread` has the process's.  The end of the block closes it.  Calls of its graphs then raise
+    `SessionClosed`.
 
     Attributes:
         id: a number that no other session of the process has.
-        state: "open" until a graph is built in it, then "running", and in the end "closed".
+        state: "open" until a graph is built in it or `try_init` is called, then "running", and in the end "closed".
 
     Example:
         >>> with flow.graph.Session() as session:
@@ -129,7 +130,7 @@ class Session:
             self.require_open(name)
 
     def require_open(self, name: str) -> None:
-        """Check that graphs can still be built and called; a daemon thread at Python's exit waits for ever instead.
+        """Check that graphs can still be built and called; if not, a daemon thread at Python's exit waits for ever.
 
         Args:
             name: the graph's name, for the message.
@@ -220,7 +221,7 @@ def default_session() -> Session:
 
 
 def clear_default_session() -> None:
-    """Close the process's default session with all its graphs; the next graph that is built opens another.
+    """Close the process's default session with all its graphs; another is opened when it is needed.
 
     Example:
         >>> session = flow.default_session()

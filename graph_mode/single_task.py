@@ -21,7 +21,7 @@ class SingleTask:
     Args:
         graph: the graph's name.
         name: the task's name.
-        program: makes the program; called by the first act.
+        program: makes the program; called by the first run.
         stream: the stream on which the task acts.
         cost: estimated nanoseconds of an act.
         running: the runtime's launches that were called and have not ended.
@@ -30,7 +30,7 @@ class SingleTask:
         graph: as given.
         stream: as given.
         cost: as given.
-        closed: whether no more acts may begin.
+        closed: whether no more launches may run within their calls.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class SingleTask:
                 runtime.close()
 
     def close(self) -> None:
-        """Let no more acts begin."""
+        """Let no more launches run within their calls; launches that were issued still run."""
         self.closed = True
 
     def forget(self) -> None:
-        """Release the memory; no act may be running."""
+        """Release the program, which refers to the plan's memory; no act may be running."""
         self._program = None

@@ -85,7 +85,7 @@ class Member:
 
 
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
-    """The places from which these functions, and functions of their modules that they call, take values.
+    """The places from which these functions, and functions of their modules that they use, take changeable values.
 
     Args:
         functions: functions and methods; other objects are ignored.
@@ -112,7 +112,7 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether programs never replace the value: modules, classes, built-in functions, and functions of vmflow."""
+    """Whether the value counts as unchangeable: modules, classes, built-in functions, and functions of vmflow."""
     if isinstance(value, FunctionType):
         return value.__module__.startswith("vmflow.")
     return isinstance(value, _FIXED)

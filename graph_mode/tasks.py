@@ -1,7 +1,7 @@
 """Groups the ops of a job into tasks.
 
-Ops that follow each other on one stream are one task, a *chain*, which runs them without decisions in between.  A chain
-ends where another stream, or a task of another kind, needs its results: so no chains wait for each other in a circle.
+Ops of one phase and stage that follow each other on one stream are one task, a *chain*, which runs them without
+decisions in between.  A chain ends where another task has to wait for it: so no chains wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Task:
         backward: whether an op of the task belongs to the backward pass.
         op: the position in the job of the task's only op; None for a chain.
         ops: the positions of a chain's ops.
-        closed: whether it takes no further op, since another task needs it.
+        closed: whether it takes no further op, since another task has to wait for it.
         inputs: buffers that it fills with arguments.
         numbers: buffers that it fills with the launch's numbers.
         outputs: positions of the job's outputs that it gives to the launch.
@@ -63,7 +63,7 @@ class Task:
 
 
 def stream_of(op: JobOp) -> tuple[Device, str]:
-    """The device of an op, and the kind of its stream."""
+    """The device and the kind of the stream on which an op runs."""
     device = op.outputs[0].meta.device
     if op.kind != "transfer":
         return device, "compute"
@@ -79,7 +79,7 @@ def goes_along(job: Job, op: JobOp) -> bool:
 
 
 def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
-    """As `stream_of`; but stages compute on streams of their own, and constants are copied on compute streams."""
+    """As `stream_of`; but stages from 1 on compute on streams of their own; see also `goes_along`."""
     device, stream = stream_of(op)
     if goes_along(job, op):
         stream = "compute"
@@ -89,7 +89,7 @@ def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
 
 
 def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
-    """The tasks of a job, in an order in which they can run, and by buffer, the task that makes the buffer."""
+    """The tasks of a job, in the order of their first ops, and by buffer, the task that makes the buffer."""
     forming = _Forming(job)
     fetched = 0
     for position, op in enumerate(job.ops):
@@ -144,7 +144,7 @@ class _Forming:
             maker.outputs.append(number)
 
     def _task_of(self, position: int, op: JobOp) -> Task:
-        """The task of an op: the open chain of its stream or a new chain; a new task for an op of `GATHERING`."""
+        """The task of an op: a new one for `GATHERING`, else the open or a new chain of its stream, phase and stage."""
         device, stream = _stream_of_stage(self.job, op)
         if op.kind not in GATHERING:
             task = self._chain(device, stream, op.phase, op.stage)
@@ -152,7 +152,7 @@ class _Forming:
             return task
         for buffer in op.reads():
             if self.job.buffers[buffer].role == "input" and buffer not in self.makers:
-                # A chain without ops fills the buffer, since the task of an op of `GATHERING` reads registers only.
+                # A chain fills the buffer, since the task of an op of `GATHERING` reads registers only.
                 feeder = self._chain(device, stream, "step", op.stage)
                 feeder.inputs[buffer] = None
                 self.makers[buffer] = feeder

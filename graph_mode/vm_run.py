@@ -1,4 +1,4 @@
-"""Running a job by the virtual machine, op by op: slow and simple, as a reference for the runtime of actors."""
+"""Running a job by the virtual machine, op by op: slow and simple, as a reference for `GraphRuntime`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
 ) -> list[Tensor]:
-    """Issue each computing op of a job as an instruction.
+    """Issue the computing ops of a job as instructions: those of the phase "micro" once for each micro-batch.
 
     Args:
         machine: the machine that runs them.
@@ -40,7 +40,7 @@ def run(
         draws: for each micro-batch, by draw, the (seed, position) taken from a generator.
 
     Returns:
-        The job's outputs.
+        Copies of the job's outputs.
     """
     walk = _Walk(machine, job, draws)
     walk.tensors.update(bindings)
@@ -82,7 +82,7 @@ class _Walk:
         return Blob(blob_of(tensor).storage, operand.meta, operand.strides, operand.offset)
 
     def issue(self, op: JobOp, micro: int) -> None:
-        """Issue an op as one instruction."""
+        """Issue an op as one instruction, for the micro-batch with the number `micro`."""
         inputs = tuple([self.blob(operand) for operand in op.inputs])
         if op.kind == "call":
             for operand in op.outputs:
@@ -114,7 +114,7 @@ class _Walk:
         )
 
     def gather(self, op: JobOp, micro: int) -> None:
-        """Issue one step of unpacking, accumulating or packing: an instruction for each input and its output."""
+        """Issue a micro-batch's step of unpacking, accumulating or packing: an instruction for each input."""
         for source, result in zip(op.inputs, op.outputs, strict=True):
             if micro == 0 or op.kind == "unpack":
                 self.tensors[result.buffer] = self._new(result.meta)

@@ -245,7 +245,7 @@ class Actor(Source):
         return self.buffer is None or bool(self.buffer.items)
 
     def _has_claimed(self) -> bool:
-        """Whether the current group of acts has taken its output slots already."""
+        """Whether an earlier act of the group has taken the output slots; False for tasks that do not gather."""
         return self.gathers and self.index > 0
 
     def _act(self) -> None:

@@ -280,5 +280,5 @@ def _consumed_per_act(task: TaskDescriptor) -> Fraction:
 
 
 def _twice(ids: list[int]) -> int:
-    """Return the first id that occurs more than once in the list."""
+    """Return an id that occurs more than once in the list."""
     return next(id_ for number, id_ in enumerate(ids) if id_ in ids[:number])

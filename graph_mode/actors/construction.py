@@ -100,7 +100,7 @@ class Construction:
         thread.add(actor)
 
     def _is_light(self, task: TaskDescriptor, kind: Kind) -> bool:
-        """Whether a `LightActor` can run the task: one slot per register, at most one in place, no buffer."""
+        """Whether a `LightActor` can run the task: among others, each of its registers has to have one slot."""
         if kind.buffered or kind.counts or not task.all_consumed():
             return False
         for register in task.all_consumed():

@@ -39,7 +39,8 @@ class Kind:
         sink: the task produces no registers.
         gathers: `count` acts each read one slot of each input, and together write one of each output.
         spreads: `count` acts each write one slot of each output, and together read one of each input.
-        repeats: each act hands out its output slot `count` times, and gives its input slot back after as many returns.
+        repeats: each act hands out its output slot `count` times to each consumer, and gives its input slot back after
+            all returns.
         in_place: an output may share the memory of an input.
     """
 
@@ -79,7 +80,7 @@ class RegisterDescriptor:
         id: a number that no other register of the plan has.
         producer: the id of the task that writes the register.
         consumers: the ids of the tasks that read the register.
-        count: the number of slots, and so of acts that the producer may be ahead of the consumers.
+        count: the number of slots, by which the producer may be ahead of the consumers.
         in_place: the id of the register, read by the producer, whose memory this register shares; None for memory of
             its own.
         control: whether the register holds no data, and only orders the tasks.

@@ -27,10 +27,10 @@ class ThreadId:
     """The parts of an actor thread's 43-bit id; a thread serves one stream of a device of a rank.
 
     Attributes:
-        rank: the rank of the process.
+        rank: the number of the rank.
         device_type: the type's index in `DEVICE_TYPES`.
         device_index: the device's number among the devices of its type.
-        stream_index: the stream's number among the streams of the device.
+        stream_index: the stream's number, which differs from those of the device's other streams.
     """
 
     rank: int = 0
@@ -121,7 +121,7 @@ def thread_of(task: int) -> int:
 
 
 def rank_of(task: int) -> int:
-    """Return the rank of the process that runs the task with the id `task`."""
+    """Return the rank that runs the task with the id `task`."""
     return task >> (THREAD_BITS + TASK_INDEX_BITS - RANK_BITS)
 
 

@@ -1,8 +1,8 @@
 """`LightActor` is a faster actor for the common case: every register has one slot, handed out once per act.
 
-The messages that an act sends are made once and reused.  The state is one bit for each input, set while the actor holds
-the input's slot, and the number of returns of output slots that are outstanding; the actor acts when all bits are set
-and that number is 0.
+The messages that an act sends are made once and reused.  The state is one bit for each input, set from the arrival
+of the input's slot to the act, and the number of returns of output slots that are outstanding; the actor acts when all
+bits are set and that number is 0.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _waited_for(construction: Construction, task: int) -> list[int]:
 
 
 def _others(construction: Construction, actor: Receiver, wait: Wait) -> list[int]:
-    """Return the tasks that have to act before the actor's condition `wait` (on a register) holds."""
+    """Return the tasks on which the actor's condition `wait` (on a register) depends."""
     register: RegisterDescriptor = construction.registers[wait.register]
     if wait.event in ("full", "eord"):
         return [register.producer]

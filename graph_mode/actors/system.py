@@ -1,4 +1,4 @@
-"""`ActorSystem` is a running plan: the actors of one rank, the `ActorThread` objects that hold them, and the launches.
+"""`ActorSystem` is a running plan: the actors of one rank or of all, their `ActorThread` objects, and the launches.
 
 It has no thread of its own, no loop, clock or array.  Its events are `deliver`, `completed`, `launch` and `close`.  Its
 decisions are the return values of `turn`: the actions to run now, in order.  The driver has one real thread, or one
@@ -21,8 +21,8 @@ from .descriptors import RegisterDescriptor, TaskDescriptor
 from .messages import CONSTRUCT, NOBODY, START, STOP, Message
 from .stalls import describe
 
-# The most actions that one `turn` returns by default.  Actors of one thread do not wait for each other's completion, so
-# that without a limit all launched work could be in the stream's queue together.
+# About the most actions that one `turn` returns by default.  Actors of one thread do not wait for each other's
+# completion, so that without a limit all launched work could be in the stream's queue together.
 TURN: Final = 256
 
 

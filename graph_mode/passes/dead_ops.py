@@ -29,7 +29,7 @@ def drop_dead_ops(job: Job, settings: Settings) -> Job:
 
 
 def _walk_back(job: Job, wanted: set[int]) -> tuple[list[JobOp], set[int]]:
-    """Find the ops to keep if `wanted` buffers are used after the last op, and the buffers that need a value before."""
+    """Find the ops to keep if `wanted` buffers are used after the last op, and the buffers needed before the first."""
     live = set(wanted)
     kept: list[JobOp] = []
     for op in reversed(job.ops):

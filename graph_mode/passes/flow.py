@@ -62,7 +62,7 @@ class Flow:
 
 
 def flow_of(job: Job) -> Flow:
-    """The versions of a job."""
+    """The `Flow` of a job."""
     writers: defaultdict[int, list[int]] = defaultdict(list)
     readers: defaultdict[int, list[int]] = defaultdict(list)
     for position, op in enumerate(job.ops):

@@ -73,7 +73,10 @@ class _Walk:
     cast: dict[Version, _Origin] = attrs.field(factory=dict)
 
     def rewritten(self, position: int, op: JobOp) -> JobOp:
-        """Return the op, changed to read the sources of its operands where they are copies."""
+        """Return the op, changed to read the unchanged sources of equal operands, and note the source of its result.
+
+        Ops come in the job's order.
+        """
         if op.kind in GATHERING:
             return op  # ops that connect phases need buffers of their own
         inputs = tuple([self._behind(operand, position, op) for operand in op.inputs])
@@ -169,7 +172,7 @@ def _neutral(op: JobOp) -> bool:
 
 
 def _loses_nothing(first: DType, second: DType, third: DType) -> bool:
-    """Whether casting from the first dtype to the second and then to the third equals casting directly to the third."""
+    """Whether casting from the first dtype to the second and then to the third surely equals casting to the third."""
     if first.is_floating_point:
         return second in _HELD.get(first, ()) and third.is_floating_point
     if max(first.category, second.category, third.category) >= dtypes.FLOATING:

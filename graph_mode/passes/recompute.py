@@ -85,7 +85,7 @@ class _Work:
         self._next = max(self.buffers, default=-1) + 1
 
     def repeat(self, run: list[_Entry]) -> None:
-        """Copy these consecutive ops, and let the backward pass read the copies' results, if that is possible."""
+        """Copy the ops of this run that the backward pass needs, and let it read the copies, if that is possible."""
         start = self.entries.index(run[0])
         end = start + len(run)
         made = self._made(start, end)

@@ -1,9 +1,9 @@
 """Compute values a second time, right before the backward pass reads them, if keeping them raises the peak of memory.
 
-From its last use in the forward pass on, a value is released for its longest time without a read, and computed again
+A value is released during its longest time without a read since its last use in the forward pass, and computed again
 before the backward read that follows.  Each operand of the repeated op is still there, is computed again by a short
-chain of ops, or is kept longer if it is smaller than the value.  Ops that change variables, such as those of running
-statistics, are not repeated.
+chain of ops, or is kept longer if that takes less memory than it saves.  Ops that change variables, such as those of
+running statistics, are not repeated.
 
 Values are chosen greedily: among those that are kept unused at the peak, the value that saves most bytes per
 nanosecond, until none lowers the peak.  Then choices that do not lower the peak after all are dropped.  The repeated
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # The longest chain of ops that is repeated for one value.
 _LONGEST: Final = 3
 
-# The most rounds of choosing values; a round's choices are kept only if they save at least this part of the memory.
+# The most rounds of choosing values, and the least part of the memory that the choices of a round have to save.
 _ROUNDS: Final = 4
 _LEAST_GAIN: Final = 0.01
 
@@ -58,7 +58,7 @@ class _Choice:
         gone: the first step at which the value is absent, and the step at which it is there again.
         size: the value's bytes.
         longer: for each buffer that has to live until `place`, the first additional step, and its bytes.
-        making: bytes that the repeated ops need besides the value's own.
+        making: the bytes that the repetition adds to those alive before `place`, without the value's own.
         cost: estimated nanoseconds of the repeated ops.
     """
 
@@ -178,7 +178,7 @@ class _Chain:
         self._needed: set[int] = set()
 
     def _is_candidate(self, buffer: int) -> bool:
-        """Whether a repeatable op of the chain makes the buffer, and the backward pass reads the buffer last."""
+        """Whether a repeatable op of the chain makes the buffer, its largest, and the backward pass reads it last."""
         makers, readers = self._flow.writers.get(buffer, []), self._flow.readers.get(buffer, [])
         if not makers or not readers or makers[0] not in self._step or not self._spans[buffer].size:
             return False
