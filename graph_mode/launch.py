@@ -132,7 +132,7 @@ class Launch:
         return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
-        """Count `count` uses of arguments as done; after the last use, end the section, so that others may write."""
+        """Count `count` uses of arguments as done; the last ends the section that keeps others from writing them."""
         # No call is in this line, so that Python switches to no other thread that changes the count meanwhile.
         left = self._copies_left = self._copies_left - count
         if left == 0:
@@ -149,7 +149,7 @@ class Launch:
         return blob.destination()
 
     def put_output(self, number: int, array: Array) -> None:
-        """Copy a result to its memory."""
+        """Copy a result to its memory, if there is memory for it."""
         blob = self.results[number]
         if blob.storage.failure is None:  # for example, no memory
             assign(blob.destination(), array)
@@ -161,7 +161,7 @@ class Launch:
                 self.failure = failure
 
     def begin(self, ended: Callable[[Exception | None], None]) -> None:
-        """Call `ended` with the value of `_error` when the launch has ended, or now if it already has."""
+        """When the launch has ended, or now if it has, call `ended` with its error if it has no results, else None."""
         with self._lock:
             over = self.over
             if not over:
@@ -181,7 +181,7 @@ class Launch:
                     if blob.storage.failure is None:
                         blob.storage.poison(failure)
             self.over = True
-            # Both refer to this launch: with no cycle, arguments and results are freed without garbage collection.
+            # `_ended` and `section` refer to this launch: without the cycle, it is freed without garbage collection.
             ended, self._ended = self._ended, None
             section, self.section = self.section, None
         self.inputs = []

@@ -339,7 +339,7 @@ class JobBuilder:
         self._made.add(storage)
 
     def accumulates(self, autograd: AutogradMeta) -> None:
-        """Before a gradient is added to a tensor's `grad`, set the old `grad` aside, so that the sum begins at zero."""
+        """Before the first gradient is added to a tensor's `grad`, set the old one aside, so that sums begin at 0."""
         if autograd not in self._gradients:
             before = autograd.grad
             if before is None or not before.is_lazy:
@@ -347,7 +347,7 @@ class JobBuilder:
                 autograd.replace(None)
 
     def clears(self, tensor: Tensor, to_none: bool) -> None:
-        """Before a tensor's `grad` is replaced or set to zero, note that each launch clears it; set it aside, too."""
+        """Before the `grad` of a leaf outside is replaced or zeroed, set it aside, and note that a call clears it."""
         autograd = autograd_of(tensor)
         if autograd is not None and autograd.node is None and not tensor.is_lazy:
             self.accumulates(autograd)

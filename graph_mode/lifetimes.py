@@ -161,7 +161,7 @@ def lower_bound(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> int:
 
 
 def timeline(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> list[Moment]:
-    """The steps at which buffers begin or end, with the bytes alive at each; for reports.
+    """The steps at which buffers begin or end, with the bytes alive at each.
 
     Args:
         buffers: as for `plan`.

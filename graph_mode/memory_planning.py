@@ -102,9 +102,9 @@ def plan(
         seed: the seed of the local search.
 
     Raises:
-        ValueError: for an unknown strategy, or none; for a negative size or number of steps; for an alignment below 1;
-            for buffers that end before they begin, have the same id, or share memory with one that is unknown, does not
-            begin before them and end where they begin, or is shared already.
+        ValueError: for an unknown strategy, or an empty sequence; for a negative size or number of steps; for an
+            alignment below 1; for buffers that end before they begin, have the same id, or share memory with one that
+            is unknown, does not begin before them and end where they begin, or is shared already.
     """
     chosen = _checked_strategies(strategies)
     if search_steps < 0:
@@ -310,7 +310,7 @@ def _insert(blocks: Sequence[Block], order: Iterable[int], smallest_gap: bool, l
 def _sweep(blocks: Sequence[Block], indices: Iterable[int], backwards: bool, smallest_gap: bool) -> list[int]:
     """Place blocks in the order of their first steps, or of their last from the end, as an allocator would at run time.
 
-    Only the gaps at one step have to be known, so that this takes little time for any number of blocks.
+    Only the gaps at one step have to be known, so that this takes little time also for many blocks.
 
     Returns:
         The offsets by index, 0 for blocks that are not among the indices.

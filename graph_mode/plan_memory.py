@@ -60,7 +60,7 @@ class PlanMemory:
 
     def _reserve(self, kind: str, number: int, slots: int, nbytes: int, device: Device) -> None:
         if device.type == "cuda":
-            nbytes = max(nbytes, 1)  # there, arrays without elements are views of some memory, too
+            nbytes = max(nbytes, 1)  # on CUDA devices, arrays without elements are views of some memory, too
         for slot in range(slots if nbytes else 0):
             self.tensors[kind, number, slot] = empty(nbytes, dtype=dtypes.uint8, device=device)
 
@@ -131,7 +131,7 @@ class PlanMemory:
 
 
 def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
-    """Copy or add one of `count` slices between two arrays: the step `index` of "unpack", "accumulate" or "pack"."""
+    """Run step `index` of `count` of a kind: "unpack" and "pack" copy a slice, "accumulate" copies or adds an array."""
     if kind == "unpack":
         size = read.shape[0] // count
         assign(written, rows_of(read, index * size, (index + 1) * size))

@@ -7,8 +7,8 @@ A saved graph is a folder:
     job_0.json ...      the job of each form, as recorded; loading runs the passes again
     tensors.safetensors variables by their names, and constants
 
-A form is the result of building for arguments of one kind, of which there are several with
-`with_dynamic_input_shape`.  For each, the kept form for the present state is saved; the forms share their variables.
+A form is the result of building for one kind of arguments; with `with_dynamic_input_shape` there may be several.  For
+each kind, the form for the present state, if any, is saved; the forms share their variables.
 """
 
 from __future__ import annotations

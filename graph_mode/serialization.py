@@ -86,7 +86,7 @@ def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | N
 
 
 def plan_to_json(plan: Plan, indent: int | None = None) -> str:
-    """The text of a plan.
+    """The JSON text of a plan.
 
     Args:
         plan: the plan.
@@ -239,7 +239,7 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
     try:
         inferred: OpPlan = op.infer()
     except Exception as error:
-        # An op's rule may raise any error for attributes that no call would pass.
+        # An op's inference may raise any error for attributes that no call would pass.
         raise refused(place, f"{op.op} cannot be called like this: {type(error).__name__}: {error}") from error
     if [output.shape for output in inferred.outputs] != [output.shape for output in made]:
         raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} from these inputs, not {list(made)}")

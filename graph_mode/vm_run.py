@@ -119,7 +119,7 @@ class _Walk:
             if micro == 0 or op.kind == "unpack":
                 self.tensors[result.buffer] = self._new(result.meta)
             target = self.blob(result)
-            # The target is read, too, so that the failure of one micro-batch fails the whole result.
+            # A target that holds earlier results is read, too: the failure of one micro-batch fails the whole result.
             read = (self.blob(source),) if micro == 0 or op.kind == "unpack" else (self.blob(source), target)
             self._issue_gathering(op, micro, read, target)
 

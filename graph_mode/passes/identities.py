@@ -1,9 +1,9 @@
 """Leave out ops that change nothing: copies, casts there and back, double negation, arithmetic with 1 and 0.
 
 Readers of such an op's result read the op's source instead, as long as the source holds the same version; a later pass
-drops an op without readers.  Every bit stays as it was.  Casts and arithmetic would quiet a signalling NaN, and some
-clear a NaN's payload.  No computation makes such NaNs, so casts and arithmetic are left out only where their operand
-was computed in this job, not where it was fed or copied.
+drops an op without readers.  Every bit stays as it was, but for unusual NaNs: casts and arithmetic would quiet a
+signalling NaN, and some clear a NaN's payload.  No arithmetic makes such NaNs, so casts and arithmetic are left out
+only where another op of the job computes their operand, not where it was fed or copied.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Walk:
                 self.negated[made] = origin
 
     def _computed_or_integer(self, origin: _Origin) -> bool:
-        """Whether a source holds integers, or was computed in this job, so that it holds no unusual NaNs."""
+        """Whether a source has no floating-point dtype, or is not fed or copied, so that unusual NaNs are unlikely."""
         if not origin.operand.meta.dtype.is_floating_point:
             return True
         producer = self.flow.producer(origin.version)
