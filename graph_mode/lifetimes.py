@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-# In bytes: a cache line, and the width of the widest vector registers.
+# In bytes: a cache line of most processors, and the width of AVX-512's registers.
 ALIGNMENT: Final = 64
 
 

@@ -51,7 +51,7 @@ class ProgramError(Exception):
 
 
 class ReplayFailed(Exception):
-    """A replay, which runs ops together, has failed; some ops may have run.
+    """A replay of a chain has failed, and no single op is known to have; some ops may have run.
 
     Attributes:
         error: the replay's exception.
@@ -205,7 +205,7 @@ class Program:
 
         Raises:
             ProgramError: for the first op that fails; later ops do not run.
-            ReplayFailed: if a replay fails, which runs the ops together.
+            ReplayFailed: if a replay fails, and no single op is known to have failed.
             Torn: if a variable holds no value, since an earlier writer has failed.
             Exception: for example, if the launch's arguments do not fit; then no op runs.
         """

@@ -1,8 +1,8 @@
 """`Message` is the only link between actors, and carries the commands of the actor system to its threads.
 
-A message between actors is made once, when the actors are constructed, and sent again and again: for each slot of a
+Messages between actors are made when the actors are constructed, and most are sent again and again: for each slot of a
 register and each consumer, one message hands the slot out ("full") and one gives it back ("free").  A message holds its
-receiver and the numbers of port and slot, so that its arrival needs no look-up.
+receiver and the numbers of port and slot, so that its arrival needs no look-up within one `ActorSystem`.
 """
 
 from __future__ import annotations

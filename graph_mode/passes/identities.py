@@ -172,7 +172,7 @@ def _neutral(op: JobOp) -> bool:
 
 
 def _loses_nothing(first: DType, second: DType, third: DType) -> bool:
-    """Whether casting from the first dtype to the second and then to the third surely equals casting to the third."""
+    """Whether casting from the first dtype to the second and then to the third is known to equal casting to it."""
     if first.is_floating_point:
         return second in _HELD.get(first, ()) and third.is_floating_point
     if max(first.category, second.category, third.category) >= dtypes.FLOATING:
