@@ -114,7 +114,7 @@ class _Linking:
 
     Attributes:
         job: the job.
-        tasks: the tasks, in an order in which they can run.
+        tasks: the tasks, in the order of their first ops.
         makers: by buffer, the task that makes it.
         slots: the least number of slots of each register.
         registers: the registers made so far.

@@ -8,11 +8,13 @@ from __future__ import annotations
 import doctest
 import itertools
 import re
+import sys
 import types
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any, Final
+from unittest import mock
 
 import pytest
 
@@ -125,7 +127,8 @@ def failures(name: Name) -> list[str]:
     namespace: dict[str, Any] = {"flow": Spread(flow), "vmflow": Spread(flow)}
     for example in doctest.DocTestParser().get_examples(name.doc):
         try:
-            with redirect_stdout(StringIO()):
+            # Python's own hook would keep the last value as `_`.
+            with redirect_stdout(StringIO()), mock.patch.object(sys, "displayhook", repr):
                 exec(compile(example.source, name.name, "single"), namespace)
         except Exception as error:
             if example.exc_msg is None:
