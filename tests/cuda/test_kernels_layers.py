@@ -84,6 +84,17 @@ def test_losses_of_class_indices(shape: tuple[int, ...], reduction: str, dtype: 
         _compare_gradients(partial(F.nll_loss, **options), scores, targets, *weights)
 
 
+def test_zeros_of_ignored_targets_have_no_sign() -> None:
+    target = on_cpu([-100, 1]).to("cuda")
+    for function in (F.cross_entropy, F.nll_loss):
+        x = values(0, (2, 4), "float32").to("cuda").requires_grad_()
+        losses = function(x, target, reduction="none")
+        losses.sum().backward()
+        assert x.grad is not None
+        assert not losses.detach().to("cpu").signbit()[0].item()
+        assert not x.grad.to("cpu").signbit()[0].any().item()
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_losses_of_probabilities(dtype: str) -> None:
     probabilities, target = values(0, (3, 5), dtype, 0.01, 0.99), values(1, (3, 5), dtype, 0.0, 1.0)

@@ -136,6 +136,25 @@ def test_where_nothing_counts() -> None:
         assert function(x, target, reduction="sum").item() == 0.0
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_zeros_of_ignored_targets_have_no_sign(weighted: bool, smoothing: float) -> None:
+    x = flow.tensor([[1.0, -2.0, 3.0], [1.0, 2.0, 3.0]], requires_grad=True)
+    target = flow.tensor([-100, 1])
+    weight = flow.tensor([0.5, 2.0, 3.0]) if weighted else None
+    functions: list[Callable[..., flow.Tensor]] = [
+        lambda x: class_loss.cross_entropy(x, target, weight, reduction="none", label_smoothing=smoothing),
+        lambda x: class_loss.nll_loss(x, target, weight, reduction="none"),
+    ]
+    for function in functions:
+        losses = function(x)
+        assert losses.detach().signbit().tolist()[0] is False
+        for create_graph in (True, False):
+            (gradient,) = flow.autograd.grad(losses.sum(), x, retain_graph=True, create_graph=create_graph)
+            assert gradient is not None
+            assert gradient.detach().signbit().tolist()[0] == [False] * 3
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("beyond", [math.inf, -math.inf, math.nan])
 def test_ignored_targets_may_have_scores_that_are_not_finite(beyond: float, weighted: bool) -> None:

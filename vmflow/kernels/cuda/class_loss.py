@@ -184,9 +184,9 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
         value loss = 0, counts = 0;
         if (found >= 0) {{
             counts = {"converted<value>(weight[found])" if weight else "1"};
-            loss = converted<value>(in[(row / inner * classes + found) * inner + row % inner]) * counts;
+            loss = -converted<value>(in[(row / inner * classes + found) * inner + row % inner]) * counts;
         }}
-        losses[row] = converted<{STORED[loss]}>(-loss);
+        losses[row] = converted<{STORED[loss]}>(loss);
         weights[row] = counts;
     }}
 }}
@@ -200,7 +200,7 @@ def _scored(scores: str, target: str, loss: str, weight: str, compute: str, smoo
     name = f"cross_entropy_{scores}_{target}_{loss}_{weight}{'_smooth' if smooth else ''}"
     weighed = "converted<value>(weight[{}])".format if weight else "value(1)".format
     spread = f"spread += log * {weighed('i')};" if weight else "spread += log;"
-    smoothing = "loss = loss * (value)(1 - smoothing) + spread * (value)share;"
+    smoothing = "loss = loss * (value)(1 - smoothing) - spread * (value)share;"
     source = f"""{BLOCK}{_CLASS_OF}
 extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* weights,
                                   {STORED[compute]}* logs, unsigned long long* report,
@@ -227,10 +227,10 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
         value loss = 0, counts = 0;
         if (found >= 0) {{
             counts = {weighed("found")};
-            loss = logs[blockIdx.x * columns + found] * counts;
+            loss = -logs[blockIdx.x * columns + found] * counts;
             {smoothing if smooth else ""}
         }}
-        losses[blockIdx.x] = converted<{STORED[loss]}>(-loss);
+        losses[blockIdx.x] = converted<{STORED[loss]}>(loss);
         weights[blockIdx.x] = counts;
     }}
 }}
@@ -289,7 +289,7 @@ def _slopes(
         if (i == place) slope -= hard;"""
     else:
         before = f"const value hard = factor{weighed};"
-        lines = "const value slope = i == place ? -hard : 0;"
+        lines = "const value slope = i == place && found != ignored ? -hard : 0;"
     source = f"""
 extern "C" __global__ void {name}({STORED[out]}* out, const {STORED[gradient]}* gradient,
                                   const {STORED[target]}* target, const {STORED[compute]}* total,

@@ -73,7 +73,7 @@ def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> 
     reduction = cases.reduction
     places, kept = _places(cases, target)
     smoothing = logs.dtype.type(cases.smoothing)
-    losses = logs[np.arange(cases.rows), places]
+    losses = -logs[np.arange(cases.rows), places]
     weights = kept if weight is None else _counted(kept, weight[places])
     if weights is None:
         total = logs.dtype.type(cases.rows)
@@ -83,10 +83,10 @@ def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> 
         total = weights.sum()
     if smoothing:
         spread = logs.sum(1) if weight is None else logs @ weight
-        losses = losses * (1 - smoothing) + _counted(kept, spread) * (smoothing / cases.classes)
+        losses = losses * (1 - smoothing) - _counted(kept, spread) * (smoothing / cases.classes)
     if reduction == "none":
-        return -losses.reshape(target.shape), total
-    loss = 0 - losses.sum()  # the loss of no rows is 0, not -0
+        return losses.reshape(target.shape), total
+    loss = losses.sum() + 0  # not -0, of which each loss may be one
     return np.asarray(loss / total if reduction == "mean" else loss), np.asarray(total)
 
 
@@ -117,7 +117,7 @@ def _nll_loss_gradient(problem: Problem, gradient: Array, target: Array, total: 
     if weight is not None:
         factors = factors * weight[places]
     result = np.zeros((cases.rows, cases.classes), cases.dtype.numpy)
-    result[np.arange(cases.rows), places] = -factors
+    result[np.arange(cases.rows), places] = _counted(kept, -factors)
     return np.ascontiguousarray(_back(cases, result))
 
 

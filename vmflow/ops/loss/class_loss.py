@@ -173,7 +173,7 @@ def _nll_loss_gradient(node: OpNode, gradient: Tensor, *_: Tensor | None) -> tup
     none = (None,) * (len(node.metas) - 1)
     if is_grad_enabled():
         parts = _Recorded(node, gradient)
-        return (-(parts.chosen * parts.factors), *none)
+        return (0.0 - parts.chosen * parts.factors, *none)  # no gradient is 0, not -0
     operands = (gradient, node.input(1), node.output(1), *_weight_of(node))
     return (_interpreter.dispatch(_NLL_LOSS_GRADIENT, operands, (node.attributes, node.meta(0))), *none)
 
@@ -187,7 +187,7 @@ def _cross_entropy_gradient(node: OpNode, gradient: Tensor, *_: Tensor | None) -
     parts = _Recorded(node, gradient)
     smoothing, weight = parts.options.smoothing, parts.weight
     share = softmax(node.input(0), parts.axis)
-    result = (share - parts.chosen) * parts.factors * (1 - smoothing)
+    result = (share * parts.factors - parts.chosen * parts.factors) * (1 - smoothing)
     if smoothing:
         even = share * share.shape[parts.axis] - 1 if weight is None else share * weight.sum() - weight
         result = result + even * parts.unweighted * (smoothing / share.shape[parts.axis])
