@@ -398,11 +398,72 @@ def test_derivatives_of_the_gamma_function_by_reflection(contract: KernelContrac
     check_gradients(lambda x: x.digamma() * x.lgamma(), np.array([-1.3, -0.4, 2.2]), second=True)
 
 
+# By mpmath with more digits than cancel out.
+POLYGAMMA = [
+    *[(1, 1e160, 1e-160), (1, 1.7e308, 5.88235294117647e-309), (20, 1e15, -1.2164510040883323e-283)],
+    *[(2, -1000.5, -9.98002747002644e-07), (20, -0.5, -487772949462609.9), (20, -1.5, -10709198259.124132)],
+    *[(50, -10.5, -24759657233.85829), (50, 1000.0, -6.236181645943134e-88), (100, 0.3, -6.036106975936756e210)],
+    *[(100, -10.5, -6.9122173544603244e50), (170, 60.0, -666.0567445274287), (300, 200.0, -9.67249965488944e-79)],
+    *[(1000, 500.0, -9.973892361037703e-135), (1000, 1.0, -INF), (1000, -0.25, INF), (300, -0.3, INF)],
+]
+
+
+@pytest.mark.parametrize(("n", "x", "expected"), POLYGAMMA)
+def test_polygamma_of_any_order(n: int, x: float, expected: float, contract: KernelContract) -> None:
+    found = float(values(flow.polygamma(n, flow.tensor([x], dtype=flow.float64)))[0])
+    assert found == pytest.approx(expected, rel=1e-13 + n * 2e-16, abs=0)
+    with np.errstate(over="ignore"):
+        rounded, single = float(np.float32(expected)), float(np.float32(x))
+    if single == x:
+        found = float(values(flow.polygamma(n, flow.tensor([x], dtype=flow.float32)))[0])
+        assert found == pytest.approx(rounded, rel=1e-6, abs=0)
+
+
+def test_polygamma_at_the_ends(contract: KernelContract) -> None:
+    ends = [INF, -INF, NAN, 0.0, -0.0, -3.0]
+    for dtype in ("float32", "float64"):
+        x = flow.tensor(ends, dtype=getattr(flow, dtype))
+        for n in (1, 2, 7, 100, 1000):
+            pole = INF if n % 2 else -INF
+            check(flow.polygamma(n, x), [0.0, NAN, NAN, pole, pole, pole], dtype)
+
+
+def test_the_derivatives_of_polygamma_have_no_limit(contract: KernelContract) -> None:
+    for n, x in ((100, 30.0), (170, 60.0), (1000, 500.0)):
+        tensor = flow.tensor([x], dtype=flow.float64, requires_grad=True)
+        (first,) = flow.autograd.grad(flow.polygamma(n, tensor).sum(), tensor, create_graph=True)
+        assert first is not None
+        (second,) = flow.autograd.grad(first.sum(), tensor)
+        assert second is not None
+        # In between, the function is nearly a power.
+        step = x * 1e-6
+        ends = values(flow.polygamma(n, flow.tensor([x - step, x + step], dtype=flow.float64)))
+        assert float(values(first.detach())[0]) == pytest.approx((ends[1] - ends[0]) / (2 * step), rel=1e-6, abs=0)
+        middle = float(values(flow.polygamma(n, tensor.detach()))[0])
+        curve = (ends[1] - 2 * middle + ends[0]) / step**2
+        assert float(values(second)[0]) == pytest.approx(curve, rel=1e-2, abs=0)
+
+
+# By mpmath, as above.
+ZETA = [
+    *[(1.5, 1e300, 2e-150), (2.0, 1e200, 1e-200), (3.0, -1000.5, 4.99001373501322e-07), (2.0, INF, 0.0)],
+    *[(4.0, -1e9 - 0.25, 259.7575760906732), (1.0001, 1e10, 9977.000638226684), (60.0, 20.25, 4.360081783249583e-79)],
+    *[(1e300, 0.5, INF), (1e300, 1.0, 1.0), (1e300, 2.0, 0.0), (INF, 0.5, INF), (INF, 1.0, 1.0), (INF, 2.0, 0.0)],
+    *[(INF, INF, 0.0), (2.0, -INF, INF), (3.0, -1e15, INF)],
+]
+
+
+@pytest.mark.parametrize(("s", "q", "expected"), ZETA)
+def test_the_zeta_function_of_large_numbers(s: float, q: float, expected: float, contract: KernelContract) -> None:
+    found = special.zeta(flow.tensor([s], dtype=flow.float64), flow.tensor([q], dtype=flow.float64))
+    assert float(values(found)[0]) == pytest.approx(expected, rel=1e-13, abs=0)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda x: flow.polygamma(1.0, x), TypeError, "n must be an integer"),  # type: ignore[arg-type]
-        (lambda x: flow.polygamma(-1, x), ValueError, "from 0 to 100"),
+        (lambda x: flow.polygamma(-1, x), ValueError, "from 0 to 1000"),
         (lambda x: flow.polygamma(1, x.to(flow.complex64)), TypeError, "not defined for complex64"),
         (lambda x: flow.lgamma(x.to(flow.complex64)), TypeError, "not defined for complex64"),
         (lambda x: flow.heaviside(x, x.double()), TypeError, "expected one dtype"),

@@ -149,7 +149,8 @@ template <typename T> INLINED T sine_by_argument(T x) {
 }
 """
 
-# gelu(x) = max(x, 0) - |x| P(X > |x|), which loses no digits where x is negative.  |x| is limited to a finite number,
+# gelu(x) = max(x, 0) - |x| P(X > |x|), in which nothing cancels where x is negative.  Far out, as on the CPU, the last
+# three digits are lost, since the tail magnifies the rounding of |x| / sqrt(2).  |x| is limited to a finite number,
 # since the product of infinity and a probability of 0 would be nan.
 _GELU: Final = """
 INLINED double gelu_of_double(double x) {
@@ -307,29 +308,56 @@ INLINED double upper_gamma(double a, double x) {{ return incomplete_gamma(a, x, 
 
 _ZETA_TERMS: Final = "\n".join(
     [
-        f"    total += power * factor * {number / math.factorial(2 * order)!r};\n"
-        f"    factor *= (s + {2 * order - 1}) / q * ((s + {2 * order}) / q);"
+        f"    total += factor * {number / math.factorial(2 * order)!r};\n"
+        f"    factor *= ((s + {2 * order - 1}) * inverse) * ((s + {2 * order}) * inverse);"
         for order, number in enumerate(of_cpu.BERNOULLI, 1)
     ]
 )
+# Hurwitz's zeta function and polygamma, by the CPU's steps, which `vmflow.kernels.numpy.special` explains.
 _ZETA: Final = f"""
+INLINED double rest_of_zeta(double s, double q) {{
+    const double inverse = 1 / q;
+    double total = 1 + (s - 1) * inverse * 0.5, factor = ((s - 1) * inverse) * (s * inverse);
+{_ZETA_TERMS}
+    return fmin(fmax(total, 1.0), 1 + (s - 1) * inverse);
+}}
+template <typename Function> INLINED double beyond_poles(Function of_positive, double q, bool odd) {{
+    if (!(q < 0)) return of_positive(q);
+    const double fraction = -q - floor(-q);
+    if (fraction == 0) return INF;
+    const double positive = of_positive(1 - fraction), negative = of_positive(fraction);
+    const bool same = odd && fraction == 0.5;
+    const double beyond = negative == INF && !same ? 0 : of_positive(1 - q);
+    if (!odd) return positive + (negative - beyond);
+    const bool both = positive == INF && negative == INF;
+    return (both ? same ? 0 : copysign(INF, fraction - 0.5) : positive - negative) + beyond;
+}}
 INLINED double zeta_of(double s, double q) {{
     if (s != s || q != q) return (double)NAN;
     if (s == 1) return INF;
     if (s < 1) return (double)NAN;
     if (q <= 0 && q == rint(q)) return INF;
     if (q <= 0 && s != rint(s)) return (double)NAN;
-    const double further = fmax(ceil(-q), 0.0) + {gamma.FIRST_TERMS};
-    double total = 0;
-    for (double number = 0; number < further; number += 1) {{
-        total += pow(q, -s);
-        q += 1;
-    }}
-    const double power = pow(q, -s);
-    total += power * q / (s - 1) + power * 0.5;
-    double factor = s / q;
-{_ZETA_TERMS}
-    return total != total && power == 0 ? 0 : total;
+    const auto of_positive = [s](double place) {{
+        const double far = place + {of_cpu.FIRST_TERMS}, power = pow(far, 1 - s);
+        double total = power == 0 ? 0 : power / (s - 1) * rest_of_zeta(s, far);
+        for (int term = {of_cpu.FIRST_TERMS - 1}; term >= 0; term--) total += pow(place + term, -s);
+        return total;
+    }};
+    return beyond_poles(of_positive, q, fmod(s, 2.0) == 1);
+}}
+INLINED double polygamma_of(int n, double unit, double scale, double scale_of_rest, double x) {{
+    const auto of_positive = [=](double place) {{
+        const double far = place + {of_cpu.FIRST_TERMS}, half = pow(far / unit, -0.5 * n);
+        double total = half * scale_of_rest * half * rest_of_zeta(n + 1.0, far);
+        for (int term = {of_cpu.FIRST_TERMS - 1}; term >= 0; term--) {{
+            const double root = pow((place + term) / unit, -0.5 * (n + 1));
+            total += root * scale * root;
+        }}
+        return total;
+    }};
+    const double value = x == -INF ? (double)NAN : beyond_poles(of_positive, x, n % 2 == 0);
+    return n % 2 == 0 ? -value : value;
 }}
 """
 

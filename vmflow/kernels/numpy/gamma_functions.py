@@ -13,7 +13,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 
-from .special import BERNOULLI, STIRLING, erfc_of_double, lgamma, polynomial
+from .special import STIRLING, beyond_poles, erfc_of_double, lgamma, polynomial, zeta
 from .ufuncs import computes
 
 # From this `a` on the density is computed by Stirling's formula, without differences of large logarithms.
@@ -164,30 +164,14 @@ def _igammac(first: Array, second: Array, out: Array | None) -> Array:
     return _incomplete(first, second, upper=True)
 
 
-# The number of zeta's terms that are summed before Euler's and Maclaurin's formula adds the rest.
-FIRST_TERMS: Final = 12
-
-
 @computes("zeta")
 def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
-    """Hurwitz's zeta function by Euler's and Maclaurin's formula (25.11.5), applied where terms are positive."""
+    """Hurwitz's zeta function; nan for a negative base with an exponent that is not whole."""
     s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
     valid = (s > 1) & ((q > 0) | (~whole & (q == q) & (s == np.rint(s))))
-    s_safe, place = np.where(valid, s, 2.0), np.where(valid, q, 1.0)
-    total = np.zeros_like(place)
-    further = np.maximum(np.ceil(-place), 0.0) + FIRST_TERMS
-    for number in range(int(further.max(initial=0.0))):
-        total = np.where(number < further, total + np.power(place, -s_safe), total)
-        place = np.where(number < further, place + 1.0, place)
-    power = np.power(place, -s_safe)
-    # In another order, an infinity times 0 would be nan.
-    total = total + (power * place / (s_safe - 1.0) + power * 0.5)
-    factor = s_safe / place
-    for order, bernoulli in enumerate(BERNOULLI, 1):
-        total = total + power * factor * (bernoulli / math.factorial(2 * order))
-        factor = factor * ((s_safe + (2 * order - 1)) / place) * ((s_safe + 2 * order) / place)
-    total = np.where(np.isnan(total) & (power == 0), 0.0, total)
+    exponents = np.where(valid, s, 2.0)
+    total = beyond_poles(lambda place: zeta(exponents, place), np.where(valid, q, 1.0), np.fmod(exponents, 2.0) == 1)
     pole = (s == 1) | ((s > 1) & (q <= 0) & whole)
     result = np.where(pole, np.inf, np.where(valid, total, np.nan))
     result = np.where(np.isnan(s) | np.isnan(q), np.nan, result)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
@@ -186,17 +188,57 @@ def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
     return cast("Array", total)
 
 
-def zeta(s: int, a: Any) -> Any:
-    """Hurwitz's zeta function for s > 1 and a >= 0, by Euler's and Maclaurin's summation formula (25.2.9)."""
-    total = sum([(a + place) ** float(-s) for place in range(FAR + 2)])
-    start = a + float(FAR + 2)
-    power = start ** float(-s)
-    total = total + power * start / (s - 1) + power * 0.5
-    factor = s / start
-    for place, number in enumerate(BERNOULLI, 1):
-        total = total + power * factor * (number / math.factorial(2 * place))
-        factor = factor * ((s + 2 * place - 1) * (s + 2 * place)) / (start * start)
+# The number of zeta's terms that are summed before Euler's and Maclaurin's formula adds the rest.
+FIRST_TERMS = 12
+
+
+def rest_of_zeta(s: Any, q: Any) -> Any:
+    """The sum of ``(q + k) ** -s`` over all k from 0, divided by ``q ** (1 - s) / (s - 1)``, for large q (25.11.5)."""
+    inverse = 1.0 / q
+    total = 1.0 + (s - 1.0) * inverse * 0.5
+    factor = ((s - 1.0) * inverse) * (s * inverse)
+    for order, number in enumerate(BERNOULLI, 1):
+        total = total + factor * (number / math.factorial(2 * order))
+        factor = factor * ((s + (2 * order - 1)) * inverse) * ((s + 2 * order) * inverse)
+    # By integrals, as the series diverges where s is larger than q.  The rest is then a small part of zeta.
+    return np.clip(total, 1.0, 1.0 + (s - 1.0) * inverse)
+
+
+def zeta(s: Any, q: Any) -> Any:
+    """Hurwitz's zeta function for s > 1 and q >= 0."""
+    far = q + float(FIRST_TERMS)
+    power = np.power(far, 1.0 - s)
+    # A power of 0 has no rest, though the series of a huge s is infinite.  The smallest terms are added first.
+    total = np.where(power == 0, 0.0, power / (s - 1.0) * rest_of_zeta(s, far))
+    for place in range(FIRST_TERMS - 1, -1, -1):
+        total = total + np.power(q + float(place), -s)
     return total
+
+
+def beyond_poles(of_positive: Callable[[Array], Array], q: Array, odd: Any) -> Array:
+    """Hurwitz's zeta function of every q, in a number of steps that does not depend on q.
+
+    The terms with negative bases are differences of two sums with positive ones.
+
+    Args:
+        of_positive: the function of 0 and positive numbers.
+        q: finite numbers.
+        odd: whether terms change their sign with their base, as those of odd exponents do; an array or a bool.
+    """
+    below = q < 0
+    if not below.any():
+        return of_positive(q)
+    fraction = np.where(below, -q - np.floor(-q), 0.5)
+    result = of_positive(np.where(below, 1.0 - fraction, q))
+    negative = of_positive(fraction)
+    beyond = of_positive(np.where(below, 1.0 - q, 1.0))
+    # Of sums that overflow, the one from the smallest base is the largest, and equal ones cancel out.
+    same = odd & (fraction == 0.5)
+    beyond = np.where(np.isinf(negative) & ~same, 0.0, beyond)
+    both = np.isinf(result) & np.isinf(negative)
+    apart = np.where(both, np.where(same, 0.0, np.copysign(np.inf, fraction - 0.5)), result - negative)
+    joined = np.where(odd, apart + beyond, result + (negative - beyond))
+    return np.where(below, np.where(fraction == 0, np.inf, joined), result)
 
 
 @functools.cache
@@ -262,27 +304,37 @@ def _polygamma(problem: Problem) -> Function:
     (n,) = problem.attributes
     to = problem.outputs[0].dtype.numpy
     sign = -1.0 if n % 2 == 0 else 1.0
-    scale = sign * math.factorial(n)
-    cotangents = derivative_of_cotangent(n)
+    unit, scale, scale_of_rest = polygamma_scales(n)
+
+    def of_positive(q: Array) -> Array:
+        """Hurwitz's zeta function of n + 1, times n!, where neither factor need be a number of float64."""
+        # Each power is multiplied by its scale between its two halves, of which none is denormal.
+        far = q + float(FIRST_TERMS)
+        half = np.power(far / unit, -0.5 * n)
+        total = half * scale_of_rest * half * rest_of_zeta(n + 1.0, far)
+        for place in range(FIRST_TERMS - 1, -1, -1):
+            half = np.power((q + float(place)) / unit, -0.5 * (n + 1))
+            total = total + half * scale * half
+        return cast("Array", total)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        """polygamma(n, x): below 0 by reflection (5.15.6), elsewhere by the zeta function (25.11.12)."""
+        """polygamma(n, x) by the zeta function (25.11.12)."""
         x = np.asarray(array, dtype=np.float64)
-        reflected = x < 0
-        value = scale * zeta(n + 1, np.where(reflected, 1.0 - x, x))
-        cotangent = 1.0 / np.tan(math.pi * (x - np.rint(x)))
-        reflection = -sign * value - math.pi ** (n + 1) * polynomial(cotangent, cotangents)
-        return np.asarray(np.where(reflected, reflection, value)).astype(to, copy=False)
+        value = sign * beyond_poles(of_positive, np.where(x == -np.inf, np.nan, x), n % 2 == 0)
+        return np.asarray(value).astype(to, copy=False)
 
     return kernel
 
 
-def derivative_of_cotangent(n: int) -> tuple[float, ...]:
-    """Return the n-th derivative of the cotangent as a polynomial of the cotangent, highest power first."""
-    polynomial = np.polynomial.Polynomial([0.0, 1.0])
-    for _ in range(n):
-        polynomial = polynomial.deriv() * np.polynomial.Polynomial([-1.0, 0.0, -1.0])
-    return tuple([float(value) for value in polynomial.coef[::-1]])
+def polygamma_scales(n: int) -> tuple[float, float, float]:
+    """Return a power of 2, n! divided by its power of n + 1, and (n - 1)! divided by its power of n.
+
+    A term of polygamma(n, x) is a quotient of n! and a power, which may overflow though the quotient does not.
+    """
+    exponent = round(math.lgamma(n + 1) / (n + 1) / math.log(2))
+    scale = Fraction(math.factorial(n), 2 ** (exponent * (n + 1)))
+    scale_of_rest = Fraction(math.factorial(n - 1), 2 ** (exponent * n))
+    return 2.0**exponent, float(scale), float(scale_of_rest)
 
 
 # Others

@@ -41,8 +41,10 @@ digamma = unary(
 )
 
 
-# The largest order n of a polygamma function: n!, a factor of its values, overflows float64 beyond.
-_MOST_DERIVATIVES: Final = 170
+# The largest order n of a polygamma function, and that of its derivatives of any order: the kernels' scales overflow
+# beyond 2000.
+_MOST_ORDER: Final = 1000
+_MOST_DERIVATIVES: Final = 2000
 
 
 def _infer_polygamma(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -51,7 +53,7 @@ def _infer_polygamma(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     if source.dtype.category > FLOATING:
         raise TypeError(f"polygamma is not defined for {source.dtype.name} tensors")
     if n > _MOST_DERIVATIVES:
-        raise ValueError(f"polygamma: n must be at most {_MOST_DERIVATIVES}, as the results overflow beyond, got {n}")
+        raise ValueError(f"polygamma: the order of a derivative must be at most {_MOST_DERIVATIVES}, not {n}")
     dtype = source.dtype if source.dtype.category == FLOATING else dtypes.get_default_dtype()
     output = meta(source.shape, dtype, source.device)
     return Inferred(output, output.numel * EXPENSIVE * 60)
@@ -73,7 +75,8 @@ def _digamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @_POLYGAMMA.gradient(inputs=(0,))
 def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     (n,) = cast("tuple[int]", node.attributes)
-    return (gradient * polygamma(n + 1, node.input(0)),)
+    # Not `polygamma`, whose order has a limit that derivatives do not have.
+    return (gradient * _interpreter.dispatch(_POLYGAMMA, (node.input(0),), (n + 1,)),)
 
 
 @function()
@@ -82,20 +85,20 @@ def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The n-th derivative of `digamma` at each element.
 
     Args:
-        n: from 0, which gives `digamma` itself, to 100.
+        n: from 0, which gives `digamma` itself, to 1000.
         input: of any shape and real dtype; integers give the default dtype.
 
     Raises:
         TypeError: if `n` is no integer, or `input` is no tensor, or complex.
-        ValueError: if `n` is not from 0 to 100.
+        ValueError: if `n` is not from 0 to 1000.
 
     Example:
         >>> flow.polygamma(1, flow.tensor([1.0, 2.0]))
         tensor([1.6449, 0.6449])
     """
     n = whole_number("polygamma", "n", n)
-    if not 0 <= n <= 100:
-        raise ValueError(f"polygamma: n must be from 0 to 100, not {n}")
+    if not 0 <= n <= _MOST_ORDER:
+        raise ValueError(f"polygamma: n must be from 0 to {_MOST_ORDER}, not {n}")
     return _interpreter.dispatch(_POLYGAMMA, (input,), (n,)) if n else digamma(input)
 
 
