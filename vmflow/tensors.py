@@ -155,6 +155,7 @@ class Tensor(TensorMethods):
         """The shape, or the size of one dimension.
 
         Raises:
+            TypeError: if `dim` is no integer.
             IndexError: if there is no such dimension.
 
         Example:
@@ -163,10 +164,7 @@ class Tensor(TensorMethods):
         """
         if dim is None:
             return self._blob.meta.shape
-        shape = self._blob.meta.shape
-        if not -len(shape) <= dim < len(shape):
-            raise IndexError(f"size: dim {dim} is out of range for a {len(shape)}-d tensor")
-        return shape[dim]
+        return _of_dim("size", self._blob.meta.shape, dim)
 
     def dim(self) -> _int:
         """The number of dimensions.  Raises no errors.
@@ -204,6 +202,7 @@ class Tensor(TensorMethods):
         """The distances in memory, in elements, between neighbours along each dimension, or along `dim` if given.
 
         Raises:
+            TypeError: if `dim` is no integer.
             IndexError: if there is no such dimension.
 
         Example:
@@ -213,7 +212,7 @@ class Tensor(TensorMethods):
         strides = self._blob.strides
         if strides is None:
             strides = self._blob.meta.strides
-        return strides if dim is None else strides[dim]
+        return strides if dim is None else _of_dim("stride", strides, dim)
 
     def data_ptr(self) -> _int:
         """The address of the tensor's first element, 0 if there are no elements; on the CPU this waits for the value.
@@ -702,6 +701,17 @@ class Tensor(TensorMethods):
 
 
 CLASS.append(Tensor)
+
+
+def _of_dim(name: str, values: tuple[int, ...], dim: Any) -> int:
+    """Return the value of one dimension; unlike other functions, these know no dimension of a 0-d tensor."""
+    if type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, (int, np.integer))):
+        raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
+    rank = len(values)
+    if not -rank <= dim < rank:
+        takes = f"; a {rank}-d tensor takes {-rank} to {rank - 1}" if rank else "; a 0-d tensor has no dimension"
+        raise IndexError(f"{name}: dim {dim} is out of range{takes}")
+    return values[dim]
 
 
 def _on_copied_memory(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:

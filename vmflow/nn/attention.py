@@ -5,6 +5,7 @@ from __future__ import annotations
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.nn.multi_head_attention import Masks, Projections, attended, check_operands, with_batch, without_batch
+from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from . import init
@@ -65,6 +66,8 @@ class MultiheadAttention(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
+        embed_dim = whole_number("MultiheadAttention", "embed_dim", embed_dim)
+        num_heads = whole_number("MultiheadAttention", "num_heads", num_heads)
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
             raise ValueError(
                 f"MultiheadAttention: embed_dim must be a positive multiple of num_heads, got {embed_dim} and "

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from vmflow.ops.shape import view as views
+from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from .module import Module
@@ -120,7 +121,7 @@ class Unflatten(Module):
     def __init__(self, dim: int, unflattened_size: tuple[int, ...] | list[int]) -> None:
         super().__init__()
         self.dim = dim
-        self.unflattened_size = tuple(unflattened_size)
+        self.unflattened_size = tuple([whole_number("Unflatten", "a size", size) for size in unflattened_size])
 
     def forward(self, input: Tensor) -> Tensor:
         """Return a view of the input with dimension `dim` split into `unflattened_size`."""

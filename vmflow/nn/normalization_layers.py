@@ -10,7 +10,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors
 from vmflow.ops.creation import creation
 from vmflow.ops.nn.normalization import batch_norm_counted
-from vmflow.ops.table import as_tuple
+from vmflow.ops.table import as_tuple, whole_number
 from vmflow.tensors import Tensor
 
 from . import functional as F, init
@@ -433,6 +433,7 @@ class GroupNorm(_AffineNorm):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        num_groups = whole_number("GroupNorm", "num_groups", num_groups)
         if num_groups < 1 or num_channels % num_groups:
             raise ValueError(f"GroupNorm: {num_channels} channels cannot be split into {num_groups} groups")
         self.num_groups = num_groups
@@ -485,7 +486,7 @@ class LayerNorm(_AffineNorm):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        shape = as_tuple(normalized_shape)
+        shape = tuple([whole_number("LayerNorm", "a size", size) for size in as_tuple(normalized_shape)])
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine
@@ -534,7 +535,7 @@ class RMSNorm(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        shape = as_tuple(normalized_shape)
+        shape = tuple([whole_number("RMSNorm", "a size", size) for size in as_tuple(normalized_shape)])
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine

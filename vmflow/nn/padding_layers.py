@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vmflow.ops.nn.layer_operands import SPATIAL
+from vmflow.ops.table import as_tuple
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -38,7 +38,9 @@ class _Pad(RankedLayer):
 
     def __init__(self, padding: Borders) -> None:
         super().__init__()
-        borders = (padding,) * (2 * self._rank) if isinstance(padding, (int, np.integer)) else tuple(padding)
+        borders = as_tuple(padding)
+        if not isinstance(padding, Iterable):
+            borders *= 2 * self._rank
         if len(borders) != 2 * self._rank:
             raise ValueError(
                 f"{type(self).__name__}: expected one number or {2 * self._rank}, two for each of "

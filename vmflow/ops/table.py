@@ -418,8 +418,8 @@ def none_listed(value: Any) -> bool:
 
 
 def as_tuple(value: int | Iterable[int]) -> tuple[int, ...]:
-    """Convert an argument that is one integer, such as a dimension, or several, to a tuple."""
-    return (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    """Convert an argument that is one integer, such as a dimension, or several, to a tuple; the caller checks each."""
+    return tuple(value) if isinstance(value, Iterable) else (value,)
 
 
 def whole_number(name: str, what: str, value: Any) -> int:

@@ -18,7 +18,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.shape.joining import stack
 from vmflow.ops.shape.padding import pad
-from vmflow.ops.table import flag
+from vmflow.ops.table import flag, whole_number
 from vmflow.tensors import Tensor
 from vmflow.transfers import beside
 
@@ -158,7 +158,7 @@ def pad_packed_sequence(
                 [4, 5, 0]]), tensor([3, 2]))
     """
     sizes = batch_sizes_of(sequence)
-    steps = len(sizes) if total_length is None else total_length
+    steps = len(sizes) if total_length is None else whole_number("pad_packed_sequence", "total_length", total_length)
     if steps < len(sizes):
         raise ValueError(f"pad_packed_sequence: total_length {total_length} is below the longest length {len(sizes)}")
     order = None if sequence.unsorted_indices is None else np.array(sequence.unsorted_indices.tolist(), np.int64)

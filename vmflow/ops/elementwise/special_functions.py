@@ -19,6 +19,7 @@ from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.inquiry import result_type
+from vmflow.ops.table import whole_number
 from vmflow.transfers import beside
 
 from .arithmetic import sign
@@ -332,6 +333,7 @@ def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
         tensor([1.1447, 0.4516])
     """
     check_tensors("mvlgamma", input)
+    p = whole_number("mvlgamma", "the dimension p", p)
     if p < 1:
         raise ValueError(f"mvlgamma: the dimension p must be positive, got {p}")
     wide = _floating(input)

@@ -18,7 +18,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.reduction.norms import matrix_norm
 from vmflow.ops.shape.joining import cat, flip
 from vmflow.ops.shape.view import diagonal as view_diagonal
-from vmflow.ops.table import normalize_dim
+from vmflow.ops.table import normalize_dim, whole_number
 from vmflow.transfers import beside
 
 from .decompositions import svdvals
@@ -101,6 +101,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
                 [0.0000, 0.2500]])
     """
     check_tensors("tensorinv", A)
+    ind = whole_number("tensorinv", "ind", ind)
     if ind < 1:
         raise ValueError(f"tensorinv: expected a positive ind, got {ind}")
     before, behind = tuple(A.shape[:ind]), tuple(A.shape[ind:])
@@ -162,7 +163,7 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     check_tensors("linalg.vander", x)
     if not x.ndim:
         raise ValueError("linalg.vander: expected a tensor of at least one dimension")
-    count = x.shape[-1] if N is None else N
+    count = x.shape[-1] if N is None else whole_number("linalg.vander", "N", N)
     if count <= 1:
         raise ValueError(f"linalg.vander: expected more than one power, got N={count}")
     return _powers(x, count)
@@ -187,7 +188,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
                 [9, 3, 1]])
     """
     check_tensors("vander", x)
-    count = (x.shape[0] if x.ndim else 0) if N is None else N
+    count = (x.shape[0] if x.ndim else 0) if N is None else whole_number("vander", "N", N)
     if x.ndim != 1 or count < 0:
         raise ValueError(f"vander: expected a vector and N of 0 or more, got shape {list(x.shape)} and N={N}")
     powers = _powers(x, count)

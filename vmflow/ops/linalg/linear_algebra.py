@@ -365,6 +365,8 @@ def tensordot(
                 f"tensordot: cannot pair {dims} dimensions of tensors with {a.ndim} and {b.ndim} dimensions"
             )
         dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    elif not isinstance(dims, (tuple, list)) or len(dims) != 2:
+        raise TypeError(f"tensordot: dims must be an integer or two lists of dimensions, not {dims!r}")
     of_a = [normalize_dim("tensordot", dim, a.ndim) for dim in dims[0]]
     of_b = [normalize_dim("tensordot", dim, b.ndim) for dim in dims[1]]
     paired = [a.shape[dim] for dim in of_a]

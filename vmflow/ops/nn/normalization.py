@@ -21,7 +21,18 @@ from vmflow.multi_tensor import Update, issue_update
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.transcendental import rsqrt
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, as_tuple, common_device, flag
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    as_tuple,
+    common_device,
+    flag,
+    whole_number,
+)
 
 from .layer_operands import check_floating, check_shape, computes_in
 
@@ -357,7 +368,7 @@ def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Te
 
 def _normalized_shape(name: str, input: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     check_tensors(name, input)
-    shape = tuple([int(size) for size in as_tuple(normalized_shape)])
+    shape = tuple([whole_number(name, "a size of normalized_shape", size) for size in as_tuple(normalized_shape)])
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"{name}: normalized_shape {list(shape)} must be the last dimensions of the input's shape "
@@ -416,6 +427,7 @@ def group_norm(
         tensor([[-1.,  1., -1.,  1.]])
     """
     check_tensors("group_norm", input, optional=(weight, bias))
+    num_groups = whole_number("group_norm", "num_groups", num_groups)
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(
             f"group_norm: expected an input (samples, channels, ...) whose channels {num_groups} groups divide, got "

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations as _combinations, combinations_with_replacement as _combinations_with_replacement
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from vmflow.dtypes import int64
 from vmflow.instructions.blob import meta
@@ -175,7 +173,7 @@ def _split_along(
 ) -> tuple[Tensor, ...]:
     if input.ndim < least:
         raise ValueError(f"{name}: expected at least {least} dimensions, got shape {list(input.shape)}")
-    if isinstance(indices_or_sections, (int, np.integer)):
+    if not isinstance(indices_or_sections, Iterable):
         size = input.shape[dim]
         if whole_number(name, "the number of pieces", indices_or_sections) <= 0 or size % indices_or_sections:
             raise ValueError(

@@ -124,6 +124,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         step: the distance between the starts of neighbouring windows, in elements.
 
     Raises:
+        TypeError: if `size` or `step` is no integer.
         IndexError: if the dimension does not exist.
         ValueError: if a window does not fit into the dimension, or the step is not positive.
 
@@ -134,6 +135,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
                 [2, 3]])
     """
     axis = normalize_dim("unfold", dimension, input.ndim)
+    size, step = whole_number("unfold", "the size", size), whole_number("unfold", "the step", step)
     length = input.shape[axis] if input.ndim else 1
     if not 0 <= size <= length:
         raise ValueError(f"unfold: a window of {size} does not fit into dimension {dimension} of size {length}")
@@ -141,7 +143,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         raise ValueError(f"unfold: the step must be positive, not {step}")
     if input.ndim == 0:
         return sliced(reshape(input, (1,)), 0, 0, size)
-    return _interpreter.dispatch_view(_UNFOLD, input, (axis, int(size), int(step)))
+    return _interpreter.dispatch_view(_UNFOLD, input, (axis, size, step))
 
 
 # Copies with a part replaced
@@ -228,7 +230,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     second = normalize_dim("diagonal_scatter", dim2, input.ndim)
     if first == second:
         raise ValueError(f"diagonal_scatter: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
-    shape = tuple(input.shape)
+    shape, offset = tuple(input.shape), whole_number("diagonal_scatter", "the offset", offset)
     part = view_diagonal((offset, first, second), shape, contiguous_strides(shape), 0)
     return _replaced("diagonal_scatter", input, src, part)
 

@@ -5,11 +5,10 @@ Where no view is possible (some reshapes of strided tensors), `view` raises; oth
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
@@ -272,6 +271,8 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     check_tensors("unflatten", input)
     axis = normalize_dim("unflatten", dim, input.ndim)
     shape = tuple(input.shape)
+    if not isinstance(sizes, Iterable):
+        raise TypeError(f"unflatten: sizes must be a tuple of integers, not {sizes!r}")
     listed = tuple([whole_number("unflatten", "a size", size) for size in sizes])
     parts = _resolve_shape("unflatten", listed, shape[axis])
     return reshape(input, shape[:axis] + parts + shape[axis + 1 :])
@@ -735,7 +736,7 @@ def tensor_split(
     check_tensors("tensor_split", input)
     axis = normalize_dim("tensor_split", dim, input.ndim)
     size = _size("tensor_split", input, axis)
-    if isinstance(indices_or_sections, (int, np.integer)):
+    if not isinstance(indices_or_sections, Iterable):
         count = whole_number("tensor_split", "the number of pieces", indices_or_sections)
         if count <= 0:
             raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
