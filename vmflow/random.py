@@ -615,7 +615,7 @@ def randperm(
     """A vector of the integers from 0 up to but without `n`, in random order.
 
     Raises:
-        TypeError: for the dtype bool.
+        TypeError: for the dtype bool and complex dtypes.
         ValueError: if `n` is negative, or the dtype does not hold the integers.
 
     Example:
@@ -625,6 +625,8 @@ def randperm(
     output = sized_meta("randperm", (n,), dtype or dtypes.int64, device, None, placement, sbp)
     if output.dtype is dtypes.bool_:
         raise TypeError("randperm is not defined for bool tensors, which cannot tell three numbers apart")
+    if output.dtype.is_complex:
+        raise TypeError(f"randperm is not defined for {output.dtype.name} tensors; give a real dtype")
     fitting("randperm", max(n - 1, 0), output.dtype)
     return tracked(draw(_RANDPERM, output, generator), requires_grad)
 
@@ -937,12 +939,15 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     """Fill `input`, of any shape, with numbers of trials up to the first success, whose probability is `p` each time.
 
     Raises:
+        TypeError: if `input` is bool or complex.
         ValueError: unless `p` is between 0 and 1.
 
     Example:
         >>> (flow.zeros(2).geometric_(0.5) >= 1).all()
         tensor(True)
     """
+    if input.dtype is dtypes.bool_ or input.dtype.is_complex:
+        raise TypeError(f"geometric_ is not defined for {input.dtype.name} tensors")
     if not 0 < p < 1:
         raise ValueError(f"geometric_: the probability must be between 0 and 1, got {p}")
     draws = _uniform(input, dtypes.float64, generator)
@@ -971,7 +976,7 @@ def bernoulli_(input: Tensor, p: Tensor | float = 0.5, *, generator: Generator |
         generator: the source of random numbers.
 
     Raises:
-        TypeError: if `p` is a tensor of integers.
+        TypeError: if `input` is complex, or `p` is a tensor of integers.
         ValueError: for a probability that is not within [0, 1]; if it is in a tensor, when `input` is read.
 
     Example:
@@ -979,6 +984,8 @@ def bernoulli_(input: Tensor, p: Tensor | float = 0.5, *, generator: Generator |
         tensor([1., 1.])
     """
     _check_tensors("bernoulli_", input)
+    if input.dtype.is_complex:
+        raise TypeError(f"bernoulli_ is not defined for {input.dtype.name} tensors")
     if isinstance(p, _tensors.Tensor):
         return copy_(input, bernoulli(expand(p, input.shape), generator=generator))
     _check_probability("bernoulli_", p)

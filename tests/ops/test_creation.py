@@ -138,7 +138,7 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.full((2,), 1 << 64), OverflowError, "fits neither into int64 nor into uint64"),
         (lambda: flow.full((2,), "a"), TypeError, "expected a tensor or a number"),  # type: ignore[arg-type]
         (lambda: flow.arange(0, 3, 0), ValueError, "step must not be 0"),
-        (lambda: flow.arange(0, 2, 0.5, dtype=flow.int64), ValueError, "step must not be 0"),
+        (lambda: flow.arange(0, 2, 0.5, dtype=flow.int64), ValueError, "the step 0.5 is 0 as int64"),
         (lambda: flow.arange(3, 0), ValueError, "does not lead from 3 to 0"),
         (lambda: flow.arange(-3), ValueError, "does not lead"),
         (lambda: flow.arange(0, INF), ValueError, "must be finite"),
@@ -339,6 +339,29 @@ def test_arange_beyond_int64(contract: KernelContract) -> None:
     for start in (1 << 63, 10**19):
         check(flow.arange(start, start + 8192, 4096, dtype=flow.float64), [start, start + 4096.0], "float64")
     check(flow.arange(1 << 63, (1 << 63) + 1, dtype=flow.complex64), [float(1 << 63)], "complex64")
+
+
+def test_complex_limits_of_linspace_and_logspace(contract: KernelContract) -> None:
+    check(flow.linspace(0, 1j, 3), [0, 0.5j, 1j], "complex64")
+    check(flow.linspace(1, 3 - 4j, 3, dtype=flow.complex128), [1, 2 - 2j, 3 - 4j], "complex128")
+    check(flow.logspace(0, 1j, 2), [1, 10**1j], "complex64", tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: flow.linspace(0, 1j, 3, dtype=flow.float32), TypeError, "linspace: the complex number 1j"),
+        (lambda: flow.logspace(0, 1j, 3, dtype=flow.float32), TypeError, "logspace: complex limits"),
+        (lambda: flow.linspace(-1, 300, 3, dtype=flow.uint8), ValueError, "linspace: -1 does not fit into uint8"),
+        (lambda: flow.linspace(0, math.inf, 3, dtype=flow.int64), ValueError, "linspace: inf does not fit"),
+        (lambda: flow.arange(1j), TypeError, "arange: the limits and the step must be real"),
+        (lambda: flow.arange(0, 3, 0.5, dtype=flow.int32), ValueError, "arange: the step 0.5 is 0 as int32"),
+        (lambda: flow.arange(3, dtype=float), TypeError, "arange: dtype must be a vmflow dtype"),  # type: ignore[arg-type]
+    ],
+)
+def test_ranges_that_a_dtype_does_not_hold(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 10, 101, 1000])

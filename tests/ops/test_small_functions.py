@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import math
 from collections.abc import Callable
 from typing import Any
@@ -152,6 +153,44 @@ def test_memory_is_shared_if_possible() -> None:
     assert flow.asarray(x) is x
     assert flow.zeros(3).set_(x).is_set_to(x)
     assert not x.clone().is_set_to(x)
+
+
+@pytest.mark.host  # arrays share memory with tensors of the CPU
+def test_asarray_reads_memory_as_the_dtype() -> None:
+    buffer = bytearray([0, 0, 128, 63])
+    shared = flow.asarray(buffer, copy=False)
+    assert shared.dtype is flow.float32
+    assert shared.tolist() == [1.0]
+    shared.fill_(0.0)
+    flow.synchronize()
+    assert buffer == bytearray(4)
+    assert flow.asarray(b"\1\0\2\0", dtype=flow.int16).tolist() == [1, 2]
+    assert flow.asarray(memoryview(np.array([1.5, 2.5])), dtype=flow.float64).tolist() == [1.5, 2.5]
+    assert flow.asarray(array.array("h", [3, 4]), dtype=flow.int16, copy=True).tolist() == [3, 4]
+    with pytest.raises(ValueError, match="a bytes cannot become such a tensor without a copy"):
+        flow.asarray(b"1234", copy=False)
+    with pytest.raises(ValueError, match="5 bytes are no whole number of elements of 4 bytes"):
+        flow.asarray(bytearray(5))
+
+
+def test_asarray_keeps_history_unless_told_otherwise() -> None:
+    leaf = flow.ones(2, requires_grad=True)
+    result = leaf * 2
+    assert flow.asarray(result) is result
+    assert flow.asarray(result, requires_grad=True) is result
+    for tensor in (leaf, result):
+        without = flow.asarray(tensor, requires_grad=False)
+        assert not without.requires_grad
+        assert without.is_leaf
+        assert not flow.asarray(tensor, copy=True, requires_grad=False).requires_grad
+    (gradient,) = flow.autograd.grad(flow.asarray(result, copy=True, requires_grad=True).sum(), leaf)
+    assert gradient is not None
+    assert gradient.tolist() == [2.0, 2.0]
+    x = flow.ones(2)
+    assert flow.asarray(x, requires_grad=True) is x
+    assert x.requires_grad
+    with pytest.raises(TypeError, match="asarray: copy must be"):
+        flow.asarray(x, copy="yes")  # type: ignore[arg-type]
 
 
 def test_resizing_keeps_existing_elements() -> None:

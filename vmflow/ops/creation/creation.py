@@ -21,7 +21,7 @@ from vmflow.ops.declaration import function, method
 from vmflow.ops.destination import out_as_made
 from vmflow.ops.elementwise.inference import CHEAP, fitting, number
 from vmflow.ops.shape.view import lengths
-from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
+from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -271,38 +271,61 @@ def asarray(
     dtype: DType | None = None,
     device: Device | str | None = None,
     copy: bool | None = None,
-    requires_grad: bool = False,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Convert `obj` to a tensor, without a copy where `as_tensor` makes none.
 
     Args:
-        obj: a tensor, an array, a bytearray or memoryview (as a vector of uint8), numbers or sequences of them.
-        dtype, device: of the result, by default the object's.
+        obj: a tensor, an array, numbers or sequences of them; or another object with the buffer protocol, such as
+            bytes, whose memory becomes a vector as `frombuffer` makes it.
+        dtype: of the result, by default the object's.  The memory of a buffer is read as this dtype, by default the
+            default dtype, whatever the buffer's own elements are.
+        device: of the result, by default the object's.
         copy: True for a tensor with memory of its own; False for an error if the memory cannot be shared; None to copy
             in that case only.
-        requires_grad: whether gradients are recorded.
+        requires_grad: True to record gradients, also of `obj` if that is a tensor which is returned as it is; False for
+            a result without history.  By default a tensor keeps its history, and others have none.
 
     Raises:
-        ValueError: if a copy is needed and `copy` is False.
+        ValueError: if a copy is needed and `copy` is False, or a buffer is empty or holds no whole number of elements.
         TypeError: if `obj` holds anything but numbers.
+        RuntimeError: if `requires_grad` is True for a tensor that is neither floating-point nor complex.
 
     Example:
         >>> flow.asarray([1, 2])
         tensor([1, 2])
+        >>> flow.asarray(bytearray([1, 2, 0, 1]), dtype=flow.int16)
+        tensor([513, 256], dtype=vmflow.int16)
     """
-    if isinstance(obj, (bytearray, memoryview)):
-        obj = np.frombuffer(obj, np.uint8)
-    made = as_tensor(obj, dtype=dtype, device=device)
-    shares = made is obj if isinstance(obj, _tensors.Tensor) else made._blob.storage.shared
-    if copy is False and not shares:
+    copies = None if copy is None else flag("asarray", "copy", copy)
+    records = None if requires_grad is None else flag("asarray", "requires_grad", requires_grad)
+    if _is_buffer(obj):
+        made = frombuffer(obj, dtype=_dtype("asarray", dtype) or dtypes.get_default_dtype()).to(chosen_device(device))
+        shares = made._blob.storage.shared and not memoryview(obj).readonly
+    else:
+        made = as_tensor(obj, dtype=dtype, device=device)
+        shares = made is obj if isinstance(obj, _tensors.Tensor) else made._blob.storage.shared
+    if copies is False and not shares:
         raise ValueError(
             f"asarray: a {type(obj).__name__} cannot become such a tensor without a copy; leave copy=False away"
         )
-    if copy and shares:
+    if copies and shares:
         made = made.clone()
-    if requires_grad:
-        return (made.detach() if made is obj else made).requires_grad_()
-    return made
+    if records:
+        return made.requires_grad_()
+    return made.detach() if records is False and made.requires_grad else made
+
+
+def _is_buffer(obj: Any) -> bool:
+    """Return whether an object is known as memory alone: it has the buffer protocol, and no other that says more."""
+    known = (_tensors.Tensor, np.ndarray, np.generic)
+    if isinstance(obj, known) or hasattr(obj, "__array__") or hasattr(obj, "__cuda_array_interface__"):
+        return False
+    try:
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
 
 
 @function()
@@ -739,12 +762,16 @@ def arange(
     start, end, step = [
         number("arange", limit.item() if isinstance(limit, _tensors.Tensor) else limit) for limit in (start, end, step)
     ]
+    if isinstance(start, complex) or isinstance(end, complex) or isinstance(step, complex):
+        raise TypeError(f"arange: the limits and the step must be real, got {start}, {end} and {step}")
     integers = all([isinstance(limit, int) for limit in (start, end, step)])
-    if dtype is dtypes.bool_:
+    if _dtype("arange", dtype) is dtypes.bool_:
         raise TypeError("arange: there is no range of bools")
     if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(step)):
         raise ValueError(f"arange: the limits must be finite, got {start}, {end} and {step}")
     if dtype is not None and dtype.category == dtypes.INTEGER and not integers:
+        if int(step) == 0 != step:
+            raise ValueError(f"arange: the step {step} is 0 as {dtype.name}; give a floating-point dtype")
         start, end, step = int(start), int(end), int(step)
         integers = True
     if step == 0:
@@ -793,11 +820,11 @@ def linspace(
 ) -> Tensor:
     """Make a vector of `steps` values from `start` to `end`, both included, at equal distances.
 
-    A vector of one element holds `start`.
+    A vector of one element holds `start`.  Complex limits give a complex dtype.
 
     Raises:
-        TypeError: for the dtype bool.
-        ValueError: if `steps` is negative.
+        TypeError: for the dtype bool, and for another than a complex one if a limit is complex.
+        ValueError: if `steps` is negative, or an integer dtype does not hold a limit.
 
     Example:
         >>> flow.linspace(0, 1, 3)
@@ -809,6 +836,18 @@ def linspace(
     if output.dtype is dtypes.bool_:
         raise TypeError("linspace is not defined for bool tensors; give a dtype of numbers")
     limits = number("linspace", start), number("linspace", end)
+    if any([isinstance(limit, complex) for limit in limits]):
+        kind = dtypes.promote_types(output.dtype, dtypes.complex64) if dtype is None else output.dtype
+        for limit in limits:
+            fitting("linspace", limit, kind)
+        real, imag = [
+            linspace(first, last, steps, dtype=kind.to_real(), device=device, placement=placement, sbp=sbp)
+            for first, last in ([limit.real for limit in limits], [limit.imag for limit in limits])
+        ]
+        return tracked(real + imag * 1j, requires_grad)
+    if output.dtype.category == dtypes.INTEGER:
+        for limit in limits:
+            fitting("linspace", limit, output.dtype)
     return tracked(_interpreter.dispatch(_LINSPACE, (), (output,), limits), requires_grad)
 
 

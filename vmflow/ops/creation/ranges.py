@@ -42,7 +42,7 @@ def logspace(
     """Make a vector of `steps` values from ``base ** start`` to ``base ** end``, with exponents at equal distances.
 
     Raises:
-        TypeError: for the dtype bool.
+        TypeError: for the dtype bool, and for another than a complex one if a limit is complex.
         ValueError: if `steps` is negative.
 
     Example:
@@ -53,8 +53,14 @@ def logspace(
         raise ValueError(f"logspace: steps cannot be negative, got {steps}")
     if dtype is dtypes.bool_:
         raise TypeError("logspace is not defined for bool tensors; give a dtype of numbers")
-    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device, placement=placement, sbp=sbp)
-    values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
+    limits = number("logspace", start), number("logspace", end)
+    wide, kind = dtypes.float64, dtype or dtypes.get_default_dtype()
+    if any([isinstance(limit, complex) for limit in limits]):
+        wide, kind = dtypes.complex128, dtype or dtypes.promote_types(kind, dtypes.complex64)
+        if not kind.is_complex:
+            raise TypeError(f"logspace: complex limits give complex numbers, not {kind.name}")
+    exponents = linspace(*limits, steps, dtype=wide, device=device, placement=placement, sbp=sbp)
+    values = pow(float(number("logspace", base)), exponents).to(kind)
     if placement is not None:
         values = values.to_global(placement, sbp)  # `pow` sums partial sums first, and so changes the sbp
     return values.requires_grad_() if requires_grad else values
