@@ -674,6 +674,40 @@ def test_copy_from_itself_and_from_numbers(contract: KernelContract) -> None:
     check_gradients(lambda x: (x * 1).fill_(2.0) * x, *arrays_for(0, (3,)))
 
 
+def test_alpha_has_the_dtype_of_the_result(contract: KernelContract) -> None:
+    yes, no = flow.tensor([True, False]), flow.tensor([False, False])
+    check(flow.add(no, yes, alpha=2), [True, False], "bool")
+    check(flow.add(yes, yes, alpha=0), [True, False], "bool")
+    check(flow.add(no, True, alpha=-1), [True, True], "bool")
+    check(no.clone().add_(yes, alpha=2), [True, False], "bool")
+    check(flow.addr(flow.zeros(2, 2).bool(), yes, yes, alpha=2, beta=3), [[True, False], [False, False]], "bool")
+    small = flow.tensor([200, 1], dtype=flow.uint8)
+    check(flow.add(flow.tensor([1, 1]), small, alpha=2), [401, 3], "int64")
+    check(flow.sub(flow.tensor([1, 1]), small, alpha=-1), [201, 2], "int64")
+    check(flow.rsub(small, flow.tensor([1, 1]), alpha=2), [-399, -1], "int64")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda i, f: flow.add(i, i, alpha=2.5), "add: alpha must be an integer for integer tensors, not 2.5"),
+        (lambda i, f: i.sub_(i, alpha=0.5), "sub_: alpha must be an integer for integer tensors, not 0.5"),
+        (lambda i, f: flow.add(f, f, alpha=1j), "add: alpha must be real for real tensors, not 1j"),
+        (lambda i, f: flow.add(f, f, alpha=None), "add: alpha must be a number, not None"),
+        (lambda i, f: flow.sub(f, f, alpha=flow.tensor(2)), "sub: alpha must be a number, not a tensor"),
+        (lambda i, f: flow.sub(i, i > 0, alpha=2), "sub is not defined for bools"),
+        (lambda i, f: flow.addcmul(i, i, i, value=2.5), "addcmul: value must be an integer"),
+        (lambda i, f: flow.addcdiv(f, f, f, value=1j), "addcdiv: value must be real"),
+        (lambda i, f: flow.addr(i, i, i, beta=2.5), "addr: beta must be an integer"),
+        (lambda i, f: flow.addmv(i, i.reshape(2, 1), i[:1], alpha=2.5), "addmv: alpha must be an integer"),
+        (lambda i, f: flow.index_add(i, 0, i - 1, i, alpha=2.5), "index_add: alpha must be an integer"),
+    ],
+)
+def test_factors_of_a_higher_kind_than_the_result(call: Callable[..., Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(flow.tensor([1, 2]), flow.tensor([1.0, 2.0]))
+
+
 def test_alpha_and_combined_forms(contract: KernelContract) -> None:
     x, y, z = [flow.tensor(value) for value in arrays_for(0, (3,), (3,), (3,))]
     check(flow.add(x, y, alpha=2), values(x) + 2 * values(y), "float64")

@@ -119,7 +119,8 @@ def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     """``input + alpha * other``; for bools their logical or.  The shapes broadcast.
 
     Raises:
-        TypeError: if neither operand is a tensor, or `alpha` is no integer and both operands are integers.
+        TypeError: if neither operand is a tensor, or `alpha` is no number, no integer though the result is one or bool,
+            or complex though the result is not.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -162,7 +163,7 @@ def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     """``input - alpha * other``.  The shapes broadcast.
 
     Raises:
-        TypeError: if neither operand is a tensor, one is bool, or `alpha` is no integer and both operands are integers.
+        TypeError: if neither operand is a tensor, one is bool, or `alpha` is as `add` refuses it.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -286,11 +287,42 @@ def _check_exponent(name: str, input: Tensor | Scalar, exponent: Tensor | Scalar
 
 
 def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar) -> Tensor | Scalar:
-    if not isinstance(alpha, (int, np.integer)) and _common_dtype(input, other).category < FLOATING:
-        raise TypeError(f"{name}: alpha must be an integer for integer tensors, not {alpha!r}")
-    factor = number(name, alpha)
-    scaled: Tensor | Scalar = other * factor
-    return scaled
+    """Return ``alpha * other``, the second operand of `add` and `sub`."""
+    is_bool = isinstance(other, bool) or (isinstance(other, _tensors.Tensor) and other.dtype is dtypes.bool_)
+    if is_bool and name in ("sub", "sub_"):
+        return other  # which `sub` refuses
+    for operand in (input, other):
+        if not isinstance(operand, _tensors.Tensor):
+            number(name, operand)  # or an error that names the function
+    return scaled(name, "alpha", other, alpha, _common_dtype(input, other))
+
+
+def scaled(name: str, what: str, operand: Tensor | Scalar, factor: Scalar, dtype: DType) -> Tensor | Scalar:
+    """Compute ``factor * operand``, a summand of a result of the dtype `dtype`, in that dtype.
+
+    Args:
+        name, what: of the function and of its argument `factor`, for errors.
+        operand: a tensor or number.
+        factor: a number.  A bool result has one bit of it: whether it is 0.
+        dtype: of the result.
+
+    Raises:
+        TypeError: if the factor is no number, or of a higher category than `dtype`.
+    """
+    if not isinstance(factor, (Number, np.generic)):
+        given = "a tensor; read its value with .item()" if isinstance(factor, _tensors.Tensor) else repr(factor)
+        raise TypeError(f"{name}: {what} must be a number, not {given}")
+    plain: Any = number(name, factor)
+    if dtype.category < FLOATING and not isinstance(plain, int):
+        raise TypeError(f"{name}: {what} must be an integer for integer tensors, not {plain!r}")
+    if isinstance(plain, complex) and not dtype.is_complex:
+        raise TypeError(f"{name}: {what} must be real for real tensors, not {plain!r}")
+    if dtype is dtypes.bool_:
+        plain = plain != 0
+    if isinstance(operand, _tensors.Tensor):
+        product: Tensor = cast(operand, dtype) * plain
+        return product
+    return bool(operand and plain) if dtype is dtypes.bool_ else operand * plain
 
 
 _ADD.tensors.gradient()(arithmetic_gradients.of_add)
@@ -527,14 +559,14 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     """``input + value * tensor1 * tensor2``.  The shapes broadcast.
 
     Raises:
-        TypeError: if `value` is no integer and all tensors are integers.
+        TypeError: if `value` is no integer and all tensors are integers, or complex and no tensor is.
         ValueError: if the shapes do not broadcast.
 
     Example:
         >>> flow.addcmul(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 4.0]), flow.tensor([5.0, 6.0]), value=2)
         tensor([31., 50.])
     """
-    return add(input, tensor1 * tensor2, alpha=value)
+    return _with_product("addcmul", input, tensor1 * tensor2, value)
 
 
 @public()
@@ -554,7 +586,11 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     check_tensors("addcdiv", tensor1)
     if tensor1.dtype.category < FLOATING and tensor2.dtype.category < FLOATING:
         raise TypeError("addcdiv: integer division is not supported; convert with .float() first")
-    return add(input, tensor1 / tensor2, alpha=value)
+    return _with_product("addcdiv", input, tensor1 / tensor2, value)
+
+
+def _with_product(name: str, input: Tensor, product: Tensor, value: Scalar) -> Tensor:
+    return add(input, product if value == 1 else scaled(name, "value", product, value, _common_dtype(input, product)))
 
 
 @public()

@@ -21,6 +21,7 @@ from vmflow.ops.copying import copy_, full_of
 from vmflow.ops.creation.creation import tensor as new_tensor
 from vmflow.ops.declaration import method, public
 from vmflow.ops.destination import out_by_copy
+from vmflow.ops.elementwise.arithmetic import scaled
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import masked_fill_
 from vmflow.ops.in_place import copied_in_place
@@ -467,7 +468,9 @@ def index_add(
     """
     check_tensors("index_add", input, index, source)
     axis = index_vector("index_add", input, dim, index, source)
-    return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
+    if alpha != 1:
+        source = scaled("index_add", "alpha", source, alpha, input.dtype)
+    return _put(input, (index,), source, ((axis,), True, None))
 
 
 @public(numpy_names=True)

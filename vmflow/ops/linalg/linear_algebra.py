@@ -13,8 +13,9 @@ from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy, written
-from vmflow.ops.elementwise.arithmetic import conj_if_complex
+from vmflow.ops.elementwise.arithmetic import conj_if_complex, scaled
 from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.inquiry import result_type
 from vmflow.ops.table import (
     Attributes,
     Form,
@@ -327,11 +328,12 @@ def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float)
         raise ValueError(
             f"{name}: an input of shape {list(input.shape)} does not broadcast to the product's {list(product.shape)}"
         )
+    dtype = result_type(input, product)
     if alpha != 1:
-        product = product * alpha
+        product = scaled(name, "alpha", product, alpha, dtype)
     if beta == 0:
         return product
-    return (input if beta == 1 else input * beta) + product
+    return (input if beta == 1 else scaled(name, "beta", input, beta, dtype)) + product
 
 
 @function()
