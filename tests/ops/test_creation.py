@@ -354,7 +354,7 @@ def test_complex_limits_of_linspace_and_logspace(contract: KernelContract) -> No
         (lambda: flow.logspace(0, 1j, 3, dtype=flow.float32), TypeError, "logspace: complex limits"),
         (lambda: flow.linspace(-1, 300, 3, dtype=flow.uint8), ValueError, "linspace: -1 does not fit into uint8"),
         (lambda: flow.linspace(0, math.inf, 3, dtype=flow.int64), ValueError, "linspace: inf does not fit"),
-        (lambda: flow.arange(1j), TypeError, "arange: the limits and the step must be real"),
+        (lambda: flow.arange(1j), TypeError, "arange: the limits and"),  # type: ignore[arg-type]
         (lambda: flow.arange(0, 3, 0.5, dtype=flow.int32), ValueError, "arange: the step 0.5 is 0 as int32"),
         (lambda: flow.arange(3, dtype=float), TypeError, "arange: dtype must be a vmflow dtype"),  # type: ignore[arg-type]
     ],

@@ -806,8 +806,8 @@ _LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scala
 @function()
 @out_as_made()
 def linspace(
-    start: float,
-    end: float,
+    start: complex,
+    end: complex,
     steps: int,
     *,
     dtype: DType | None = None,

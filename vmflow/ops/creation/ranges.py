@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @function()
 @out_as_made()
 def logspace(
-    start: float,
-    end: float,
+    start: complex,
+    end: complex,
     steps: int,
     base: float = 10.0,
     *,

@@ -294,35 +294,39 @@ def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Sc
     for operand in (input, other):
         if not isinstance(operand, _tensors.Tensor):
             number(name, operand)  # or an error that names the function
-    return scaled(name, "alpha", other, alpha, _common_dtype(input, other))
+    dtype = _common_dtype(input, other)
+    if isinstance(other, _tensors.Tensor):
+        return scaled(name, "alpha", other, alpha, dtype)
+    product: Any = number(name, other) * _factor(name, "alpha", alpha, dtype)
+    return bool(product) if dtype is dtypes.bool_ else product
 
 
-def scaled(name: str, what: str, operand: Tensor | Scalar, factor: Scalar, dtype: DType) -> Tensor | Scalar:
+def scaled(name: str, what: str, operand: Tensor, factor: Any, dtype: DType) -> Tensor:
     """Compute ``factor * operand``, a summand of a result of the dtype `dtype`, in that dtype.
 
     Args:
         name, what: of the function and of its argument `factor`, for errors.
-        operand: a tensor or number.
-        factor: a number.  A bool result has one bit of it: whether it is 0.
+        operand: a tensor.
+        factor: a number.  For a bool result, it matters only whether it is 0.
         dtype: of the result.
 
     Raises:
         TypeError: if the factor is no number, or of a higher category than `dtype`.
     """
-    if not isinstance(factor, (Number, np.generic)):
-        given = "a tensor; read its value with .item()" if isinstance(factor, _tensors.Tensor) else repr(factor)
-        raise TypeError(f"{name}: {what} must be a number, not {given}")
-    plain: Any = number(name, factor)
-    if dtype.category < FLOATING and not isinstance(plain, int):
-        raise TypeError(f"{name}: {what} must be an integer for integer tensors, not {plain!r}")
-    if isinstance(plain, complex) and not dtype.is_complex:
-        raise TypeError(f"{name}: {what} must be real for real tensors, not {plain!r}")
-    if dtype is dtypes.bool_:
-        plain = plain != 0
-    if isinstance(operand, _tensors.Tensor):
-        product: Tensor = cast(operand, dtype) * plain
-        return product
-    return bool(operand and plain) if dtype is dtypes.bool_ else operand * plain
+    product: Tensor = cast(operand, dtype) * _factor(name, what, factor, dtype)
+    return product
+
+
+def _factor(name: str, what: str, given: Any, dtype: DType) -> Any:
+    if not isinstance(given, (Number, np.generic)):
+        described = "a tensor; read its value with .item()" if isinstance(given, _tensors.Tensor) else repr(given)
+        raise TypeError(f"{name}: {what} must be a number, not {described}")
+    factor: Any = number(name, given)
+    if dtype.category < FLOATING and not isinstance(factor, int):
+        raise TypeError(f"{name}: {what} must be an integer for integer tensors, not {factor!r}")
+    if isinstance(factor, complex) and not dtype.is_complex:
+        raise TypeError(f"{name}: {what} must be real for real tensors, not {factor!r}")
+    return factor != 0 if dtype is dtypes.bool_ else factor
 
 
 _ADD.tensors.gradient()(arithmetic_gradients.of_add)
