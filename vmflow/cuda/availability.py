@@ -3,7 +3,7 @@
 The parts are looked at in this order: the variable ``VMFLOW_CUDA``, the driver, its GPUs, the installed package of
 cupy, and the import of cupy; for emulated devices, NVRTC instead.  If an earlier part is missing, cupy is not imported.
 
-The answer is remembered: it does not change while a process lives, even if ``VMFLOW_CUDA`` does.
+The answer is remembered, even if ``VMFLOW_CUDA`` changes; a forked child asks again.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ if hasattr(os, "register_at_fork"):
 def why_not() -> str | None:
     """The reason why no CUDA device can be used, and a remedy.
 
-    The first call finds the answer, which later calls return; it imports cupy unless another part is missing.
+    The first call finds the answer, which later calls return; it may import cupy.
 
     Returns:
         One sentence, or None if CUDA devices can be used.

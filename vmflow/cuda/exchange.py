@@ -1,7 +1,7 @@
 """Memory of CUDA devices shared with other libraries, with the work of both libraries ordered on streams.
 
 A value need not be computed when its memory is lent.  So the borrower names a stream: its work on that stream runs
-after all work that the lender has issued.  The host waits until that work is launched, not until it has ended.
+after the work on the memory that the lender has issued.  The host waits until that is launched, not until it has ended.
 
 numpy makes and reads the capsules of DLPack, for arrays with addresses on a device.  It never reads an element.
 """
@@ -138,7 +138,7 @@ def device_at(address: int) -> Device:
 
 
 def stream_address(device: Device) -> int:
-    """The address of the current stream of `device`, on which tensors made of borrowed memory are ordered."""
+    """The address of the current stream of `device`, for other libraries."""
     policy = policy_of(current_machine().stream(device))
     return policy.device.driver.stream_address(policy.handle)
 

@@ -1,7 +1,7 @@
 """The random numbers of CUDA devices, which are the same as on the CPU.
 
-A generator counts the random numbers drawn from it, and each number is a function of the seed and its index.  So all
-devices draw from the default generator (the process's, or inside `fork_rng` the block's), and draw the same numbers.
+A generator counts the random numbers drawn from it, and each number is a function of the seed and its index.  So by
+default all devices draw from one generator, and draw the same numbers.
 The functions here seed, read and set that generator, for any CUDA `device`, also where CUDA is not available.
 """
 

@@ -27,7 +27,7 @@ from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.waiting import Synchronization
 from vmflow.vm.wakers import running_loop
 
-# Each device has this many streams per priority; the 33rd `Stream` object is the first stream again, as in PyTorch.
+# `Stream` objects get the numbers below this one in turn; those of one device, priority and number are one stream.
 STREAMS: Final = 32
 
 _numbers: Final = itertools.count()
@@ -35,7 +35,7 @@ _numbers: Final = itertools.count()
 
 @final
 class Stream:
-    """A CUDA stream: a queue of ops on a device that run in order, and concurrently with ops of other streams.
+    """A CUDA stream: ops of a device that run one after another, and concurrently with ops of other streams.
 
         side = flow.cuda.Stream()
         with flow.cuda.stream(side):
@@ -117,7 +117,7 @@ class Stream:
         return not machine.unfinished(source) and policy.device.is_idle(policy.handle)
 
     def synchronize(self) -> Synchronization:
-        """Wait for all work issued to this stream: await the result, or in plain code let this call block."""
+        """Wait for all work issued to this stream: await the result; without a running event loop this call blocks."""
         return self.record_event().synchronize()
 
     def __enter__(self) -> Stream:
@@ -245,7 +245,7 @@ class Event:
 
     Args:
         enable_timing: whether `elapsed_time` may be called.
-        blocking: PyTorch's argument; makes no difference, since waiting never spins on a core.
+        blocking: PyTorch's argument; makes no difference.
         interprocess: PyTorch's argument; must be False, since events cannot be shared with other processes.
 
     Raises:
@@ -308,7 +308,7 @@ class Event:
         return shared.event is not None and shared.event.query()
 
     def synchronize(self) -> Synchronization:
-        """Wait until the event is reached: await the result, or in plain code let this call block.
+        """Wait until the event is reached: await the result; without a running event loop this call blocks.
 
         An event that was never recorded is recorded first, on the current stream.
         """

@@ -8,7 +8,9 @@ from vmflow.vm.waiting import Synchronization
 
 
 def synchronize(device: Device | str | int | None = None) -> Synchronization:
-    """Wait for all work issued so far on all devices: await the result, or in plain code let this call block.
+    """Wait for all work issued to the current virtual machine, on all devices: await the result.
+
+    Without a running event loop, this call blocks.
 
     Args:
         device: a CUDA device, only checked: the wait is for the work of all devices.

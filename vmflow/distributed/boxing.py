@@ -30,7 +30,7 @@ class Boxing(NamedTuple):
     Attributes:
         shape: of the whole tensor.
         source, target: the spreads before and after the change.
-        nbytes: the estimated bytes that each rank gets from others.
+        nbytes: the estimated bytes that a rank gets from others, on average.
         place: the line of the program that needs the change.
 
     Raises no errors.
@@ -56,7 +56,7 @@ _RECORDS: Final[ContextVar[list[Boxing] | None]] = ContextVar("vmflow.boxing", d
 
 @contextmanager
 def record_boxing() -> Iterator[list[Boxing]]:
-    """A block whose list gets a `Boxing` for every change of spread on this rank.
+    """A block whose list gets a `Boxing` for each change of spread that this rank makes within it.
 
     Example:
         >>> def program():
@@ -109,14 +109,14 @@ def _moved(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor
 
 
 def _steps(source: NdSbp, target: NdSbp) -> list[tuple[int, Sbp]]:
-    """The changes, each of one axis to a new sbp, that lead from one nd-sbp to another on the same mesh."""
+    """The steps from one nd-sbp to another on the same mesh: an axis and its new sbp, which it may have already."""
     changing, by_broadcast = _axes(source, target)
     to_broadcast = [(axis, broadcast) for axis in reversed(changing)] if by_broadcast else []
     return to_broadcast + [(axis, target[axis]) for axis in changing]
 
 
 def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
-    """The estimated bytes that each rank gets from others for `boxed`."""
+    """The estimated bytes that a rank gets from others for `boxed`, on average."""
     if source is target:
         return 0.0
     nbytes = float(prod(shape) * itemsize)
@@ -151,8 +151,8 @@ _SHARES: Final[dict[tuple[str, str], Any]] = {
 def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
     """Return the mesh axes whose sbp has to change, and whether all of them must change to broadcast first.
 
-    They must if an outer axis changes along a dimension that an inner axis splits further; inner axes whose sbp stays
-    are then among them.
+    They must if an outer axis splits, before or after its change, a dimension that an inner axis splits before or
+    after; such an inner axis is among them even if its sbp stays.
     """
     changed = [axis for axis, (old, new) in enumerate(zip(source, target, strict=True)) if old != new]
     dims = {axis: {sbp.dim for sbp in (source[axis], target[axis]) if sbp.is_split} for axis in range(len(source))}
@@ -251,7 +251,7 @@ def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
         for window, ranks in parts.items():
             shared = wanted.shared_with(window)
             if shared is not None:
-                # If several ranks have the elements, different getters get them from different ranks.
+                # If several ranks have the elements, the getters are distributed among them.
                 giver = getter if getter in ranks else ranks[place % len(ranks)]
                 needed.append(_Message(giver, getter, shared))
     return needed

@@ -98,7 +98,7 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     _refuse_marks(state_dict)
     with no_grad():
         arranged = mapped(state_dict, divided)
-    # All ranks check this, so that a value that cannot be saved raises on all of them, before anything is written.
+    # All ranks make the manifest, so that a value that cannot be saved raises on all, before anything is written.
     manifest = BytesIO()
     save_file({"format": _FORMAT, "tensors": tensors, "state": arranged}, manifest)
     if rank == 0:

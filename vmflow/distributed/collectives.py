@@ -1,7 +1,7 @@
 """Exchanges of local tensors between ranks, under the names of PyTorch and OneFlow.
 
-Each exchange is issued like an op, and waits for its turn in the rank's order of exchanges.  All ranks of a group must
-issue the same exchanges in the same order.  No exchange is differentiable.
+Each exchange is issued like an op, and waits for its turn among the exchanges of its communication scope.  All ranks of
+a group must issue the same exchanges in the same order.  No exchange is differentiable.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def sent_by_root(tensor: Tensor, group: tuple[int, ...], root: int) -> Tensor:
 
 
 def check_reduction(reduction: str) -> None:
-    """Raise ValueError if `reduction` names none: "sum", "max" or "min"."""
+    """Raise ValueError if `reduction` is none of "sum", "max" and "min"."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"a reduction is one of {sorted(REDUCTIONS)}, not {reduction!r}")
 
@@ -124,11 +124,11 @@ def _on_host(of: TensorMeta) -> TensorMeta:
     return of if of.device is _HOST else meta(of.shape, of.dtype, _HOST)
 
 
-# The public functions, which change tensors in place
+# The public functions; most of them change a tensor in place
 
 
 def all_reduce(tensor: Tensor, op: Reduction = "sum") -> Tensor:
-    """Write into `tensor`, of the same shape on all ranks, the sum, "max" or "min" over the ranks.
+    """Write into `tensor`, of the same shape on all ranks, the sum, "max" or "min" over the ranks; return `tensor`.
 
     Raises:
         ValueError: for another `op`, or a global tensor.

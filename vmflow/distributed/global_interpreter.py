@@ -294,7 +294,7 @@ def _cheapest(
         spreads, metas: of the operands.
         everything: the signature with all operands and results broadcast.
         candidates: returns the other signatures.
-        final: the required spread of the result; None for any.
+        final: the required spread of the result: other results cost one byte more; None for any.
     """
     chosen: list[Signature] = []
     for axis, ranks in enumerate(placement.shape):
@@ -330,7 +330,7 @@ def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
 
 
 def _price(meta: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
-    """The bytes that each rank receives to change the sbp of one axis to `want`, plus a small price for the copy."""
+    """The bytes that a rank receives to change the sbp of one axis to `want`, plus a small price for a change."""
     if have.sbp[axis] == want:
         return 0.0
     target = spread_of(have.placement, (*have.sbp[:axis], want, *have.sbp[axis + 1 :]))
@@ -343,7 +343,7 @@ def mixed(name: str, metas: Sequence[TensorMeta], asked: Sequence[Spread] = ()) 
     Args:
         name: of the op.
         metas: of the operands.
-        asked: spreads among the attributes, such as that of the tensor into which the op writes.
+        asked: the spreads of metas among the attributes.
     """
     local = next(place for place, meta in enumerate(metas) if meta.spread is None)
     example = next(spread for spread in (*[meta.spread for meta in metas], *asked) if spread is not None)

@@ -37,7 +37,8 @@ class GlobalStorage(Storage):
     Attributes:
         parts: this rank's parts of the tensor and of its views; a blob's offset is the index of its part.
         whole: by index, whether a part has all elements of the first one in order, so that any reshape is a view.
-        views: by the index of a part, a view's op and attributes: the index of the view's part, and the view's meta.
+        views: by the index of the viewed part, the view's op and its attributes: the index of the view's part, and the
+            view's meta.
         moved: whether it is a view whose parts were exchanged or copied, so that it shares no memory with its base.
     """
 

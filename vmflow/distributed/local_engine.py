@@ -1,7 +1,7 @@
 """`LocalEngine`: the network between the ranks of a simulation, which are threads of one process.
 
-An operation ends some time after the last rank of its group has started it; the seed decides when.  A `Fault` loses,
-freezes or delays a rank, or makes it start operations in another order.
+An operation ends some time after the last rank of its group has started it; the seed decides when.  A `Fault` loses or
+freezes a rank, or makes it start an operation later, or after the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Fault(NamedTuple):
         at: the index of the rank's operation at which the fault occurs, from 0 on.
         kind: "lose" (the rank ends, which others notice), "freeze" (it stands still for ever, which they do not),
             "swap" (this operation starts after the rank's next one, never if the rank waits for it before), or "delay"
-            (this operation starts `seconds` later).
+            (this operation starts `seconds` later, perhaps after the rank's next ones).
         seconds: the delay, by the simulation's clock.
 
     Raises no errors; `simulate` checks the rank.
@@ -62,7 +62,7 @@ class LocalEngine:
     Args:
         scheduler: decides the order of events.
         faults: the faults of ranks.
-        delay: the most seconds that an operation takes, by the simulation's clock.
+        delay: the most seconds from the last rank's start of an operation to its end, by the simulation's clock.
         timeout: seconds after which an operation fails if not all ranks have started it.
 
     Attributes:
@@ -109,7 +109,10 @@ class LocalEngine:
             del self._places[scope]
 
     def mismatch(self) -> Exception | None:
-        """The error of a scope in which ranks have issued different operations; None if there is no such scope."""
+        """The error of a scope in which ranks have issued different operations, and which not all ranks have left.
+
+        None if there is no such scope.
+        """
         broken = [place.broken for place in self._places.values() if place.broken is not None]
         return copy_of(broken[0]) if broken else None
 
@@ -137,7 +140,7 @@ class Line:
     Attributes:
         rank: as given.
         count: the number of started operations.
-        warnings: by place and group, the errors of operations that failed before this rank started them.
+        warnings: by meeting place and group, the errors of operations that failed before this rank started them.
         silent: whether a fault has cut this rank off from the others.
         held_back: starts an operation that a fault has put behind the next one.
     """
@@ -220,7 +223,7 @@ class LocalChannel:
     def _start(self, work: LocalWork, failure: BaseException | None) -> LocalWork:
         if failure is not None:
             if isinstance(failure, CollectiveError):
-                # The operation fails as the one before did: its message would grow with each operation between.
+                # An earlier operation's error is passed on as it is: else its message would grow with each operation.
                 work.error = copy_of(failure)
             else:
                 reason = f"could not compute the tensor to send: {said_by(failure)}"

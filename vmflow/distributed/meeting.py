@@ -22,7 +22,7 @@ class LocalWork:
 
     Attributes:
         rank, operation, place: the rank, the operation, and the line that issued it.
-        given, gotten: see `Channel.start`; None after the end.
+        given, gotten: see `Channel.start`.
         done: whether the part has ended.
         error: the error if the part has failed; None otherwise.
     """
@@ -191,7 +191,7 @@ class MeetingPlace:
         self._fail(meeting, self._with_history(error, meeting.group))
 
     def _break(self, error: CollectiveMismatch, meeting: Meeting) -> None:
-        """Let all operations of the scope fail from now on, since ranks have issued different operations."""
+        """Let the waiting and all further operations of the scope fail, since ranks have issued different ones."""
         self.broken = self._with_history(error, meeting.group)
         for meetings in list(self._meetings.values()):
             for other in list(meetings):
@@ -320,7 +320,7 @@ def copy_of(error: Exception) -> Exception:
 
 
 def said_by(error: BaseException) -> str:
-    """An exception as a traceback's last line shows it.
+    """A text about an exception: the name of its class, and its message if it has one.
 
     `repr` would escape quotes and backslashes, again for each error whose message contains that of another.
     """

@@ -90,7 +90,7 @@ def _named(runner: Runner) -> str:
     return f"{kind} {name!r}"
 
 
-# The `Order` of this task or thread; None stands for the outermost order of the process.
+# The `Order` of this task or thread; None stands for the outermost order of its rank.
 ORDER: Final[ContextVar[Order | None]] = ContextVar("vmflow.comm_scope", default=None)
 
 

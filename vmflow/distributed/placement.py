@@ -14,7 +14,7 @@ from .process import current_process
 
 @final
 class placement:
-    """A mesh of ranks, each of which uses its own device of one type; the name is OneFlow's.
+    """A mesh of ranks, each of which uses a device of one type; the name is OneFlow's.
 
     Equal placements are one object.
 
@@ -68,7 +68,7 @@ class placement:
 
     @classmethod
     def all(cls, type: str) -> placement:
-        """All ranks in a row."""
+        """The placement of all ranks, a mesh of one axis."""
         return cls(type, range(current_process().world_size))
 
     def coordinates(self, rank: int) -> tuple[int, ...] | None:
@@ -87,7 +87,7 @@ class placement:
 
     @property
     def device(self) -> Device:
-        """The device of this rank."""
+        """The device that the calling rank uses."""
         return Device(self.type)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -25,7 +25,7 @@ class Process:
 
     Attributes:
         rank, world_size, local_rank, local_world_size, checked: as given.
-        order: the outermost order of exchanges, see `comm_scope`; None before the first.
+        order: the outermost order of exchanges, see `comm_scope`; None until it is needed.
     """
 
     __slots__ = ("checked", "local_rank", "local_world_size", "order", "rank", "world_size")
@@ -53,7 +53,7 @@ def process_of(environment: Mapping[str, str]) -> Process:
     """The rank that the environment names, by RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
 
     Raises:
-        ValueError: if a variable is no number, or the variables contradict each other.
+        ValueError: if a variable is no integer from 0 on, a size is 0, or the variables contradict each other.
     """
     world_size = _number(environment, "WORLD_SIZE", 1, least=1)
     rank = _number(environment, "RANK", 0)
@@ -86,7 +86,7 @@ _alone: Final[list[Process]] = []
 
 
 def current_process() -> Process:
-    """The rank that this code runs on.
+    """The rank that this code runs on.  Outside of simulations, only the first call reads the environment.
 
     Raises:
         ValueError: if the environment is malformed.

@@ -1,8 +1,8 @@
 """`Scheduler`: runs the ranks of a simulation in turns, in an order that a seed decides, by a clock of its own.
 
-Each rank has a thread, and one rank runs at a time, until it has to wait.  Then the seed decides which rank runs next,
-or which message arrives.  If no rank can run, the clock jumps to the next timer or deadline.  So delays take no real
-time, and the same seed gives the same run.
+Each rank has a thread, and one rank runs at a time, until it waits or its event loop looks for events.  Then the seed
+decides which rank runs next, or which message arrives.  If no rank can run, the clock jumps to the next timer or
+deadline.  So delays take no real time, and the seed determines the run, unless other threads take part.
 """
 
 from __future__ import annotations
@@ -97,10 +97,12 @@ class Scheduler:
         # A lock is needed since threads that are no ranks start operations, too.
         self.between_ranks = threading.RLock()
 
-    # Called by the rank that runs
+    # Called while ranks run
 
     def block(self, ready: Callable[[], bool], waits_for: str, deadline: float | None = None) -> bool:
-        """Let other ranks run until `ready` is true, or the deadline has come; returns False if the deadline has come.
+        """Let other ranks run until `ready` is true, or the deadline has come; return whether `ready` came first.
+
+        For a thread that is no rank, the deadline does not count.
 
         Raises:
             SimulationDeadlock: on one of the blocked ranks, if none can go on any more.
@@ -137,7 +139,7 @@ class Scheduler:
         self._messages.append(callback)
 
     def at(self, moment: float, callback: Callback) -> None:
-        """Call a function when no rank can run, and the simulation's clock goes on to this moment."""
+        """Call a function when the simulation's clock, which goes on while no rank can run, reaches this moment."""
         heapq.heappush(self._timers, (moment, next(self._numbers), callback))
 
     def count_outside(self, change: int) -> None:
@@ -145,7 +147,7 @@ class Scheduler:
         with self._lock:
             self._outside += change
 
-    # Called by the program that simulates
+    # Called by `simulate`: `wait_for_turn` on each rank's thread, the others on the thread of its caller
 
     def begin(self) -> None:
         """Let a rank that the seed chooses run; each rank's thread begins by `wait_for_turn`."""
@@ -213,7 +215,7 @@ class Scheduler:
             raise error
 
     def _choose(self) -> Turn | None:
-        """Call functions of `soon` and `at` that are due; return the rank to run next, None if none is left to run."""
+        """Call functions of `soon` and `at` in their turn; return the rank to run next, None if none is left to run."""
         patient_until: float | None = None
         while True:
             with self.between_ranks:

@@ -66,15 +66,15 @@ def simulate(
 
     The ranks are threads of this process that run one at a time.  `seed` decides which rank runs when another one has
     to wait, and how long messages take, by a clock that jumps over waiting.  So a program runs the same way each time,
-    and another way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode
-    of its own.
+    and maybe another way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a
+    mode of its own.
 
     Args:
         function: of no arguments; a coroutine function gets an event loop on each rank, whose time is the simulation's.
         ranks: the number of ranks.
         seed: decides the order of events.
         faults: the faults of ranks, see `Fault`.
-        delay: the most seconds that an exchange between ranks takes.
+        delay: the most seconds that an exchange takes after its last rank has started it.
         timeout: seconds after which an exchange fails if not all ranks have started it.
         check: whether ranks compare each op of global tensors before they run it, so that a program whose ranks take
             different ways fails at the first op that differs; by default the variable VMFLOW_DEBUG_COMM decides.
@@ -154,7 +154,7 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: 
                 try:
                     result = runner.run(cast("Coroutine[Any, Any, Any]", function()))
                 except RankEnded:
-                    # Pending tasks of a frozen rank are no errors.
+                    # The loop of a frozen rank cannot cancel its tasks; asyncio must not report them as destroyed.
                     runner.get_loop().set_exception_handler(lambda loop, context: None)
                     raise
         else:

@@ -34,7 +34,7 @@ class Spread:
         Args:
             shape: of the whole tensor.
             rank: the rank.
-            axes: how many of the placement's axes count, from the first on; all by default.
+            axes: the number of the placement's axes, from the first on, that divide the tensor; all by default.
         """
         here = self.placement.coordinates(rank)
         if here is None:
@@ -46,7 +46,7 @@ class Spread:
         return tuple(sizes)
 
     def summed(self) -> Spread:
-        """The spread with broadcast in place of partial sums, as gradients and new tensors have it."""
+        """The spread with broadcast in place of partial sums."""
         return spread(self.placement, tuple([broadcast if sbp == partial_sum else sbp for sbp in self.sbp]))
 
     def everywhere(self) -> Spread:
@@ -54,7 +54,7 @@ class Spread:
         return spread(self.placement, (broadcast,) * len(self.sbp))
 
     def like(self, shape: Shape, dtype: DType) -> TensorMeta:
-        """The meta of a new tensor of this spread, without partial sums."""
+        """The meta of a new tensor of this spread, with broadcast in place of partial sums."""
         return global_meta(shape, dtype, self.summed())
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ def global_meta(shape: Shape, dtype: DType, spread: Spread) -> TensorMeta:
 
 
 def whole_meta(of: TensorMeta) -> TensorMeta:
-    """The meta of a local tensor of the same shape, dtype and device."""
+    """The meta of a local tensor with the shape, dtype and device of `of`."""
     return of if of.spread is None else meta(of.shape, of.dtype, of.device)
 
 

@@ -16,10 +16,10 @@ from .spread import Spread
 
 
 def norms_of_ranks(name: str, tensors: Sequence[Tensor], norm_of: Callable[[Sequence[Tensor]], Tensor]) -> list[Tensor]:
-    """Return local tensors that together have the norm of all elements of `tensors`, the same on each rank.
+    """Return tensors that together have the norm of all elements of `tensors`.
 
     The elements of global tensors are counted once, also if several ranks have them.  Ranks outside of the placements
-    count none.  All ranks of the placements call this.
+    count none of them.  All ranks of the placements call this.
 
     Args:
         name: shown in errors.
@@ -27,7 +27,7 @@ def norms_of_ranks(name: str, tensors: Sequence[Tensor], norm_of: Callable[[Sequ
         norm_of: computes the norm of local tensors, a scalar.
 
     Raises:
-        RuntimeError: for a partial sum.
+        RuntimeError: for a partial sum, on the ranks of the placements.
     """
     spread = [tensor for tensor in tensors if tensor.is_global]
     group = _that_differ(spread)
@@ -38,7 +38,7 @@ def norms_of_ranks(name: str, tensors: Sequence[Tensor], norm_of: Callable[[Sequ
     counted = [part for part, tensor in zip(parts, spread, strict=True) if _counts(meta_of(tensor).spread)]
     local = [tensor for tensor in tensors if not tensor.is_global]
     with local_mode():
-        # The norm of the ranks' norms is that of all elements, for the power of any order.
+        # The norm of the ranks' norms is the norm of all elements.
         norm = norm_of(counted)
         return [*local, gathered(norm, group, (1,) * len(group))]
 
@@ -46,15 +46,15 @@ def norms_of_ranks(name: str, tensors: Sequence[Tensor], norm_of: Callable[[Sequ
 def largest_of_ranks(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     """Return the largest `value`, a local scalar that each rank has computed from its parts of `tensors`.
 
-    All ranks of the tensors' placements call this.  Raises no errors.
+    All ranks of the tensors' placements call this; others keep their value.
     """
     return _largest(value, _that_differ([tensor for tensor in tensors if tensor.is_global]))
 
 
 def largest_of_groups(value: Tensor, groups: Sequence[tuple[int, ...]]) -> Tensor:
-    """Return the largest `value`, a local scalar, among the ranks of all groups, each of which has one value already.
+    """Return the largest `value`, a local scalar, among the ranks of all groups.
 
-    All ranks of the groups call this; others keep their value.  Raises no errors.
+    All ranks of the groups call this, those of one group with equal values; others keep their value.
     """
     ranks = tuple(sorted({rank for group in groups for rank in group}))
     return _largest(value, ranks if len(set(groups)) > 1 and current_process().rank in ranks else ())
@@ -68,10 +68,10 @@ def _largest(value: Tensor, ranks: tuple[int, ...]) -> Tensor:
 
 
 def _that_differ(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """The ranks of the placements of global tensors; none if this rank has no need to hear from others.
+    """The ranks of the placements of global tensors; none if this rank need not hear from others.
 
-    It has no need if all have the same whole tensors, nor outside of the placements.  A graph that is being built
-    refuses global tensors by itself.
+    It need not if all ranks have the same whole tensors, if it is outside of the placements, or while a graph is being
+    built, which refuses global tensors by itself.
     """
     spreads = {meta_of(tensor).spread for tensor in tensors}
     group = tuple(sorted({rank for spread in spreads for rank in spread.placement.group}))

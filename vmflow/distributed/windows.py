@@ -1,4 +1,4 @@
-"""`Window`: the elements of a tensor that a rank has, and those that two ranks have in common."""
+"""`Window`: a part of a tensor, such as the elements that a rank has, or that two ranks have in common."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .spread import Shape, Spread
 
 
 class Window(NamedTuple):
-    """A part of a tensor.
+    """A part of a tensor: a range of indices along each dimension.
 
     Attributes:
-        starts, sizes: along each dimension.
+        starts, sizes: for each dimension, the first index of the range, and its length.
     """
 
     starts: Shape
@@ -36,7 +36,7 @@ class Window(NamedTuple):
         return Window(tuple(starts), tuple(sizes))
 
     def slices_of(self, inner: Window) -> tuple[slice, ...]:
-        """The slices that select the elements of `inner` from a tensor of this window's."""
+        """The slices that select `inner`, a window within this one, from a tensor of this window's elements."""
         return tuple(
             [slice(at - start, at - start + size) for start, at, size in zip(self.starts, *inner, strict=True)]
         )

@@ -37,7 +37,10 @@ def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: 
 
 
 def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """Generate the elements of the list "traceEvents" in a Chrome trace."""
+    """Generate the elements of the list "traceEvents" in a Chrome trace: events, arrows and counters of `timeline`.
+
+    `trace` gives the names of machines and sessions, and the number of lost events.
+    """
     places = _Places([*trace.machines, *trace.sessions])
     # Batches get the first track numbers, so that they are shown above the tracks of requests, which may be hundreds.
     for batch in [event for event in timeline.events if event.kind == "batch"]:
@@ -70,7 +73,7 @@ def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 class _Places:
-    """Gives processes and tracks the numbers ("pid" and "tid") of a Chrome trace, in the order of their first use."""
+    """Numbers the processes ("pid") of a Chrome trace as given, and tracks ("tid") in the order of their first use."""
 
     def __init__(self, processes: list[str]) -> None:
         self._processes = {name: number for number, name in enumerate([HOST, *processes], 1)}

@@ -62,7 +62,7 @@ class Timeline:
     """A recording to be shown: all events in the order of their beginnings, and changes of counters in order of time.
 
     Attributes:
-        paths: for each computed request of a serving session, the events that its arrow connects.
+        paths: for each request of a serving session that was in a batch, the events that its arrow connects.
     """
 
     events: list[Event]

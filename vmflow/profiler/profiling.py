@@ -165,7 +165,7 @@ class profile:
             elif before is ProfilerAction.WARMUP and after is not ProfilerAction.WARMUP:
                 self._discard()
         finally:
-            # Even if `on_trace_ready` has raised: leaving the block ends a recording.
+            # Even if `on_trace_ready` has raised, since leaving the block ends the recording of the step.
             self._begin()
 
     def __enter__(self) -> profile:

@@ -147,7 +147,8 @@ class RequestRecord(NamedTuple):
         client: the sender, as text or number; None if unknown.
         scopes: the names of the scopes in which the request was made, the outermost first; empty if it came when
             nothing was recorded.
-        trace: the value of `vmflow.serving.trace_id` where the request was made; else None.
+        trace: the value of `vmflow.serving.trace_id` where the request was made; None if it came when nothing was
+            recorded.
         begun: the time at which the session began to compute the request; None if it never did.
         state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended before the request.
         batch: the number of the last batch with the request; None if there was none.

@@ -1,6 +1,6 @@
 """`SessionRecorder`: records the requests and batches of one session of `vmflow.serving`.
 
-For requests and batches that have ended it keeps only numbers, names and scopes, and no arrays.
+For requests and batches that have ended it keeps no arrays.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _is_since(edge: Edge, since: int) -> bool:
 
 
 def _boundary(results: Sequence[Tensor], since: int) -> list[AutogradMeta]:
-    """The older nodes and the leaves to which nodes of the results from number `since` on lead, each once."""
+    """The older nodes and the leaves to which results' nodes of sequence numbers from `since` on lead, each once."""
     found: dict[Place, AutogradMeta] = {}
     seen: set[Node] = set()
     edges = [edge_of(result) for result in results]
@@ -232,7 +232,11 @@ class _CheckpointNode(Node):
         )
 
     def _called_again(self, function: Callable[..., Any]) -> tuple[Any, ...]:
-        """The results of the second call, with the arguments and the mode of the first."""
+        """Call the function again, and return its results as a tuple.
+
+        The arguments, autocast, default device and dtype are those of the first call, and the random state if it was
+        kept.
+        """
         args = [self._given(kept) for kept in self.arguments]
         kwargs = {name: self._given(value) for name, value in self.keywords.items()}
         before, first = MODE.get(), self.mode
