@@ -56,7 +56,7 @@ _RECORDS: Final[ContextVar[list[Boxing] | None]] = ContextVar("vmflow.boxing", d
 
 @contextmanager
 def record_boxing() -> Iterator[list[Boxing]]:
-    """A block whose list gets a `Boxing` for each change of spread that this rank makes within it.
+    """A block whose list gets a `Boxing` for each change of spread that this rank makes in it, outside of inner blocks.
 
     Example:
         >>> def program():

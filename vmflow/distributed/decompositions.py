@@ -1,4 +1,4 @@
-"""Ops that are computed part by part in several steps, with exchanges in between.
+"""Ops that are computed part by part in several steps, most with exchanges in between.
 
 Most reduce a dimension, and no signature covers them if that is split: the mean over uneven parts is not the mean of
 the parts' means.  Autograd records the op itself, not its steps.

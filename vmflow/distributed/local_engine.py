@@ -33,7 +33,7 @@ class Fault(NamedTuple):
     Attributes:
         rank: the rank.
         at: the index of the rank's operation at which the fault occurs, from 0 on.
-        kind: "lose" (the rank ends, which others notice), "freeze" (it stands still for ever, which they do not),
+        kind: "lose" (the rank ends, which others notice), "freeze" (it stands still, which only timeouts show),
             "swap" (this operation starts after the rank's next one, never if the rank waits for it before), or "delay"
             (this operation starts `seconds` later, perhaps after the rank's next ones).
         seconds: the delay, by the simulation's clock.

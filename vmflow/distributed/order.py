@@ -1,7 +1,7 @@
 """`Order`: the order of exchanges of a communication scope, and the task that may start them.
 
-All ranks must start the exchanges of a communication scope in the same order.  Event loops switch between tasks in
-another order on each rank; so one task at a time may exchange in a scope, until that task has ended.
+All ranks must start the exchanges of a communication scope in the same order.  Event loops may switch between tasks in
+another order on each rank; so one task may exchange in a scope until that task has ended.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Order:
         """Make the running task or thread the one that exchanges in this order.
 
         Raises:
-            RuntimeError: if another task or thread that has not ended exchanges in it.
+            RuntimeError: if another task or another thread, which has not ended, exchanges in it.
         """
         runner = _runner()
         owner = None if self._owner is None else self._owner()

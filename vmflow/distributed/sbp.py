@@ -1,7 +1,7 @@
 """``vmflow.sbp``: how a tensor is spread over the ranks of one axis of a mesh.
 
-*split(d)*: each rank has a part of dimension d.  *broadcast*: each has the whole tensor.  *partial_sum*: each has a
-summand of the tensor.  The names are OneFlow's.
+*split(d)*: each rank has a part of the tensor along dimension d.  *broadcast*: each has the whole tensor.
+*partial_sum*: each has a summand of the tensor.  The names are OneFlow's.
 """
 
 from __future__ import annotations

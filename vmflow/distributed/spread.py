@@ -34,7 +34,7 @@ class Spread:
         Args:
             shape: of the whole tensor.
             rank: the rank.
-            axes: the number of the placement's axes, from the first on, that divide the tensor; all by default.
+            axes: how many of the placement's axes are applied, from the first on; all by default.
         """
         here = self.placement.coordinates(rank)
         if here is None:

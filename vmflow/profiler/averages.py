@@ -34,7 +34,7 @@ class Average:
             since the thread last issued, ran or waited for an instruction.  On an event loop it includes time in which
             the loop waited for anything else.
         device: the time in which a CUDA device computed the instructions, by its own clock; 0 on other devices.
-        failed, dropped: how many of the instructions failed or were dropped.
+        failed, dropped: how many runs failed or were dropped; failures after a run has returned do not count.
     """
 
     name: str

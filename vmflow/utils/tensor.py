@@ -12,7 +12,7 @@ from vmflow.tensors import Tensor
 def from_torch(torch_tensor: Any) -> Tensor:
     """A tensor that shares the memory of a tensor of PyTorch's, without its history; see `vmflow.from_dlpack`.
 
-    Where memory cannot be shared, such as that of a device that vmflow cannot use, the result is a copy on the CPU.
+    Memory of a device that vmflow cannot use is copied to the CPU instead.
 
         x = flow.utils.tensor.from_torch(torch.ones(2))
 

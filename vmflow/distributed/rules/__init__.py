@@ -1,4 +1,4 @@
-"""The signatures of all ops, by family; importing this package declares them."""
+"""The sharding rules of ops, by family; importing this package declares them."""
 
 from . import dimensions, elementwise, indexing, layers, losses, products, views
 

@@ -36,7 +36,7 @@ def view_signatures(op: ViewExpr, attributes: Attributes, old: Shape, new: Shape
 
 
 def _kept_by_reshape(old: Shape, new: Shape, ranks: int) -> list[tuple[int, int]]:
-    """Pairs of dimensions, before and after a reshape, whose equal shares have the same elements."""
+    """Pairs of dimensions, before and after a reshape, whose splits give each of `ranks` ranks the same elements."""
     if not prod(old):
         return []
     pairs = []

@@ -78,8 +78,10 @@ def _like(mapping: Any, columns: dict[Any, Any]) -> Any:
 def default_convert(data: Any) -> Any:
     """Turn numpy's arrays and scalars in one sample into tensors, also in mappings, tuples and lists; keep the rest.
 
+    Arrays of strings or objects are kept.
+
     Raises:
-        TypeError: for an array of a dtype that no tensor can have.
+        TypeError: for an array of another dtype that no tensor can have.
 
     Example:
         >>> import numpy

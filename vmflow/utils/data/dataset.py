@@ -261,7 +261,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
         generator: the source; by default that of the context.
 
     Raises:
-        ValueError: if the lengths do not add up, or one is negative or, fractions of 1 apart, no whole number.
+        ValueError: if the lengths do not add up, one is negative, or one is no whole number unless they add up to 1.
 
     Example:
         >>> [len(part) for part in flow.utils.data.random_split(range(10), [0.75, 0.25])]

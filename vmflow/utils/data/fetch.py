@@ -66,7 +66,7 @@ class Recipe:
         drop_last: of an iterable dataset, whether a shorter last batch is left out.
         collate: makes a batch out of samples, or converts a single one.
         init: called with the worker's number before the worker fetches anything.
-        workers: how many workers there are; 0 if the dataset is not to know of them.
+        workers: the `num_workers` of the loader; 0 also if ``async for`` fetches on a thread.
         kind: "thread" or "process".
     """
 

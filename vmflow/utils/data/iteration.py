@@ -129,7 +129,7 @@ class Iteration:
                 continue
             ticket = self._prefetch.assign(number)
             if drawn.error is not None:
-                # The sampler's error comes after all batches that were drawn before it, and ends the iteration.
+                # The sampler's error ends the iteration; with `in_order` all batches drawn before it come first.
                 self._prefetch.source_ended()
                 self.inbox.post(Letter(ticket, error=drawn.error))
                 continue

@@ -34,8 +34,8 @@ class DataLoader:
     ``break``, an exception or cancellation, ends its workers, unless they are persistent.
     ``contextlib.closing(iter(loader))`` and ``contextlib.aclosing(aiter(loader))`` wait for their end as well.
 
-    ``async for`` never blocks the event loop: with ``num_workers=0`` one thread fetches each batch when it is asked
-    for, since nobody knows how long a sample takes.  Plain ``for`` with ``num_workers=0`` fetches in place.
+    ``async for`` does not block the event loop while batches are fetched: with ``num_workers=0`` one thread fetches
+    each batch when it is asked for.  Plain ``for`` with ``num_workers=0`` fetches in place.
 
     An exception in a worker is raised when the batch's turn comes, with a note that says which sample it was, and ends
     the iteration.

@@ -1,7 +1,7 @@
 """`Prefetch` decides which worker fetches the next batch, and when, and which result the consumer gets next.
 
-`Prefetch` has no thread, clock or data: events go in, decisions come out.  A batch is known by its ticket, a number
-given in the order of the samplers.  Results are passed through unread.
+`Prefetch` has no thread, clock or data: events go in, decisions come out.  A batch is known by its ticket, a number;
+tickets follow the order of the sampler.  Results are passed through unread.
 """
 
 from __future__ import annotations

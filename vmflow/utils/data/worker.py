@@ -202,7 +202,7 @@ class ThreadWorker:
                     self._inline.forget(item)
                 elif not item.assignment.over:
                     self._inline.post(item)
-                del item  # the item holds the iteration, which must not live until the next item comes
+                del item  # the item holds the iteration's inbox, which must not live until the next item comes
         finally:
             if self._remote is not None:
                 self._remote.end()
