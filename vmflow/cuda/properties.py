@@ -20,7 +20,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Whether this process has used a CUDA device already; if so, children that it forks cannot use any.
+    """Whether this process, or its parent before forking, has used a CUDA device; children forked later cannot use any.
 
     Example:
         >>> flow.cuda.is_initialized() <= flow.cuda.is_available()

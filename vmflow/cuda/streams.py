@@ -2,7 +2,8 @@
 
 The virtual machine orders ops by the memory they touch, on all streams.  So a program may put ops on several streams
 without waiting between them: no result is read before it is computed, and no memory is reused too early.
-`wait_stream` and events are for work whose order does not follow from tensors, and for timing.
+`wait_stream` and events are for work whose order does not follow from tensors, and for timing.  Copies between devices,
+the host among them, run on streams of their own.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class Stream:
 
 
 def current_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device are issued to in this task or thread.
+    """The stream that ops of a device, except copies between devices, are issued to in this task or thread.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -162,7 +163,7 @@ def current_stream(device: Device | str | int | None = None) -> Stream:
 
 
 def default_stream(device: Device | str | int | None = None) -> Stream:
-    """The stream that ops of a device are issued to if the program has chosen no other stream.
+    """The stream that ops of a device, except copies between devices, are issued to if none was chosen.
 
     Raises:
         DeviceUnavailable: if the device cannot be used.
@@ -200,7 +201,9 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
 
 
 def set_stream(stream: Stream) -> None:
-    """Issue ops on the device of `stream` to `stream` from now on, in this task or thread.  Raises no errors.
+    """Issue ops on the device of `stream` to `stream` from now on, in this task or thread.
+
+    Copies between devices keep streams of their own.  Raises no errors.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -213,7 +216,7 @@ def set_stream(stream: Stream) -> None:
 class stream:
     """A context manager in which ops on a stream's device are issued to that stream; None changes nothing.
 
-    Raises no errors.
+    Copies between devices keep streams of their own.  Raises no errors.
 
     Example:
         >>> with flow.cuda.stream(flow.cuda.Stream() if flow.cuda.is_available() else None):

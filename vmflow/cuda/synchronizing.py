@@ -1,4 +1,4 @@
-"""`synchronize`, which waits for the work of all devices."""
+"""`synchronize`, which waits for the current virtual machine's work on all devices."""
 
 from __future__ import annotations
 

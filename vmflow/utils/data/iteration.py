@@ -21,7 +21,7 @@ class Iteration:
     """The part that `Batches` and `AsyncBatches` share.  It holds the workers, which do not hold it.
 
     Args:
-        source: the orders for the workers, batch by batch.
+        source: for each batch the order to a worker: indices, one index, or a number of samples.
         crew: the workers.
         prefetch: a new `Prefetch`.
         base_seed: of random numbers.

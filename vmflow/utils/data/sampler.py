@@ -26,7 +26,7 @@ _CHUNK: Final = 1024
 
 
 def numbers_of(generator: Generator | None, elements: int) -> HostNumbers:
-    """Take the next range of random numbers, for so many elements, from `generator` or the context's default."""
+    """Take the next range of random numbers, for `elements` numbers, from `generator` or the context's default."""
     return HostNumbers(*chosen_generator(generator).take(elements))
 
 
