@@ -57,7 +57,7 @@ class profile:
     waiting to its batch, to the first instruction that a recorded machine ran for that batch, and to the request's end.
 
     Args:
-        machines: the recorded machines; by default the one that is current when the recording begins.
+        machines: the recorded machines; by default the one that is current on entering.
         schedule: chooses the steps to record, see `schedule`; everything by default.
         on_trace_ready: called with this object at the end of each recording.
         max_events: the most ended events that one recording keeps, about 300 bytes each; further ones are only counted.

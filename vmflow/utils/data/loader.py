@@ -52,8 +52,8 @@ class DataLoader:
         sampler: the order of indices, instead of `shuffle`.
         batch_sampler: lists of indices, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
         num_workers: how many threads or processes fetch.
-        collate_fn: makes a batch of a list of samples; by default `default_collate`, or `default_convert` for samples
-            by themselves.
+        collate_fn: makes a batch of a list of samples, by default `default_collate`; or converts a sample that comes by
+            itself, by default `default_convert`.
         pin_memory, pin_memory_device: accepted for PyTorch's sake, and without effect: the loader does not pin memory.
         drop_last: leave out the last batch, of an `IterableDataset` each worker's last one, if it is not full.
         timeout: seconds to wait for a batch from workers; 0 for as long as it takes.
@@ -186,6 +186,8 @@ class DataLoader:
 
     def __len__(self) -> int:
         """The number of batches, or of samples if they come by themselves.
+
+        With several workers, an `IterableDataset` may give more.
 
         Raises:
             TypeError: if the dataset or sampler has no length.

@@ -4,7 +4,7 @@ A thread of the consumer's asks, over a pair of connected sockets, and waits for
 and cancelling are the same for threads and processes, and a process that dies is the end of a stream of bytes, which
 cannot be missed.
 
-Arrays travel through the sockets too, outside of the pickle: from the sender's memory into fresh memory of the
+Large arrays travel through the sockets too, outside of the pickle: from the sender's memory into fresh memory of the
 receiver.  New shared memory for each batch is slower, since the kernel must clear and map its pages one by one on both
 sides: 4 MiB took 4.5 ms so, and 0.75 ms through the sockets.
 """
