@@ -338,3 +338,17 @@ def test_the_environment_asks_for_checks(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(dist.CollectiveMismatch):
         dist.simulate(differing, 2)
     dist.simulate(differing, 2, check=False)
+
+
+def test_a_rank_that_meets_one_that_has_left_the_scope_and_ended_hears_of_the_scope() -> None:
+    def program() -> type[BaseException]:
+        try:
+            with flow.comm_scope("a"):
+                if dist.get_rank() == 1:
+                    raise KeyError("left")
+                dist.all_reduce(flow.ones(1)).item()
+        except (KeyError, dist.CollectiveError) as error:
+            return type(error)
+        raise AssertionError
+
+    assert dist.simulate(program, 2) == [dist.CollectiveCancelled, KeyError]

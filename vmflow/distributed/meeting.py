@@ -133,8 +133,11 @@ class MeetingPlace:
             self._meet(work)
 
     def leave(self, rank: int, error: Exception) -> None:
-        """Note that a rank takes part in no further operation; parts that wait for that rank fail with the error."""
-        self._gone[rank] = error
+        """Note that a rank takes part in no further operation; parts that wait for that rank fail with the error.
+
+        A rank that has left a scope leaves once more when its program ends; the first error is kept.
+        """
+        self._gone.setdefault(rank, error)
         self._fail_receivers(rank)
         for meetings in list(self._meetings.values()):
             for meeting in list(meetings):
