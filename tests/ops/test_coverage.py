@@ -77,7 +77,10 @@ MADE: Final[dict[str, Made]] = {
     "randn": (lambda dtype: flow.randn(2, 3, dtype=dtype), (*FRACTIONS, "complex64", "complex128")),
     "rand": (lambda dtype: flow.rand(2, 3, dtype=dtype), (*FRACTIONS, "complex64", "complex128")),
     "randint": (lambda dtype: flow.randint(2, (2, 3), dtype=dtype), REAL),
-    "randperm": (lambda dtype: flow.randperm(6, dtype=dtype).reshape(2, 3), NUMBERS),
+    "randperm": (
+        lambda dtype: flow.randperm(6, dtype=dtype).reshape(2, 3),
+        tuple([name for name in REAL if name != "bool"]),
+    ),
     "bernoulli": (lambda dtype: flow.bernoulli(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
     "exponential": (lambda dtype: flow.empty(2, 3, dtype=dtype).exponential_(), FRACTIONS),
     "poisson": (lambda dtype: flow.poisson(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
