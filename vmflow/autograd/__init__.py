@@ -105,7 +105,7 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
     """PyTorch's older way to make a leaf: a tensor of the shape and memory of `data`, without history.
 
     Raises:
-        RuntimeError: if `requires_grad` is True for a tensor of integers.
+        RuntimeError: if `requires_grad` is True for a tensor of integers or bools.
 
     Example:
         >>> flow.autograd.Variable(flow.ones(2), requires_grad=True)
@@ -325,7 +325,7 @@ def _root(output: Root) -> Edge:
 
 
 def _gradient_of(output: Root, gradient: Tensor | None) -> Tensor:
-    """Check and return `gradient`; if it is None, return a 1 for an output of one element."""
+    """Check `gradient`, and cast it to the output's dtype; if it is None, return a 1 for an output of one element."""
     if not isinstance(output, Tensor):
         if gradient is None:
             raise RuntimeError("the gradient cannot be left out for a GradientEdge, whose shape is not known; pass it")

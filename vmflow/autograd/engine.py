@@ -1,6 +1,6 @@
 """The backward pass: walk the graph from the outputs and run each node when all its consumers have run.
 
-The pass runs on the calling thread and only issues instructions; it returns before they are computed.
+The pass runs on the calling thread; its ops are issued, and may be computed after it has returned.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ class _Pass:
         return self.useful is None or node in self.useful or (wanted is not None and (node, edge.index) in wanted)
 
     def _enter(self, node: Node, waiting: list[Tensor | None]) -> None:
-        """Put a node among those to run."""
+        """Put a node among those to run, with the list of its outputs' gradients."""
         latest = self.latest
         if latest is None:
             if not self.heap or node.sequence > -self.heap[0][0]:

@@ -183,7 +183,8 @@ class Function:
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Called after a ``forward(...)`` without ``ctx``, to save the values on `ctx` that `backward` needs.
 
-        `inputs` are the arguments of forward, those by name and the defaults among them, and `output` is its result.
+        `inputs` are the arguments of forward, also if given by name or by default, without keyword-only ones, and
+        `output` is its result.
         """
         raise NotImplementedError("define setup_context(ctx, inputs, output) as a static method")
 
@@ -195,7 +196,7 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`, and `setup_context` if the class defines it.
 
-        If autograd records and an argument requires a gradient, make a node that calls `backward`.
+        If autograd records and a positional argument requires a gradient, make a node that calls `backward`.
         """
         separate = cls.setup_context is not Function.setup_context
         if separate:

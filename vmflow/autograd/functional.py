@@ -51,7 +51,10 @@ def _differentiable(inputs: Tensors, create_graph: bool) -> Tensors:
 
 
 def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create_graph: bool, strict: bool) -> Tensors:
-    """The gradients of `outputs` weighted by `by`; zeros for an input that is not used, or an error if `strict`."""
+    """The gradients of `outputs` weighted by `by`; zeros for an input that is not used.
+
+    If `strict`, such an input, or an output that depends on no input, is an error.
+    """
     pairs = [(output, weight) for output, weight in zip(outputs, by, strict=True) if output.requires_grad]
     if strict and len(pairs) < len(outputs):
         raise RuntimeError(f"{name}: a result does not depend on the inputs, which strict=True forbids")
@@ -179,8 +182,8 @@ def jacobian(
         strategy: "reverse-mode".
 
     Returns:
-        For each result and each input, a tensor whose shape is the result's followed by the input's; a tuple for
-        several inputs, and a tuple of these for several results.
+        For each result and each input, a tensor whose shape is the result's followed by the input's; a tuple for a
+        tuple of inputs, and a tuple of these for a tuple of results.
 
     Raises:
         TypeError: as `vjp`.

@@ -193,7 +193,7 @@ class inference_mode:
 class set_multithreading_enabled:
     """PyTorch's switch for backward passes on several threads: a call, a context manager or a decorator.
 
-    It changes nothing and raises no errors: a backward pass issues its ops on the calling thread, and they run side by
+    It changes nothing and raises no errors: a backward pass issues its ops on the calling thread; these may run side by
     side in any case.
 
     Args:

@@ -160,7 +160,7 @@ def _compare_along(
                 )
             way = ways[column].reshape(-1)
             found, expected = exact[column] @ way, weights.reshape(-1) @ slopes[column][row]
-            # The difference if each element of the Jacobian were off by `atol`.
+            # The largest difference if each element of the Jacobian were off by `atol`.
             allowed = atol * np.abs(way).sum() * np.abs(weights).sum()
             if not np.allclose(found, expected, rtol, allowed, equal_nan=True):
                 raise GradcheckError(

@@ -254,10 +254,10 @@ class Node:
         return True
 
     def release(self) -> None:
-        """Release the saved tensors; if there were some, another backward pass through this node is an error."""
+        """Release the saved tensors; another backward pass that needs some of them is an error."""
 
     def where(self) -> str:
-        """The user's line that made the node."""
+        """The place where the node was made, for messages: the user's line, or the name of a `Function`."""
         raise NotImplementedError
 
     def name(self) -> str:
@@ -284,11 +284,11 @@ def saved(tensor: Tensor, with_history: bool, in_place: bool = False) -> Saved:
     """A tensor's memory and history, to be kept without the tensor object.
 
     An output is kept without history, which is the node that keeps it and would hold itself; `unpacked` puts it back.
+    With `in_place`, the tensor is the result of an in-place op that its version does not count yet.
     """
     fields: TensorFields = tensor
     blob = fields._blob
     storage = blob.storage
-    # The result of an in-place op is the next version: the change is not counted yet.
     version = storage.version + 1 if in_place else storage.version
     return blob, fields._lease, fields._autograd if with_history else None, version, storage.history
 
@@ -351,7 +351,7 @@ class Packed:
 
     Attributes:
         value: the hook's result; None if that was the tensor itself.
-        kept: the tensor itself, not to be changed in place; without memory if the hook returned something else.
+        kept: the tensor itself, if the hook returned it, else its history without memory.
         meta: of the tensor.
         unpack: the hook that makes the tensor again.
     """
@@ -517,7 +517,7 @@ class OpNode(Node):
         self.code, self.last = origin.capture()
 
     def _looks_at(self, place: int) -> bool:
-        """Whether the input at this index of `OpExpr.saves_inputs` exists, and a wanted gradient reads it."""
+        """Whether the input at this index of `OpExpr.saves_inputs` exists, and a wanted gradient may read it."""
         op = self.op
         if op.saves_inputs[place] >= len(self.edges):
             return False

@@ -98,7 +98,7 @@ def app(
         page: whether ``GET /`` exists.
         drain_route: whether ``POST /drain`` drains, and answers when that has been done: for servers that keep their
             signals.  Every program that can reach it can end the service; pages in browsers cannot, see `check_origin`.
-        hosts: names by which clients may call the server to drain it, beside its addresses and localhost.
+        hosts: names by which clients may call the server to drain it, beside IP addresses and localhost.
         drain_delay, drain_timeout: see `InferenceSession.drain`.
         on_failure: called with the exception if the session cannot be started; by default it is logged, and the
             process gets SIGTERM.
@@ -175,7 +175,7 @@ def lifespan(
         drain_delay, drain_timeout, on_failure: see `app`.
         lag: a `LoopLag` that is started and stopped with the application; None for none.
 
-    Raises no error itself; a session that cannot be started is passed to `on_failure`.
+    Raises no error itself; if the session cannot be started, the exception is passed to `on_failure`.
 
     Example:
         >>> import asyncio
@@ -246,7 +246,7 @@ class _Raw:
 class _Goodbye:
     """Closes HTTP/1 connections after a 408, which refuses a late body, and after each answer of an ending session.
 
-    Clients of an ending session then open new connections elsewhere.
+    Clients of an ending session may then open new connections elsewhere.
 
     Args:
         app: the application.
@@ -438,7 +438,7 @@ class _Unread(Exception):
 _EVENTS: Final[Message] = {
     "type": "http.response.start",
     "status": 200,
-    # The last header keeps proxies from buffering events.
+    # The last header keeps nginx, as a proxy, from buffering events.
     "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"cache-control", b"no-store"),

@@ -17,7 +17,7 @@ class Arrivals:
     """Requests that are arriving at a session; a drain waits for them before the session refuses new requests."""
 
     _there: set[Arrival] = attrs.field(factory=set)
-    # Set when a request has entered the queue or was given up; None before the first `gone_in` that has to wait.
+    # Set when a request has arrived or was given up; None before the first `gone_in` that has to wait.
     _left: asyncio.Event | None = None
 
     def __len__(self) -> int:

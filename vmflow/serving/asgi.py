@@ -96,7 +96,7 @@ class DisconnectScope:
         if not any([name == b"expect" and value.lower() == b"100-continue" for name, value in scope["headers"]]):
             watch.begin()
         try:
-            # A cancellation that leaves this block drops the instructions issued within.
+            # A cancellation that leaves this block drops the instructions issued within, unless they have begun.
             async with flow.scope(name=f"{scope['method']} {scope['path']}"):
                 await self.app(scope, watch.receive, watch.send)
         except asyncio.CancelledError:
@@ -191,7 +191,7 @@ class _Watch:
         self._changed.set()
 
     async def _read(self) -> bool:
-        """Read one message; returns whether more will follow."""
+        """Read one message and, unless it ends the body, wait until the handler has it; returns whether to read on."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._gone = True
@@ -278,7 +278,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,9})?")
 
 
 def trace_id() -> str | None:
-    """The name of the request that this task works for; None outside of a request.  For logs and for further requests.
+    """The name that `RequestScope` gave the request that this task works for; None outside of one.  For logs.
 
     Example:
         >>> flow.serving.trace_id() is None
@@ -291,7 +291,7 @@ class RequestScope:
     """Gives each HTTP request a name, a trace, and a `flow.scope` with the deadline that the client asks for.
 
     The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as a decimal number; after
-    that time vmflow drops the instructions that have not begun, and sessions answer 504.
+    that time vmflow drops the instructions that have not begun, and sessions raise `Expired`, whose status is 504.
 
     The name of the request is a valid ``X-Request-ID``, else the trace id of ``traceparent``, else random; see
     `trace_id`.  The answer has that name in ``X-Request-ID``.  If opentelemetry is installed and the program has set up
@@ -427,7 +427,7 @@ class _Span:
         self._manager.__exit__(*error)
 
     def answered(self, status: int) -> None:
-        """Set the answer's status as an attribute of the span, if there is a span."""
+        """Set the answer's status as an attribute of the span, if there is one; from 500 on, mark it as failed."""
         if self._span is None:
             return
         self._span.set_attribute("http.response.status_code", status)

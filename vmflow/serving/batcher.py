@@ -3,8 +3,9 @@
 Unless `wait` says otherwise, a batch of as many waiting requests as possible begins as soon as a place to compute is
 free: under low load a request does not wait for others, and under high load batches become large by themselves.  A
 batch is computed in the next turn of the loop, with the requests for it that arrive until then.  If the loop's own
-thread computes it, the batch waits until a turn in which no such request arrives.  A request that comes alone, as the
-one before it did, may be computed in the call that submits it, as far as possible without waiting: see `hurries`.
+thread computes it, the batch waits until it is full, or a turn in which no such request arrives.  A request that comes
+alone, as the one before it did, may be computed in the call that submits it, as far as possible without waiting: see
+`hurries`.
 
 Each request ends once, in `_ended`: done, failed, cancelled or expired.
 """
@@ -44,12 +45,12 @@ class Batch:
 
     Attributes:
         requests: the number of requests.
-        wanted: the number of requests that somebody still waits for.
+        wanted: the number of requests that have not ended.
         number: its number among the batches and streams of the session, from 1; 0 before it is computed.
         again: whether the batch is a half of one that has failed.
 
     `compute` sets these; `kind`, `size` and `scope` are for traces:
-        abandon: called when nobody waits for a result any more; None for nothing.
+        abandon: called when all requests have ended, the last without a result; None for nothing.
         kind: "batch" or "stream".
         size: the number of places that the batch was padded to; 0 for a stream.
         scope: of the instructions issued for the batch.
@@ -85,10 +86,11 @@ class Batcher:
         places_per_client: how many of the places one known client may have; None for all.  If a number is given, each
             batch must be of one request, whose key is its client.
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
-            without waiting; never with a `wait`.  `compute` then has no task of its own, and must use nothing that asks
-            for the current task, such as `asyncio.timeout`.
+            without waiting; never with a `wait`.  The first step of `compute` then has no task of its own, and must use
+            nothing that asks for the current task, such as `asyncio.timeout`.
         computed_here: a function of a number of requests and their key: whether the loop's thread computes such a
-            batch.  That thread then reads no requests, so the batch first waits until no more of its key arrive.
+            batch.  That thread then reads no requests, so the batch first waits until it is full, or no more of its key
+            arrive.
         tracing: passes events on to recordings; by default a new `SessionTracing`.
     """
 
@@ -177,7 +179,7 @@ class Batcher:
             raise self._refusing("nothing new is taken: the session is ending")
 
     def _spare(self) -> int:
-        """Return how many more batches could begin now; 0 if requests wait.  As many new requests would not wait."""
+        """Return how many places are free for new requests; 0 if requests wait, or if `hold` forbids batches."""
         if self._held or len(self._queue):
             return 0
         return self._places - len(self._tasks) - self._computing_here
@@ -314,7 +316,7 @@ class Batcher:
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
-        """Whether `submit` may compute a request that comes now: `hurries` permits it, no other waits or is computed.
+        """Whether `submit` may compute a request that comes now: this is permitted, and no other waits or is computed.
 
         Only once in a turn of the loop, and never during a recording, which shows the time of waiting, however short.
         """
@@ -417,7 +419,7 @@ class Batcher:
             self._fail_running(requests)
 
     def _take_along(self, requests: list[Request], batch: Batch) -> bool:
-        """Add waiting requests of their key to a batch and `requests`, up to `most`; returns whether there were any."""
+        """Add waiting requests of their key to a batch and `requests`, up to `most` in all; return whether any were."""
         if self._held or not len(self._queue):
             return False
         others = self._queue.take_along(requests[0].key, self._most - len(requests))
@@ -431,7 +433,7 @@ class Batcher:
         return True
 
     def _fail_running(self, requests: list[Request]) -> None:
-        """Fail those still running of requests whose computation is over, by a cancellation or KeyboardInterrupt."""
+        """Fail requests still running although their computation is over, by a cancellation or KeyboardInterrupt."""
         for request in requests:
             if request.state == RUNNING:
                 self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
@@ -538,7 +540,7 @@ class Batcher:
             self._idle = None
 
     async def close(self) -> None:
-        """Refuse new requests, fail the waiting ones, cancel running batches, whose requests fail, and await them."""
+        """Refuse new requests, fail the waiting ones, cancel running batches, so that their requests fail, and wait."""
         self._refusing = NotReady
         for request in self._queue.waiting():
             self._end(request, FAILED, NotReady("the session was closed before the request had its turn"))
@@ -553,7 +555,10 @@ class Batcher:
 def _stepped(
     context: contextvars.Context, begun: Coroutine[Any, Any, Sequence[Any]]
 ) -> tuple[Sequence[Any] | None, Any]:
-    """Run a coroutine's first step: its result and None if it has ended, else None and the future it waits for."""
+    """Run a coroutine's first step in `context`: return its result and None if it has ended, else None and a future.
+
+    The coroutine waits for this future; None after a bare yield such as ``asyncio.sleep(0)``.
+    """
     try:
         return None, context.run(begun.send, None)
     except StopIteration as end:
@@ -562,7 +567,7 @@ def _stepped(
 
 @types.coroutine
 def _rest(begun: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
-    """Return a generator for a task that goes on with a coroutine, which has begun and waits for a future."""
+    """Return a generator for a task that goes on with a coroutine, which has begun and yielded `waiting`."""
     while True:
         try:
             value = yield waiting

@@ -50,7 +50,7 @@ _NUMBER: Final = 26
 _MOST_DIGITS: Final = 400
 # How many numbers are read or written without a pause, in about half a millisecond.
 _STRIDE: Final = 1024
-# How many characters of JSON are written in one turn of the event loop.
+# After so many characters of JSON, the writer waits for the next turn of the event loop.
 _TURN: Final = 16 * _STRIDE
 
 # An unterminated string reaches to the end of the body, so that no byte is scanned twice.
@@ -108,7 +108,7 @@ async def read_body(
 
     Raises:
         TooLarge: if there are more bytes.
-        BadBody: if Content-Length is no number.
+        BadBody: if Content-Length is no number, or one of more than 18 digits.
         UnknownKind: if the body is compressed, so that its size is unknown.
         ClientGone: if the client leaves.
     """
@@ -306,11 +306,11 @@ async def encoded(result: Any, kind: str) -> bytes:
     """A result as the body of an answer.
 
     JSON is ``{"outputs": ...}``, see `to_json`.  In a safetensors file the name of an array is the path to it, joined
-    by dots, or "outputs" for a single array.
+    by dots, or "outputs" if the result itself is an array.
 
     Raises:
-        NotAcceptable: for npy, if the result is not one array; for safetensors, if it has other values than arrays, two
-            arrays of one name, or a dtype that safetensors lacks.
+        NotAcceptable: for npy, if the result has not exactly one array; for safetensors, for two arrays of one name or
+            a dtype that safetensors lacks; for both, for other values than arrays.
         TypeError: for JSON, as `to_json`.
     """
     if kind == JSON:

@@ -45,8 +45,8 @@ def serve(
         host, port: to listen on; port 0 chooses a free one, which is printed.
         uds: the path of a socket to listen on instead; only this user can connect to it.
         max_queue, timeout: see `InferenceSession`.
-        max_connections, header_timeout, keep_alive: see `Limits`; by default 1000 connections, or as many as the limit
-            of file descriptors allows.
+        max_connections, header_timeout, keep_alive: see `Limits`; by default 1000 connections, or fewer if the limit of
+            file descriptors requires it.
         body_timeout, write_timeout: see `app` and `Limits`.
         body_budget: MiB; see `app`.
         drain_delay: seconds in which requests are still taken after the signal, while ``GET /ready`` answers 503.
@@ -86,7 +86,7 @@ def serve(
         listener,
         limits,
         lifespan="on",
-        # Mistakes of clients are not logged: a line for each such request could fill a disk.
+        # Without `access_log`, mistakes of clients are not logged: a line for each such request could fill a disk.
         log_level="info" if access_log else "error",
         access_log=access_log,
         timeout_graceful_shutdown=None if drain_timeout is None else math.ceil(drain_timeout) + 5,
@@ -126,8 +126,8 @@ def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]
         raise ValueError(
             f"cannot listen on port {port} of {host}: {error}; choose others by --host and --port"
         ) from None
-    # Connections inherit TCP_NODELAY.  asyncio sets it only for sockets that asyncio has made; without it the second
-    # part of an answer on a connection that is kept waits 40 ms for the client to acknowledge the first.
+    # Connections inherit TCP_NODELAY.  asyncio sets it only for sockets whose `proto` is given; without it the second
+    # part of an answer on a connection that is kept may wait 40 ms for the client to acknowledge the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}", listener

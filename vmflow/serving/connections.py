@@ -168,7 +168,7 @@ class Acceptor:
     Args:
         listener: a socket that listens.
         limits: see `Limits`.
-        make: makes the protocol for a connection.
+        make: makes the protocol for a `Connection`, given that and a function to call when it is lost.
     """
 
     def __init__(self, listener: socket.socket, limits: Limits, make: Any) -> None:
@@ -265,7 +265,7 @@ class Acceptor:
                 refused.send(_refusal())
 
     def _victim(self) -> Connection | None:
-        """The connection to end first; None if all wait for the application's answer."""
+        """The connection to end first; None if none waits for its client."""
         for of_client in sorted(self._there.values(), key=len, reverse=True):
             first: dict[Phase, Connection] = {}
             for connection in of_client:

@@ -1,9 +1,9 @@
 """`Decoder`: from bodies to the inputs of a session, without blocking the event loop for long.
 
 The JSON parser is a single call that keeps the interpreter's lock, on every thread; other threads get the lock only
-where the parser calls back into Python, as it does in `inputs_of` for every number.  So large bodies are read on a
-thread, which pauses after every thousand numbers.  Counting beforehand and making arrays in the end take a tenth of the
-time, and have no pause.
+where the parser calls back into Python, as it does in `inputs_of` for every number if there is a `pause`.  So large
+bodies are read on a thread, which pauses after about every thousand numbers.  Counting beforehand and making arrays in
+the end take a tenth of the time, and have no pause.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class ServingError(RuntimeError):
     Attributes:
         status: the HTTP status of the answer.
         reason: the key of `Statistics.rejected` that counts requests rejected with this error.
-        retry_after: seconds after which another try may succeed; None if none will.
+        retry_after: seconds after which another try may succeed; None for no advice.
 
     Example:
         >>> class TooLarge(flow.serving.ServingError, status=413): ...
@@ -34,7 +34,7 @@ class ServingError(RuntimeError):
 
 
 class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
-    """The inputs do not fit the declaration of the session; nothing was computed.
+    """The inputs do not fit the declaration of the session.
 
     Example:
         >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)))

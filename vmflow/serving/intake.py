@@ -2,7 +2,7 @@
 
 A client decides how fast its body arrives.  So a request takes a place in the queue when it begins, not when it is
 complete: its deadline counts from then, its body must arrive in time, and the bytes count as they arrive against a
-budget, of which one client may have half.
+budget, of which one known client may have half.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .decoding import Decoder
 from .errors import Expired, Overloaded
 from .session import InferenceSession
 
-# How many bytes of bodies are held at a time, or how many bodies of the largest size if these have more bytes.
+# How many bytes of bodies are held at a time by default, or how many bodies of the largest size if these have more.
 _BUDGET: Final = 256 << 20
 _BUDGET_BODIES: Final = 4
 
@@ -100,7 +100,7 @@ class Intake:
         budget: see `ByteBudget`.
 
     Raises:
-        ValueError: for a budget below two bodies, or a time that is not positive.
+        ValueError: for a budget below two bodies of `most` bytes, or a time that is not positive.
     """
 
     def __init__(self, session: InferenceSession, most: int, budget: int | None, body_timeout: float) -> None:

@@ -1,7 +1,7 @@
 """The metrics of a session, for Prometheus.
 
-All of them are read together, on the session's loop, so that the counters of one answer add up: accepted = done +
-failed + cancelled + expired + queued + running.
+``GET /metrics`` reads all of them together, on the session's loop, so that the counters of one answer add up:
+accepted = done + failed + cancelled + expired + queued + running.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The description of a served session as OpenAPI 3.1, made from its signature."""
+"""The description of a served session as OpenAPI 3.1: its paths, and a schema of its inputs; results have none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROBLEMS: Final = {
 
 _FOREIGN: Final = "The request comes from a page of another origin, or under a name that is not the server's."
 
-# Positive decimal numbers.
+# The pattern of the positive decimal numbers that `RequestScope` takes.
 _SECONDS: Final = "^(?=.*[1-9])[0-9]{1,9}(\\.[0-9]{0,9})?$"
 
 

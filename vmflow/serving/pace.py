@@ -12,7 +12,7 @@ HERE_BELOW: Final = 1e-3
 # Batches that took longer than this while warming up are never tried on the loop's thread, which they would block.
 TRIED_BELOW: Final = 5e-3
 
-# After so many more slow batches than quick ones, the following are computed on a worker.
+# A slow batch adds 1 to a count, a quick one takes 1 from it, down to 0; from this count on, a worker computes batches.
 GIVEN_UP_AFTER: Final = 8
 
 # So many batches are computed on a worker before one is tried on the loop's thread; the number doubles with each slow
@@ -27,7 +27,7 @@ class Pace:
     Other work may have slowed the measured batches, while warming up and later; so trials revise the decision.
 
     Args:
-        seconds: the quickest time while warming up; infinity for batches that never run on the loop's thread.
+        seconds: the quickest time while warming up; infinity for a model that is no graph, whose ops decide themselves.
 
     Attributes:
         here: whether such batches are computed on the loop's thread, trials apart.

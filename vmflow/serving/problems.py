@@ -29,7 +29,7 @@ class Problem:
         status: the HTTP status.
         title: the kind of error.
         detail: the cause in this case.
-        retry_after: seconds after which another try may succeed; None if none will.
+        retry_after: seconds after which another try may succeed; None for no advice.
     """
 
     status: int
@@ -65,7 +65,7 @@ FAILED: Final = Problem(500, "InternalServerError", "the server has made a mista
 
 
 def problem_of(error: BaseException) -> Problem | None:
-    """The answer for an error of vmflow; None for other errors, such as a mistake in a handler."""
+    """The answer for an error that clients may know; None for other errors, such as a mistake in a handler."""
     error = _single(error)
     title = type(error).__name__
     if isinstance(error, ServingError):

@@ -23,7 +23,7 @@ FAILED: Final = "failed"
 CANCELLED: Final = "cancelled"
 EXPIRED: Final = "expired"
 
-# How many requests of a higher priority may overtake a request, for each step between the priorities.
+# How many of one client's requests may overtake a request of a lower priority, for each step between the priorities.
 AGEING: Final = 16
 
 
@@ -31,7 +31,7 @@ class Request:
     """One sample, from its admission to its result.
 
     Args:
-        payload: the operands; the queue does not look inside.
+        payload: the checked inputs, for the batcher's `compute`; the queue does not look inside.
         key: only requests of equal keys go into one batch.
         deadline: on the loop's clock; None for none.
         priority: higher goes first.
@@ -91,7 +91,7 @@ class Request:
         self.begun = 0
 
     def ended(self) -> bool:
-        """Whether the request has ended, so that nothing waits for it any more."""
+        """Whether the request is done, failed, cancelled or expired."""
         return self.state not in (QUEUED, RUNNING)
 
 
@@ -100,8 +100,8 @@ class RequestQueue:
 
     Each request gets a rank when it arrives, and the lowest rank goes first.  The ranks of one client's requests follow
     each other, while those of different clients lie side by side: start-time fair queueing (Goyal, Vin, Cheng 1996),
-    every request counting the same.  A step of priority takes `AGEING` from the rank, so that a lower priority is
-    overtaken that often and then has its turn.
+    every request counting the same.  A step of priority takes `AGEING` from the rank, so that each client's requests
+    overtake one of a lower priority about that often, and then it has its turn.
 
     Args:
         limit: how many requests may wait, reserved places included.
@@ -114,7 +114,7 @@ class RequestQueue:
     def __init__(self, limit: int, limit_per_client: int) -> None:
         self.limit = limit
         self.limit_per_client = limit_per_client
-        # For each key, a heap of (rank, serial, request); ended requests stay until they come to the top.
+        # For each key, a heap of (rank, serial, request); ended requests stay until they come to the top, or are many.
         self._heaps: dict[Hashable, list[tuple[int, int, Request]]] = {}
         self._serial = count()
         # Numbers of waiting requests: by key, by client, and in all.
@@ -128,7 +128,7 @@ class RequestQueue:
         self.passed_over: set[Hashable] = set()
         # The number of ended requests that are still in the heaps.
         self._stale = 0
-        # The last waiting request's rank, before priority, of each client; the highest rank of those taken so far.
+        # The rank, before priority, of the request that each waiting client put last; the highest such rank taken.
         self._last: dict[Hashable, int] = {}
         self._now = 0
 
@@ -138,7 +138,9 @@ class RequestQueue:
     def reserve(self, client: Hashable, retry_after: Callable[[], float], spare: Callable[[], int]) -> None:
         """Take a place for a request that is arriving, until `release`.
 
-        Args: as `put`.
+        Args:
+            client: the sender of the request; None if unknown.
+            retry_after, spare: as `put`.
 
         Raises:
             Overloaded: if the queue, or the client's part of it, is full.
@@ -173,8 +175,8 @@ class RequestQueue:
 
         Args:
             request: a new one.
-            retry_after: the seconds after which a refused caller may try again.
-            spare: how many requests would be computed without waiting; so many are accepted beyond the limit.
+            retry_after: returns the seconds after which a refused caller may try again.
+            spare: returns how many requests may be accepted beyond the limits.
 
         Raises:
             Overloaded: if the queue, or the client's part of it, is full.

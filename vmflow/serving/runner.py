@@ -28,7 +28,8 @@ from .pace import TRIED_BELOW, Pace
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
 
-# How often a batch is timed while warming up, since other work may disturb a trial; and for how many seconds at most.
+# How often a batch is timed while warming up, since other work may disturb a trial; the seconds after which no more
+# trials begin.
 _TRIALS: Final = 5
 _TRIALS_TAKE: Final = 2 * TRIED_BELOW
 
@@ -37,7 +38,7 @@ _JOINED_HERE: Final = 1 << 18
 
 _HOST: Final = flow.device("cpu")
 
-# The arrays of a request, padded, and the sizes that its dimensions had before.
+# The arrays of a request, padded, and the sizes before, by the names of `Dim`.
 Payload: TypeAlias = tuple[tuple[Array, ...], dict[str, int]]
 # For each output its shape, without the batch; a `Dim` stands for a dimension that is cut back to the request's size.
 Cuts: TypeAlias = Sequence[Sequence[int | Dim]]
@@ -54,7 +55,7 @@ class _Served(Graph):
         return self.model(*args, **kwargs)
 
     def forms(self) -> int:
-        """The number of input shapes that the graph has been compiled for."""
+        """The number of input shapes that the graph keeps compiled forms for."""
         return len(self._compiled)
 
 
@@ -118,7 +119,7 @@ class Runner:
             self._served.with_dynamic_input_shape(size=forms)
 
     def prepared(self, arrays: tuple[Array, ...], sizes: dict[str, int]) -> tuple[Payload, Hashable]:
-        """The arrays of one request padded, and the key that is the same for all requests of a batch."""
+        """The payload of one request, with its arrays padded, and the key that all requests of a batch share."""
         if not self.signature.dims:
             return (arrays, sizes), ()
         to = self.signature.padded_sizes(sizes)
@@ -163,7 +164,7 @@ class Runner:
         return self._parted(tree, arrays, payloads)
 
     def computes_here(self, count: int, key: Hashable) -> bool:
-        """Whether a batch of so many requests of a key is computed on the calling thread, trials of a `Pace` apart."""
+        """Whether a batch of so many requests of a key is computed on the loop's thread, trials of a `Pace` apart."""
         return self._paces[self._size_of(count), key].here
 
     def _size_of(self, count: int) -> int:
@@ -213,7 +214,7 @@ class Runner:
     # Warming up
 
     def warm_up(self) -> None:
-        """Choose the invariant size, if that is wanted; then call and time the model for all sizes of batch and `Dim`.
+        """Choose the invariant size, if that is wanted; then call the model for all sizes, and time a graph.
 
         Raises:
             ValueError: if a result has not as many rows as the batch, or the results are not as `outputs` declares.
@@ -313,7 +314,7 @@ class Runner:
             owner.load_state_dict(_tensors(state))
 
     def close(self) -> None:
-        """Give back the memory that runs of the served graph need."""
+        """Give back the memory that runs of the graph need, if it was made here of a module or function."""
         if self._served is not None:
             self._served.close()
 

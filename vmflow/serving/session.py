@@ -37,19 +37,19 @@ class InferenceSession:
         async with session:
             scores = await session.run(image)
 
-    Samples that wait at the same time are computed as one batch, which is padded to the next of a few sizes: for each
-    size a graph is compiled before the session is ready.  In plain code ``with`` runs the session on a thread of its
-    own, and `run_sync` waits for the result.
+    Samples that wait at the same time are computed as one batch, which is padded to the next of a few sizes: with
+    `graph`, the model is compiled for each size before the session is ready.  In plain code ``with`` runs the session
+    on a thread of its own, and `run_sync` waits for the result.
 
-    Batches of a graph that take less than a millisecond, which is measured, are computed on the loop's thread; slower
-    ones on a worker.
+    As a rule, batches of a graph that take less than a millisecond, which is measured, are computed on the loop's
+    thread; slower ones on a worker.
 
     Args:
         model: a module in evaluation mode, a function of tensors, an `nn.Graph`, or a folder in which one was saved.
             The model is called with batches: every input and output has one more dimension in front.
         inputs: a `TensorSpec`, or several in a sequence or by name, as the model takes them; not needed for a folder.
-        outputs: the shapes of the results, in the order in which `build` or `forward` nests them, without the dimension
-            of the batch.  A `Dim` cuts a padded dimension back to the request's size; by default nothing is cut.
+        outputs: the shapes of all results, in the order in which the model nests them, without the dimension of the
+            batch.  A `Dim` cuts a padded dimension back to the request's size; by default nothing is cut.
         graph: whether a module or function is compiled; if not, its ops are issued one by one.
         max_batch: the most samples in a batch; ignored if `batch_sizes` are given.
         batch_sizes: to which batches are padded, ascending; by default the powers of two below `max_batch`, and
@@ -64,7 +64,7 @@ class InferenceSession:
         stream: a function that yields the chunks of a stream for the inputs of one request; see the method `stream`.
         max_streams: streams that run at a time; the others wait as requests do.
         max_streams_per_client: how many of these may be one client's; by default half.
-        look_ahead: chunks that a stream computes before a reader asks for them.
+        look_ahead: chunks of a stream that may wait for its reader; one more is computed ahead.
         name: for messages and metrics.
 
     Attributes:
@@ -152,7 +152,7 @@ class InferenceSession:
 
     @property
     def signature(self) -> Signature:
-        """The declaration of its inputs."""
+        """The declaration of the session's inputs."""
         return self._runner.signature
 
     @property
@@ -162,7 +162,7 @@ class InferenceSession:
 
     @property
     def streams(self) -> bool:
-        """Whether the session can answer by streams."""
+        """Whether the session has a stream function, so that `stream` can be called."""
         return self._stream_function is not None
 
     def stats(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class InferenceSession:
     # Starting and ending
 
     async def start(self) -> None:
-        """Compile and run the model for every size, on a thread; returns when the session is ready.
+        """Compile and run the model for every size, on a thread; returns when the session is ready, or was closed.
 
         Raises:
             RuntimeError: if the session was started or closed before, or `batch_invariant` holds for no size.
@@ -232,7 +232,8 @@ class InferenceSession:
     async def drain(self, delay: float = 0.0, timeout: float | None = None) -> bool:
         """Report "not ready", refuse new requests after a delay, and finish the others; returns whether all ended.
 
-        A session that is not ready or draining is left as it is.
+        A session that is neither ready nor draining is left as it is, and True returned.
+
         Args:
             delay: seconds in which requests are still taken, until load balancers have noticed that the session is not
                 ready; requests whose bodies are being read at the end of the delay are taken, too.
@@ -307,7 +308,7 @@ class InferenceSession:
 
         Args:
             inputs: an array, a tensor or nested lists if the session was given one `TensorSpec`; else as many of these,
-                in a list, a tuple or a dict.
+                in a dict if they were declared by name, or else in a list or a tuple.
             timeout: seconds in which the request must have its result; by default the session's.  The deadline of the
                 `flow.scope` around holds as well.
             priority: requests of a higher priority go first; a lower one gets its turn, but later.
@@ -317,7 +318,7 @@ class InferenceSession:
             InvalidInput: if the inputs do not fit the session.
             Overloaded: if as many requests wait as may, or as many of the client; `retry_after` says when to try again.
             Draining, NotReady: if the session takes no requests.
-            Expired: as soon as the deadline has passed, even while the request is being computed.
+            Expired: when the loop notices that the deadline has passed, even while the request is being computed.
             ValueError: if `timeout` is not positive.
             RuntimeError: on another event loop than the session's.
             Exception: exceptions of the model for this sample.
@@ -514,8 +515,8 @@ class InferenceSession:
     async def swap(self, state: Mapping[str, Any]) -> int:
         """Give the model other weights; every response is of one version of the weights, the old or the new one.
 
-        Running batches and streams end with the old weights; new streams wait for the running ones, while single
-        requests are answered with the old weights.
+        Running batches and streams end with the old weights.  New streams wait for the running ones; until these have
+        ended, single requests are answered with the old weights.
 
         Args:
             state: arrays or tensors, named as in the model's `state_dict`.

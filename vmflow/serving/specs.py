@@ -1,6 +1,6 @@
 """`TensorSpec`: declares an input, and converts a caller's values to arrays that fit the declaration.
 
-The shape and dtype of an array or tensor are checked before memory is allocated for a copy.
+The shape and dtype of a numpy array, unless it is of bfloat16, are checked before it is copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vmflow.tensors import Tensor
 
 from .errors import InvalidInput
 
-# The category of each kind of numpy dtype, also of dtypes that vmflow lacks, such as longdouble.
+# The category of each kind of numpy's numbers, also of dtypes that vmflow lacks, such as longdouble.
 _CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING, "c": COMPLEX}
 
 
@@ -102,8 +102,8 @@ class TensorSpec:
             sizes: of the dimensions known so far, by name; the sizes of this value are added.
 
         Raises:
-            InvalidInput: if the value is none of these, has another shape or kind, or numbers out of the dtype's range
-                or not finite.
+            InvalidInput: if the value is none of these, or has another shape or kind; for integers out of the range of
+                an integer dtype or of float64; and, if `finite`, for numbers that are nan, infinite or out of range.
         """
         to = self.dtype.numpy
         if type(value) is np.ndarray and value.dtype is to:
@@ -141,7 +141,7 @@ class TensorSpec:
             limits = np.iinfo(to)
             if array.min() < limits.min or array.max() > limits.max:
                 raise InvalidInput(f"{_about(name)}there are values that do not fit into {self.dtype.name}")
-        with np.errstate(all="ignore"):  # values out of range become infinite, which `_check_finite` refuses
+        with np.errstate(all="ignore"):  # values out of range become infinite, which is refused later if `finite`
             return array.astype(to, order="C", copy=True)
 
     def _check_shape(self, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
@@ -179,7 +179,7 @@ class TensorSpec:
         return [size.sizes[-1] if isinstance(size, Dim) else size for size in self.shape]
 
     def shown(self) -> str:
-        """The shape, for people."""
+        """The shape as text, with the names of each `Dim`."""
         return "[" + ", ".join([size.name if isinstance(size, Dim) else str(size) for size in self.shape]) + "]"
 
 
@@ -201,7 +201,11 @@ def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
 
 
 def _with_large_integers(name: str, array: Array, spec: TensorSpec) -> Array:
-    """Convert numbers, some of them too large for numpy's integers, to float64; refuse them if they do not fit."""
+    """Convert numbers, some of them too large for numpy's integers, to float64, unless `spec` is of integers or bools.
+
+    Raises:
+        InvalidInput: for such a `spec`, or numbers that are too large for float64.
+    """
     if spec.dtype.category >= FLOATING:
         with suppress(OverflowError):
             return array.astype(np.float64)

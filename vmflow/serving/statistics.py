@@ -11,7 +11,7 @@ import attrs
 from .errors import ServingError
 from .requests import CANCELLED, DONE, EXPIRED, FAILED
 
-# Upper bounds in seconds.
+# Upper bounds of the classes of a `Histogram`, in seconds.
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 # Why a request was refused.  The last three: its body did not arrive in time; its client left before it was complete;
@@ -27,7 +27,7 @@ class Histogram:
     """A histogram of durations.
 
     Attributes:
-        counts: for each of `BOUNDS`, the durations up to it and above the bound before; then the longer ones.
+        counts: for each of `BOUNDS`, how many durations are up to it and above the bound before; then how many longer.
         total: the sum of the durations, in seconds.
     """
 

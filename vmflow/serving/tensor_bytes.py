@@ -20,7 +20,7 @@ from vmflow.instructions.blob import Array
 
 from .errors import InvalidInput
 
-# The most bytes of an npy header; numpy itself refuses longer ones.
+# The most bytes of an npy header; numpy itself refuses longer ones.  Headers of safetensors may have some more.
 _LONGEST_HEADER: Final = 10_000
 
 # The most elements that a shape may have: numpy makes no array whose nonzero sizes multiply to more than sys.maxsize

@@ -39,7 +39,7 @@ async def in_thread(function: Callable[[], Result], name: str) -> Result:
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
     thread.start()
     await ended
-    thread.join()  # takes no time; callers rely on the thread having ended
+    thread.join()  # takes little time; callers rely on the thread having ended
     if errors:
         raise errors.pop()
     return results[0]
