@@ -30,7 +30,7 @@ class autocast:
     """In the block, matrix products and convolutions compute in bfloat16 or float16, and ops such as sums in float32.
 
     Operands are cast when an op is issued, and gradients come back in the operands' own dtypes.  float64, complex and
-    integer tensors are not cast, nor operands of in-place ops.  `vmflow.amp.policy` lists the dtype of every op.  A
+    integer tensors are not cast, nor operands of in-place ops.  `vmflow.amp.policy` lists the ops for each choice.  A
     backward pass computes in the dtypes of the forward pass, within or outside the block.
 
     On the CPU autocast saves memory and shows the effect of lower precision on a model, but saves no time: bfloat16 and

@@ -1,13 +1,13 @@
 """``vmflow.array_api``: tensors under the names and signatures of the Python array API standard, version 2024.12.
 
-Libraries that follow the standard find the namespace by ``tensor.__array_namespace__()``.  The functions call vmflow's
-own ops, so they do not block and have gradients.  Functions whose results depend on the data in shape, such as
+Libraries that follow the standard find the namespace by ``tensor.__array_namespace__()``.  Most functions call vmflow's
+own ops: they do not block, and have the ops' gradients.  Functions whose results depend on the data in shape, such as
 `nonzero`, wait for their input.  The ``unique_`` functions compute by numpy, without a gradient.
 
 Deviations from the standard:
 
-- operators promote as PyTorch's do, where a 0-d tensor never widens; the namespace's functions promote as the standard
-  says;
+- operators promote as PyTorch's do, where a 0-d tensor does not widen a dtype of its kind; the namespace's functions
+  promote as the standard says;
 - `Tensor.size` is a method, as in PyTorch; use `numel`.
 """
 

@@ -23,7 +23,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
     Args:
         obj: the data, of any shape.
         dtype: of the tensor; None for the dtype of `obj`, for numbers as in `vmflow.tensor`.
-        device: of the tensor; None for the device of `obj`, for numbers the default device.
+        device: of the tensor; None for the device of `obj`, for numbers and numpy arrays the default device.
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:

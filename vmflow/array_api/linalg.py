@@ -221,7 +221,7 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     Unlike `vmflow.matmul`, this promotes two dtypes to their common one.
 
     Raises:
-        TypeError: if no operand is a tensor, or the common dtype is bool.
+        TypeError: if no operand is a tensor, or the dtypes have no common one, or bool.
         ValueError: if the shapes do not fit, or an operand is 0-d or a number.
 
     Example:
@@ -254,7 +254,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     Unlike `vmflow.tensordot`, this promotes two dtypes to their common one.
 
     Raises:
-        TypeError: if no operand is a tensor, or the common dtype is bool.
+        TypeError: if no operand is a tensor, or the dtypes have no common one, or bool.
         ValueError: if the dimensions do not pair.
         IndexError: if a listed dimension does not exist.
 
@@ -293,6 +293,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
     Raises:
         ValueError: if the dimension has another size.
+        IndexError: if a tensor lacks the dimension.
 
     Example:
         >>> flow.array_api.linalg.cross(flow.tensor([1, 0, 0]), flow.tensor([0, 1, 0]))
@@ -326,7 +327,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
         ord: "fro", "nuc", 1, -1, 2, -2, inf or -inf; None is "fro".
 
     Raises:
-        TypeError: for integers, unless `ord` is 1, -1 or infinite.
+        TypeError: for bools, and for integers unless `ord` is 1, -1 or infinite.
         ValueError: for another `ord`.
 
     Example:

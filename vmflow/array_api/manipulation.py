@@ -48,7 +48,9 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     The dtypes promote.
 
     Raises:
-        ValueError: if there is no tensor, or the shapes differ in another dimension.
+        TypeError: if one dtype is uint64 and another a signed integer dtype.
+        ValueError: if there is no tensor, one is 0-d and `axis` is not None, or the shapes differ in another dimension;
+            empty tensors of shape (0,) fit any shape.
         IndexError: if there is no dimension `axis`.
 
     Example:
@@ -221,6 +223,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     The dtypes promote.
 
     Raises:
+        TypeError: if one dtype is uint64 and another a signed integer dtype.
         ValueError: if there is no tensor, or the shapes differ.
         IndexError: if `axis` is out of range.
 

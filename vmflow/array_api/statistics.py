@@ -180,6 +180,7 @@ def cumulative_sum(
 
     `vmflow.cumsum` always needs the dimension and has no `include_initial`, which puts a 0 in front.  Without a
     `dtype`, unsigned integers give uint64.
+
     Raises:
         ValueError: if `axis` is missing and `x` is no vector.
         IndexError: if there is no dimension `axis`.
@@ -201,6 +202,7 @@ def cumulative_prod(
 
     `vmflow.cumprod` always needs the dimension and has no `include_initial`, which puts a 1 in front.  Without a
     `dtype`, unsigned integers give uint64.
+
     Raises:
         ValueError: if `axis` is missing and `x` is no vector.
         IndexError: if there is no dimension `axis`.

@@ -23,8 +23,8 @@ from .constraints import Constraint
 from .discrete import ByProbability, Categorical, cross_entropy
 from .distribution import Distribution, Number, one_of, parameters
 
-# The number of uniform numbers that `Binomial.sample` draws at a time, to limit its memory; for a larger result, it is
-# one number for each element.
+# The most uniform numbers that `Binomial.sample` draws at a time, to limit its memory; for a larger result, it draws
+# one number for each element at a time.
 _CHUNK: Final = 1 << 20
 
 

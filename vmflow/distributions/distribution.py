@@ -175,7 +175,7 @@ class Distribution:
         return (*tuple(sample_shape), *self._batch_shape, *self._event_shape)
 
     def _drawn(self, draw: Callable[..., Tensor], sample_shape: Sequence[int], like: Tensor) -> Tensor:
-        """Draw the numbers of samples by `rand` or `randn`, with the dtype of `like`, on its device and ranks."""
+        """Draw random numbers of the shape of samples by `draw`, with the dtype of `like`, on its device and ranks."""
         return beside(draw(self._extended_shape(sample_shape), dtype=like.dtype, device=like.device), like)
 
     def _check_sample(self, value: Any) -> Tensor:
@@ -221,7 +221,7 @@ def _check(constraint: Constraint, value: Tensor, name: str) -> None:
 def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
     """Convert the parameters of a distribution to tensors, and broadcast them to one shape.
 
-    Numbers take the device of the first tensor, and its dtype if that is floating-point.
+    Numbers take the device of the first tensor, and its dtype if that is floating-point, else the default dtype.
 
     Args:
         name: the name of the distribution, for error messages.

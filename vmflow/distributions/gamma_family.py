@@ -102,7 +102,7 @@ class StudentT(Distribution):
     @property
     def variance(self) -> Tensor:
         finite = self.df > 2
-        # Where the variance is infinite, 3 replaces df, so that the gradient of the unused branch is not NaN.
+        # Where the variance is not finite, 3 replaces df, so that the gradient of the unused branch is not NaN.
         df = where(finite, self.df, 3.0)
         return where(finite, self.scale.square() * df / (df - 2), where(self.df > 1, math.inf, math.nan))
 

@@ -1,4 +1,4 @@
-"""Optimizers, whose steps are one instruction for all parameters of a device, and learning rate schedulers."""
+"""Optimizers, whose steps, but `LBFGS`'s, change all parameters of a device by one instruction; and schedulers."""
 
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .adam import LAMB as LAMB, Adam as Adam, Adamax as Adamax, AdamW as AdamW, NAdam as NAdam, RAdam as RAdam

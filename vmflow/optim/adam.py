@@ -363,7 +363,7 @@ class LAMB(_Averaging):
         return self._group_update(group, "lamb", settings, AVERAGES)
 
     def _update_by_ops(self, group: dict[str, Any]) -> Callable[[], Update]:
-        """The step of global parameters, whose norms are not those of this rank's parts, as the kernel would take."""
+        """Return the kernel's step by ops, for global parameters, whose norms are not those of this rank's parts."""
         parameters = with_gradients(group)
         states = [self._remembered(parameter, AVERAGES) for parameter in parameters]
 

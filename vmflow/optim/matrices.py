@@ -20,8 +20,8 @@ from .optimizer import NUMBERS, Execution, Optimizer, Parameters, are_numbers, c
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, 2018): keeps only row and column means of a matrix's squared gradients.
 
-    The root mean square of a step is that of the parameter times a rate, ``min(lr, 1 / sqrt(t))`` in step t, and at
-    most `d` times as much if the gradient is unusually large.
+    The root mean square of a step is about that of the parameter times a rate, ``min(lr, 1 / sqrt(t))`` in step t, and
+    at most `d` times as much.
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.

@@ -39,7 +39,7 @@ Step: TypeAlias = "Update | Callable[[], Update]"
 class Execution(TypedDict, total=False):
     """PyTorch's settings of how a step is carried out, and OneFlow's `contiguous_params`.
 
-    In vmflow a step is always one instruction for all parameters of a device, so these settings have no effect, but
+    In vmflow one instruction changes all parameters of a device, so these settings have no effect, but
     ``differentiable=True`` is an error.
     """
 
@@ -82,7 +82,7 @@ class Optimizer:
     Attributes:
         shaped: the names under which `state` keeps tensors of the parameter's shape.
         param_groups: a dict per group: "params" and the settings, which may be changed at any time.
-        state: for each parameter, a dict of the tensors that the optimizer keeps for that parameter.
+        state: for each parameter, a dict of the tensors, and of other values, that the optimizer keeps for it.
 
     Raises:
         TypeError: if `params` is a single tensor, a module other than a `ParameterList`, a dict or a set, or holds
@@ -90,7 +90,7 @@ class Optimizer:
         ValueError: if `params` is a generator that has been used up, or holds a parameter twice or one that is no leaf;
             for ``differentiable=True``.
 
-    `params` may be empty: a step then does nothing.
+    `params` may be empty: a step then changes nothing.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -391,7 +391,11 @@ class Optimizer:
         self._rules = {}
 
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
-        """Return a copy of `value`, entry `key` of a parameter's state; tensors but "step" in the parameter's dtype."""
+        """Return a copy of `value`, entry `key` of the state of parameter `number`.
+
+        "step" becomes a tensor on the parameter's device; other tensors get its dtype and device, unless that dtype is
+        of integers.
+        """
         if key == "step":
             counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))
             return counted.to(parameter.device, copy=True)

@@ -91,7 +91,7 @@ class AveragedModel(Module):
     """A copy of a model whose parameters are averages of the model's parameters at several moments of its training.
 
     Izmailov and others, 2018.  With the functions of this module, one instruction updates all averages on a device, so
-    a cancelled scope never drops a part of them.
+    a cancelled scope does not drop a part of these.
 
     Args:
         model: the model to copy.
