@@ -64,10 +64,10 @@ def app(
         application = serving.app(serving.InferenceSession("saved_graph"))  # uvicorn module:application
 
     - ``POST /predict``: takes a sample as JSON ``{"inputs": ...}``, npy or safetensors; answers in the format that the
-      client accepts.  JSON has null in place of nan and infinities.
+      client accepts.  JSON answers have null in place of nan and infinities.
     - ``POST /stream``: takes the same, answers with server-sent events, each as soon as the client has read those
       before; the last event is named "end" or "error".  An error before the first chunk has its own status instead.
-    - ``GET /live`` always answers 200, ``GET /ready`` answers 503 unless the session is ready; ``GET /metrics`` has
+    - ``GET /live`` answers 200, ``GET /ready`` answers 503 unless the session is ready; ``GET /metrics`` has
       metrics for Prometheus, ``GET /stats`` counts as JSON, ``GET /openapi.json`` the API's description, ``GET /`` a
       page for people.
 
@@ -85,7 +85,7 @@ def app(
     0.2 seconds, in which the event loop is late by some milliseconds.  npy and safetensors take next to no time.
 
     Args:
-        session: one that has not been started; or one that other code starts and closes, on the same loop.
+        session: one that has not been started; or one that other code has started, on the same loop, and closes.
         on_disconnect: "cancel" or "finish" the requests of a client that leaves.  Streams are always cancelled.
         identify: a function that returns the client and priority of a `starlette.requests.Request`.  By default these
             are the peer's address (behind a proxy the proxy's, unless the server is told to look further) and 0.
@@ -244,7 +244,7 @@ class _Raw:
 
 @attrs.frozen(eq=False)
 class _Goodbye:
-    """Closes HTTP/1 connections after a 408, which refuses a late body, and after each answer of an ending session.
+    """Has HTTP/1 connections closed after a 408, which refuses a late body, and after answers of an ending session.
 
     Clients of an ending session may then open new connections elsewhere.
 

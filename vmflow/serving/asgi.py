@@ -1,6 +1,6 @@
 """Middleware for ASGI applications that use vmflow: cancelling, errors, deadlines and traces of requests.
 
-This module uses nothing but ASGI, so that it works above and below other middleware, with or without a framework:
+This module relies on ASGI alone, so that it works above and below other middleware, with or without a framework:
 
     app = FastAPI()
     app.add_middleware(ErrorResponses)  # the innermost

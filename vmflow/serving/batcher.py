@@ -32,8 +32,8 @@ from .tracing import SessionTracing
 
 _log: Final = logging.getLogger(__name__)
 
-# How many results are delivered in one turn of the loop.  Each is an answer to be written, and the loop gets to other
-# work only between turns; but each turn costs time, too.
+# The most results of a batch that are delivered in one turn of the loop.  Each is an answer to be written, and the loop
+# gets to other work only between turns; but each turn costs time, too.
 _DELIVERED_TOGETHER: Final = 32
 
 # compute(requests, their batch) -> a coroutine of the results, in the order of the requests
@@ -367,7 +367,7 @@ class Batcher:
             self._look_whether_idle()
 
     def _count_places(self, client: Hashable, more: int) -> None:
-        """Add `more` to the batches being computed of a known client; at `places_per_client`, its others wait."""
+        """Add `more` to the batches being computed of a known client; at `places_per_client`, its other ones wait."""
         if self._places_per_client is None or client is None:
             return
         taken = self._places_of.pop(client, 0) + more
@@ -419,7 +419,10 @@ class Batcher:
             self._fail_running(requests)
 
     def _take_along(self, requests: list[Request], batch: Batch) -> bool:
-        """Add waiting requests of their key to a batch and `requests`, up to `most` in all; return whether any were."""
+        """Add waiting requests of the same key to `requests`, and count them in `batch`; return whether there were any.
+
+        The batch has at most `most` requests then; `hold` forbids additions.
+        """
         if self._held or not len(self._queue):
             return False
         others = self._queue.take_along(requests[0].key, self._most - len(requests))

@@ -48,7 +48,7 @@ Pause: TypeAlias = Callable[[], None]
 _NUMBER: Final = 26
 # A number with so many digits in a row is refused; the largest float64 has 309 before its point.
 _MOST_DIGITS: Final = 400
-# How many numbers are read or written without a pause, in about half a millisecond.
+# How many numbers are read without a pause, or written in one piece, in about half a millisecond.
 _STRIDE: Final = 1024
 # After so many characters of JSON, the writer waits for the next turn of the event loop.
 _TURN: Final = 16 * _STRIDE
@@ -63,7 +63,7 @@ _STEPS[[ord("]"), ord("}")]] = -1
 
 
 class BadBody(InvalidInput, status=400):
-    """The body does not match its headers."""
+    """The body is not of the kind that its headers name, or Content-Length is malformed."""
 
 
 class TooLarge(InvalidInput, status=413):

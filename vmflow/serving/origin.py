@@ -16,7 +16,7 @@ from .errors import ServingError
 
 
 class ForeignOrigin(ServingError, status=403):
-    """A page that is not the server's own asks for something."""
+    """A page that is not the server's own asks for something, or ``Host`` is no known name of the server."""
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Sequence[str] = ()) -> None:

@@ -43,7 +43,7 @@ class Request:
         arrived: the time of its arrival, on the loop's clock.
         timer: ends the request at its deadline; None without one.
         rank: the place in the queue; lower goes first.
-        number: counts the accepted requests of the session, from 1; 0 before this one is accepted.
+        number: its number among the accepted requests of the session, from 1; 0 before it is accepted.
         arrival: the record of its arrival; None if there was no recording.
         batch: the last batch that the request was in; None before its turn has come.
         begun: when it left the queue, in nanoseconds of `time.perf_counter_ns`; 0 if there was no recording.

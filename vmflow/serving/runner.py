@@ -306,7 +306,7 @@ class Runner:
     # Weights
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Issue the change to other weights, all of them or none; see `InferenceSession.swap`."""
+        """Issue the change to other weights; see `InferenceSession.swap`."""
         owner = self.model
         if not hasattr(owner, "load_state_dict"):
             raise TypeError(f"swap: a {type(owner).__name__} has no load_state_dict, and so no weights to change")
