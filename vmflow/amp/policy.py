@@ -26,7 +26,7 @@ def _names(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-# Matrix products and convolutions: 16-bit factors are exact enough, and models spend most of their time in these ops.
+# Matrix products, convolutions and the like: 16-bit factors are exact enough, and models spend most of their time here.
 LOWER: Final = _names("""
     conv1d conv1d_input_gradient conv1d_with_columns conv2d conv2d_input_gradient conv2d_with_columns conv3d
     conv3d_input_gradient conv3d_with_columns gru_layer linear lstm_layer matmul rnn_layer
@@ -36,8 +36,8 @@ LOWER: Final = _names("""
     vecdot
 """)
 
-# Ops with small differences of large numbers, large ranges or long sums, which 16 bits would spoil; and ops of linear
-# algebra and Fourier transforms, which have no 16-bit kernels.
+# Mostly ops with small differences of large numbers, large ranges or long sums, which 16 bits would spoil; and ops of
+# linear algebra and Fourier transforms, which have no 16-bit kernels.
 FLOAT32: Final = _names("""
     acos adaptive_avg_pool3d adaptive_max_pool3d asin avg_pool3d binary_cross_entropy
     binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eig eigh erfinv exp
@@ -60,7 +60,7 @@ WIDEST: Final = _names("""
     bilinear heaviside index_add index_copy index_reduce isclose ldexp lerp masked_scatter put
 """)
 
-# Ops that take a single floating-point tensor, or promote dtypes by themselves: their operands are not cast.
+# Ops whose operands are not cast: most take a single floating-point tensor, or promote dtypes by themselves.
 # Elementwise ops that no set lists have this class, too, and so have ops of backward passes, during which autocast is
 # off.
 AS_GIVEN: Final = _names("""

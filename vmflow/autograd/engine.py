@@ -70,7 +70,7 @@ def run_backward(
     Raises:
         RuntimeError: if a node's saved tensors were freed, or changed in place; if a hook returns a gradient of another
             shape, dtype or device.
-        TypeError: if a hook returns anything else but None.
+        TypeError: if a hook returns something that is neither None nor a gradient.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)

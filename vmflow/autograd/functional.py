@@ -126,7 +126,7 @@ def jvp(
 
     Raises:
         TypeError: if inputs or results are no tensors.
-        RuntimeError: if `v` does not fit, or by `strict`.
+        RuntimeError: for inputs of integers; if `v` does not fit, or by `strict`.
 
     Example:
         >>> flow.autograd.functional.jvp(lambda x: x * x, flow.tensor([1.0, 2.0]), flow.ones(2))

@@ -283,7 +283,7 @@ NOTHING: Final[Saved] = (None, None, None, 0, 0)
 def saved(tensor: Tensor, with_history: bool, in_place: bool = False) -> Saved:
     """A tensor's memory and history, to be kept without the tensor object.
 
-    An output is kept without history, which is the node that keeps it and would hold itself; `unpacked` puts it back.
+    A node's own output is kept without its history, since the node would hold itself; `unpacked` puts it back.
     With `in_place`, the tensor is the result of an in-place op that its version does not count yet.
     """
     fields: TensorFields = tensor

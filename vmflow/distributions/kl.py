@@ -29,6 +29,7 @@ def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Calla
 
     Raises:
         TypeError: if an argument is no class of distributions.
+
     Example:
         >>> class Point(flow.distributions.Distribution): ...
         >>> @flow.distributions.register_kl(Point, Point)
@@ -57,6 +58,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
         NotImplementedError: if there is no formula for the two classes, if both are `Binomial` and `p` has a smaller
             `total_count` than `q`, or if both are `Independent` over different numbers of dimensions.
         ValueError: if the shapes of `p` and `q` do not fit.
+
     Example:
         >>> p, q = flow.distributions.Normal(flow.tensor([0.0, 2.0]), 1.0), flow.distributions.Normal(0.0, 1.0)
         >>> flow.distributions.kl_divergence(p, q)

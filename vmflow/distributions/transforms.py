@@ -145,6 +145,7 @@ class PowerTransform(Transform):
 
     Raises:
         TypeError: if `exponent` is neither a number nor a tensor.
+
     Example:
         >>> square = flow.distributions.PowerTransform(2)
         >>> square(flow.tensor([1.0, 3.0])), square.undo(flow.tensor([1.0, 9.0]))
@@ -272,6 +273,7 @@ class AffineTransform(Transform):
 
     Raises:
         TypeError: if `scale` is neither a number nor a tensor.
+
     Example:
         >>> celsius = flow.distributions.AffineTransform(-17.5, 0.5)
         >>> celsius(flow.tensor([35.0, 45.0])), celsius.undo(flow.tensor(0.0))
@@ -319,6 +321,7 @@ class ComposeTransform(Transform):
 
     Raises:
         TypeError: if `parts` is no sequence of transforms.
+
     Example:
         >>> half, exp = flow.distributions.AffineTransform(0.0, 0.5), flow.distributions.ExpTransform()
         >>> flow.distributions.ComposeTransform([half, exp])(flow.tensor([0.0, 0.0]))

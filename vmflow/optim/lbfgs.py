@@ -23,8 +23,8 @@ from .optimizer import Optimizer, Parameters, check_not_negative
 class LBFGS(Optimizer):
     """L-BFGS (Liu and Nocedal, 1989).
 
-    A step evaluates the loss several times, and the values decide the next move of the parameters.  Hence `step` waits,
-    unlike other optimizers' steps; on an event loop run it in a thread:
+    A step may evaluate the loss several times, and the values decide the next move of the parameters.  Hence `step`
+    waits, unlike other optimizers' steps; on an event loop run it in a thread:
     ``await asyncio.to_thread(optimizer.step, closure)``.  Each single move of the parameters is one instruction.  If
     the closure raises, or is cancelled, during a line search, the parameters return to the start of the line.
     Each rank has vectors of all elements of global parameters.
@@ -33,7 +33,7 @@ class LBFGS(Optimizer):
         params: parameters, all in one group and on one device.
         lr: the factor of the search direction in a move without line search; the first try of a line search.  In the
             first step's first move it is divided by the sum of the gradient's magnitudes, if that exceeds 1.
-        max_iter: the most moves per step, each along a new search direction.
+        max_iter: the most search directions per step.
         max_eval: the number of evaluations of the closure after which a step ends, ``max_iter * 5 // 4`` by default.
         tolerance_grad: the step ends when no element of the gradient has a larger magnitude.
         tolerance_change: the step ends when no element of a parameter changes by more, or the loss by less.

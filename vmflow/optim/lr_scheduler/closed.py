@@ -1,4 +1,4 @@
-"""Schedulers that compute the learning rate from the epoch's number: steps, lines, powers, exponentials, cosines."""
+"""Schedulers, such as `StepLR`, whose rates depend on the epoch's number alone, unless other code changes the rates."""
 
 from __future__ import annotations
 
