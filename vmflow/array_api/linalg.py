@@ -221,7 +221,7 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     Unlike `vmflow.matmul`, this promotes two dtypes to their common one.
 
     Raises:
-        TypeError: if no operand is a tensor, or the dtypes have no common one, or bool.
+        TypeError: if no operand is a tensor, the dtypes have no common one, or that is bool.
         ValueError: if the shapes do not fit, or an operand is 0-d or a number.
 
     Example:
@@ -254,7 +254,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     Unlike `vmflow.tensordot`, this promotes two dtypes to their common one.
 
     Raises:
-        TypeError: if no operand is a tensor, or the dtypes have no common one, or bool.
+        TypeError: if no operand is a tensor, the dtypes have no common one, or that is bool.
         ValueError: if the dimensions do not pair.
         IndexError: if a listed dimension does not exist.
 

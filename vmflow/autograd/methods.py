@@ -1,4 +1,4 @@
-"""`Tensor.backward`, and `Tensor.detach` as a function."""
+"""`Tensor.backward`, and `Tensor.detach` and `Tensor.detach_` as functions."""
 
 from __future__ import annotations
 

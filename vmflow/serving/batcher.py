@@ -316,7 +316,7 @@ class Batcher:
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
-        """Whether `submit` may compute a request that comes now: this is permitted, and no other waits or is computed.
+        """Whether `submit` may compute a request that comes now: `hurries` and `hold` permit it, and it would be alone.
 
         Only once in a turn of the loop, and never during a recording, which shows the time of waiting, however short.
         """

@@ -9,7 +9,7 @@ from typing import Final
 # loop's thread a fifth of this time, and on a busy server delays the batch by half of it.
 HERE_BELOW: Final = 1e-3
 
-# Batches that took longer than this while warming up are never tried on the loop's thread, which they would block.
+# Batches that took this long or longer while warming up are not tried on the loop's thread, which they would block.
 TRIED_BELOW: Final = 5e-3
 
 # A slow batch adds 1 to a count, a quick one takes 1 from it, down to 0; from this count on, a worker computes batches.
