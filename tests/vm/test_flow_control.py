@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import re
 import threading
 import warnings
@@ -294,6 +295,58 @@ async def test_a_coroutine_that_awaits_checkpoints_gets_no_warning() -> None:
             assert await waiting == [100.0] * 2
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
+async def test_results_of_any_size_cause_no_warning_if_each_is_followed_by_a_checkpoint(size: int) -> None:
+    """Results of about the mark's bytes, too.  Warnings are errors in these tests."""
+    async with VirtualMachine(cpu_worker="always", high_water_bytes=4 * BYTES) as machine:
+        with gate() as closed:
+            await closed.reached()
+            results = []
+            highest = 0
+
+            async def issue() -> None:
+                nonlocal highest
+                for _ in range(10):
+                    results.append(call(lambda: 1.0, shape=(size * BIG,)))
+                    highest = max(highest, outstanding_bytes(machine))
+                    await flow.checkpoint()
+
+            issuing = asyncio.create_task(issue())
+            await turns(40)
+            assert not issuing.done(), issuing.exception()
+            assert highest < (4 + size) * BYTES
+            closed.open()
+            await issuing
+        assert [(await result)[0].item() for result in results] == [1.0] * 10
+
+
+@pytest.mark.parametrize("size", [3, 5])
+async def test_large_results_cause_a_warning_if_the_coroutine_awaits_nothing(size: int) -> None:
+    async with VirtualMachine(cpu_worker="always", high_water_bytes=4 * BYTES):
+        with gate() as closed:
+            await closed.reached()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                results = [call(lambda: 1.0, shape=(size * BIG,)) for _ in range(4)]
+            # The first result above the mark is no reason; each later one is.
+            assert len(caught) == 4 - len(range(0, 4 * BYTES + 1, size * BYTES))
+        assert [(await result)[0].item() for result in results] == [1.0] * 4
+
+
+async def test_a_checkpoint_compares_bytes_with_their_own_mark() -> None:
+    async with VirtualMachine(cpu_worker="always", high_water=3, high_water_bytes=4 * BYTES):
+        with gate() as closed:
+            await closed.reached()
+            result = call(lambda: 1.0, shape=(3 * BIG,))
+            await asyncio.wait_for(asyncio.ensure_future(just_a_checkpoint()), PATIENCE)
+            assert not result.is_ready()
+        await result
+
+
+async def just_a_checkpoint() -> None:
+    await flow.checkpoint()
+
+
 async def test_the_warning_names_the_users_line_and_gives_advice() -> None:
     async with VirtualMachine("busy", cpu_worker="always", high_water=3):
         with gate() as closed:
@@ -346,18 +399,50 @@ def test_checkpoint_without_a_loop_is_an_error() -> None:
         {"high_water_bytes": 0},
         {"turn_budget": 0},
         {"turn_budget": -1e-3},
+        {"turn_budget": math.nan},
+        {"turn_budget": math.inf},
         {"window": 0},
         {"cpu_worker": "sometimes"},
         {"stall_after": 0.0},
         {"stall_after": -1.0},
+        {"stall_after": math.nan},
+        {"stall_after": math.inf},
+        {"stall_after": 2.0 * threading.TIMEOUT_MAX},
         {"gather": 0},
         {"drain_timeout": -1.0},
+        {"drain_timeout": math.nan},
+        {"drain_timeout": math.inf},
     ],
 )
 def test_bad_arguments(options: dict[str, Any]) -> None:
     (name,) = options
     with pytest.raises(ValueError, match=name):
         VirtualMachine(**options)
+
+
+@pytest.mark.parametrize("name", ["window", "gather", "high_water", "high_water_bytes"])
+@pytest.mark.parametrize("value", [1.5, 2.0, math.nan, True, "3"])
+def test_counts_must_be_integers(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be an integer, not {value!r}"):
+        VirtualMachine(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["turn_budget", "drain_timeout", "stall_after"])
+@pytest.mark.parametrize("value", [True, "3"])
+def test_times_must_be_numbers(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be a number of seconds, not {value!r}"):
+        VirtualMachine(**{name: value})
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, True])
+async def test_bad_times_to_end_in_change_nothing(seconds: Any) -> None:
+    async with VirtualMachine() as machine:
+        with pytest.raises((TypeError, ValueError), match="grace must be"):
+            await machine.shutdown(seconds)
+        with pytest.raises((TypeError, ValueError), match="timeout must be"):
+            machine.close(seconds)
+        assert machine.state == "running"
+        assert (await flow.ones(1)).item() == 1.0
 
 
 # Stalls
@@ -477,3 +562,7 @@ def test_the_environment_may_say_how_long(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("VMFLOW_STALL_SECONDS", "7.5")
     assert VirtualMachine().stall_after == 7.5
     assert VirtualMachine(stall_after=3).stall_after == 3
+    for wrong in ("nan", "0", "soon"):
+        monkeypatch.setenv("VMFLOW_STALL_SECONDS", wrong)
+        with pytest.raises(ValueError, match=f"VMFLOW_STALL_SECONDS must be a .*number of seconds, .*not .*{wrong}"):
+            VirtualMachine()

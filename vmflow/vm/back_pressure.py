@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.errors import BackPressureWarning
 from vmflow.instructions import origin
+from vmflow.instructions.instruction import ERASED, Instruction
 
 from .wakers import FutureWaker, ThreadWaker, running_loop
 
@@ -55,6 +56,25 @@ class BackPressure:
             or self.outstanding_bytes() > share * machine.high_water_bytes
         )
 
+    def _overdue(self, instruction: Instruction) -> bool:
+        """Whether more is unfinished than a coroutine leaves that awaits a checkpoint before each instruction.
+
+        Such a coroutine may exceed the mark of bytes by one result, that of `instruction`, which was issued last.
+        """
+        machine = self._machine
+        last = 0 if instruction.state == ERASED else instruction.nbytes
+        return (
+            machine.engine.outstanding() > machine.high_water
+            or self.outstanding_bytes() - last > machine.high_water_bytes
+        )
+
+    def _full(self) -> bool:
+        """Whether another instruction, or large result, would be above a high-water mark."""
+        machine = self._machine
+        return (
+            machine.engine.outstanding() >= machine.high_water or self.outstanding_bytes() >= machine.high_water_bytes
+        )
+
     def waiting(self) -> int:
         """The number of threads and coroutines that wait until they may issue more instructions."""
         return len(self._waiting)
@@ -73,8 +93,10 @@ class BackPressure:
                 return
             waker.wake()
 
-    def throttle(self, loop: AbstractEventLoop | None) -> None:
-        """Make a producer above a high-water mark wait; on an event loop, run instructions, and warn if still above.
+    def throttle(self, loop: AbstractEventLoop | None, instruction: Instruction) -> None:
+        """Make the producer of an instruction that exceeds a mark wait; on an event loop, run instructions here.
+
+        If the instructions before it still exceed a mark then, warn the coroutine, which awaits too little.
 
         A loop's thread may not sleep; but a coroutine that issues so much without awaiting keeps the loop from running
         anyway, so that instructions may run here.  A thread that already runs turns or an instruction goes on at once.
@@ -86,7 +108,7 @@ class BackPressure:
             self._sleep_until_low()
             return
         machine.driver.drive()
-        if self.above(1.0):
+        if self._overdue(instruction):
             warnings.warn(
                 f"the virtual machine {machine.name!r} has more work than it can take "
                 f"(high_water={machine.high_water}, high_water_bytes={machine.high_water_bytes}); call "
@@ -105,8 +127,7 @@ class BackPressure:
         loop = running_loop()
         if loop is None:
             raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
-        # The coroutine waits even at exactly the mark, since its next instruction would be above it.
-        if not self.above(1.0 - 1.0 / machine.high_water):
+        if not self._full():
             return
         while self.above(0.5) and not machine.closed:
             waker = FutureWaker(loop, loop.create_future())

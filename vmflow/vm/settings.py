@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from threading import TIMEOUT_MAX
 from typing import Final
 
 from vmflow.streams import CpuStreamPolicy
@@ -24,6 +25,7 @@ GRACE_SECONDS: Final = 2.0
 
 
 def check(
+    window: int,
     turn_budget: float,
     gather: int | None,
     high_water: int,
@@ -32,17 +34,45 @@ def check(
     stall_after: float | None,
     cpu_worker: str,
 ) -> None:
-    """Raise `ValueError` for invalid arguments of `VirtualMachine`."""
-    if turn_budget <= 0:
-        raise ValueError(f"turn_budget must be positive, not {turn_budget}")
-    for mark, about in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes"), (gather, "gather")):
-        if mark is not None and mark < 1:
-            raise ValueError(f"{about} must be at least 1, not {mark}")
-    if drain_timeout is not None and not drain_timeout >= 0:
-        raise ValueError(f"drain_timeout must be a number of seconds that is not negative, not {drain_timeout}")
-    if stall_after is not None and not stall_after > 0:
-        raise ValueError(f"stall_after must be a positive number of seconds, not {stall_after}")
+    """Raise `TypeError` or `ValueError` for invalid arguments of `VirtualMachine`."""
+    _whole("window", window)
+    check_seconds("turn_budget", turn_budget, positive=True)
+    if gather is not None:
+        _whole("gather", gather)
+    _whole("high_water", high_water)
+    _whole("high_water_bytes", high_water_bytes)
+    if drain_timeout is not None:
+        check_seconds("drain_timeout", drain_timeout)
+    if stall_after is not None:
+        check_seconds("stall_after", stall_after, positive=True)
     CpuStreamPolicy(worker=cpu_worker)  # raises for an unknown value
+
+
+def _whole(about: str, number: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{about} must be an integer, not {number!r}")
+    if number < 1:
+        raise ValueError(f"{about} must be at least 1, not {number}")
+
+
+def check_seconds(about: str, seconds: float, positive: bool = False) -> None:
+    """Raise an error unless `seconds`, the argument `about`, is a time for which a thread can sleep.
+
+    Args:
+        about: the argument's name, for the message.
+        seconds: the value.
+        positive: whether zero is an error, too.
+
+    Raises:
+        TypeError: if the value is no int or float, or a bool.
+        ValueError: if it is negative, nan, or more than a lock can wait for.
+    """
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
+        raise TypeError(f"{about} must be a number of seconds, not {seconds!r}")
+    # The comparison is false for nan.
+    if not 0 <= seconds <= TIMEOUT_MAX or (positive and seconds == 0):
+        least = "a positive, finite number of seconds" if positive else "a finite number of seconds from 0 on"
+        raise ValueError(f"{about} must be {least}, at most {TIMEOUT_MAX:.0f}, not {seconds}")
 
 
 def race_check(wanted: bool | None) -> bool:
@@ -51,5 +81,17 @@ def race_check(wanted: bool | None) -> bool:
 
 
 def stall_seconds() -> float:
-    """Return the default of the argument `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute."""
-    return float(os.environ.get("VMFLOW_STALL_SECONDS", STALL_SECONDS))
+    """Return the default of the argument `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute.
+
+    Raises:
+        ValueError: if the variable is set to something else than a positive number.
+    """
+    text = os.environ.get("VMFLOW_STALL_SECONDS")
+    if text is None:
+        return STALL_SECONDS
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ValueError(f"VMFLOW_STALL_SECONDS must be a number of seconds, not {text!r}") from None
+    check_seconds("VMFLOW_STALL_SECONDS", seconds, positive=True)
+    return seconds

@@ -74,7 +74,9 @@ class VirtualMachine(MachineFields):
             None for 32, and to run an instruction that nothing precedes as it is issued, which takes less time than a
             turn.
         high_water: the number of unfinished instructions above which a thread that issues more waits, or runs turns.
-        high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.
+        high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.  A thread
+            with a running loop gets a `BackPressureWarning` if its turns leave as much unfinished; not for the one
+            result that exceeds the bytes, which may be larger than all of them.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
         race_check: whether to watch for unordered accesses to the same memory, which raise `RaceDetected`.  Slow.  None
             for the environment variable `VMFLOW_RACE_CHECK`.
@@ -88,7 +90,9 @@ class VirtualMachine(MachineFields):
             instruction was still running when the time to close was up.
 
     Raises:
-        ValueError: for a number that is not positive (`drain_timeout`: a negative one), or another `cpu_worker`.
+        TypeError: if a count or mark is no integer, or a time no number.
+        ValueError: for a number that is not positive (`drain_timeout`: a negative one), a time that is nan or infinite,
+            or another `cpu_worker`.
 
     Example:
         >>> import asyncio
@@ -115,7 +119,9 @@ class VirtualMachine(MachineFields):
         drain_timeout: float | None = None,
         stall_after: float | None = None,
     ) -> None:
-        settings.check(turn_budget, gather, high_water, high_water_bytes, drain_timeout, stall_after, cpu_worker)
+        settings.check(
+            window, turn_budget, gather, high_water, high_water_bytes, drain_timeout, stall_after, cpu_worker
+        )
         self.name = name
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
@@ -345,7 +351,7 @@ class VirtualMachine(MachineFields):
         if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
             nbytes and self.back_pressure.outstanding_bytes() > self.high_water_bytes
         ):
-            self.back_pressure.throttle(loop)
+            self.back_pressure.throttle(loop, instruction)
 
     def accept_handover(self) -> None:
         """Let threads or a loop run turns for a pending `HandoverOut` or `HandoverIn`; an ended machine drops it.
@@ -474,7 +480,12 @@ class VirtualMachine(MachineFields):
             grace: seconds to finish in; instructions that have not started by then are dropped.  None for no limit.
 
         Cancelling the coroutine, or a second call, also drops instructions that have not started.
+
+        Raises:
+            TypeError, ValueError: if `grace` is no number, negative, nan or infinite; the machine goes on then.
         """
+        if grace is not None:
+            settings.check_seconds("grace", grace)
         await self.lifecycle.shutdown(grace)
 
     def abort(self) -> None:
@@ -491,7 +502,11 @@ class VirtualMachine(MachineFields):
         machines hand over.  The results of dropped work raise `VirtualMachineClosed`.  Use `synchronize` or `shutdown`
         to finish it instead.  The machine's state is "aborted" afterwards if an instruction was still running, else
         "closed".
+
+        Raises:
+            TypeError, ValueError: if `timeout` is no number, negative, nan or infinite; the machine goes on then.
         """
+        settings.check_seconds("timeout", timeout)
         if not self.closed:
             self.lifecycle.close(timeout)
 
