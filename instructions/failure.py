@@ -5,13 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from opcode import opmap
-from types import CellType, FunctionType, TracebackType
-from typing import Final
+from types import CellType, CodeType, FunctionType, TracebackType
+from typing import Final, NamedTuple
 
 from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
 
+from . import origin
+
 # Exception classes of vmflow that have nothing but a message, so that an equal exception can be made from its args.
 _OURS = (Cancelled, DeadlineExceeded, VirtualMachineClosed)
+
+
+class Place(NamedTuple):
+    """The origin of an instruction: the op, the line that issued it (see `origin.capture`), and the module's path."""
+
+    op: str
+    code: CodeType | None
+    last: int
+    module: str | None
+
+    def notes(self, how: str, op: str) -> list[str]:
+        """Return the notes that an exception gets: `how` it is related to the op, which `op` describes."""
+        notes = [f"{how} {op}", f"issued at {origin.describe(self.code, self.last)}"]
+        return notes if self.module is None else [*notes, f"in module {self.module}"]
 
 
 class Failure:
@@ -21,14 +37,17 @@ class Failure:
     goes away, none was read and the instruction was not dropped, the failure logs itself once on the ``vmflow`` logger,
     as asyncio does with exceptions that were never retrieved.
 
-    Attributes:
+    Args:
+        error: the exception.
         dropped: whether the instruction was dropped before it began, for instance by a cancelled scope.
+        place: the origin of a dropped instruction, for notes; None without notes.
     """
 
-    __slots__ = ("__weakref__", "dropped", "error", "observed", "origin")
+    __slots__ = ("__weakref__", "_place", "dropped", "error", "observed", "origin")
 
-    def __init__(self, error: BaseException, dropped: bool = False) -> None:
+    def __init__(self, error: BaseException, dropped: bool = False, place: Place | None = None) -> None:
         self.dropped = dropped
+        self._place = place
         # If Ctrl-C interrupts this constructor, `__del__` must not report the half-made Failure.
         self.observed = True
         self.origin = _lines(error.__traceback__)
@@ -37,6 +56,13 @@ class Failure:
         # An instruction is dropped on purpose, so its failure is no error to log.
         self.observed = dropped
 
+    def at(self, place: Place) -> Failure:
+        """Return the failure of one instruction that is dropped with others; `place` is its origin.
+
+        This is the failure itself if its exception is the user's own, which is raised without notes.
+        """
+        return Failure(self.error, dropped=True, place=place) if type(self.error) in _OURS else self
+
     def observe(self) -> None:
         """Note that somebody has seen the error, so that it will not be logged."""
         self.observed = True
@@ -44,11 +70,16 @@ class Failure:
     def throw(self) -> None:
         """Raise the original exception; for a dropped instruction a copy, unless the exception is the user's own.
 
-        A scope's failure is raised in many places and lives long: a copy does not keep the frames of all places alive.
+        A scope's failure is raised in many places and lives long: a copy does not keep the frames of all places alive,
+        and has notes about one of the instructions.
         """
         self.observed = True
         if self.dropped and type(self.error) in _OURS:
-            raise type(self.error)(*self.error.args)
+            copy = type(self.error)(*self.error.args)
+            if self._place is not None:
+                for note in self._place.notes("instead of running", self._place.op):
+                    copy.add_note(note)
+            raise copy
         # Raising an exception again appends to its traceback, so each raise starts from the original traceback.
         raise self.error.with_traceback(self.origin)
 

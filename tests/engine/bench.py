@@ -113,10 +113,10 @@ class Bench:
         self.engine.failed(self.instructions[name], error)
 
     def abandon(self, *unrun: str) -> list[str]:
-        """Abandon; the names of those whose policies were told to fail, which are those that were forgotten."""
+        """Abandon; the names of those that were told to fail, which are those that were forgotten."""
         failed: list[str] = []
         forgotten = self.engine.abandon(
-            [self.instructions[name] for name in unrun], lambda policy: failed.append(policy.name)
+            [self.instructions[name] for name in unrun], lambda instruction: failed.append(instruction.name)
         )
         self.engine.check_invariants()
         assert failed == [value.name for value in forgotten]

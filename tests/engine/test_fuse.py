@@ -168,7 +168,7 @@ def test_members_are_forgotten_with_it(bench: Bench) -> None:
     bench.issue("two", fusable=True)
     bench.issue("three", cost=FUSE_BELOW, fusable=True)
     bench.turn()
-    forgotten = bench.engine.abandon([bench.instructions["three"]], lambda policy: None)
+    forgotten = bench.engine.abandon([bench.instructions["three"]], lambda instruction: None)
     bench.engine.check_invariants()
     assert [value.name for value in forgotten] == ["three", "one", "two"]
     assert {bench.state(name) for name in ("one", "two", "three")} == {"ERASED"}

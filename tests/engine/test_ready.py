@@ -140,7 +140,7 @@ def test_abandoning_empties_the_ready_lists(bench: Bench) -> None:
     bench.issue("ready", "a")
     bench.issue("urgent", "a", priority=3)
     bench.turn()
-    dropped = bench.engine.abandon([], lambda policy: None)
+    dropped = bench.engine.abandon([], lambda instruction: None)
     assert {value.name for value in dropped} == {"ready", "urgent"}
     bench.engine.check_invariants()
     bench.finish("running")

@@ -324,7 +324,7 @@ def test_an_abandoned_instruction_fails_before_its_state_says_that_it_has_ended(
     bench.turn()
     bench.issue("pending")
     states: list[str] = []
-    bench.engine.abandon([], lambda policy: states.append(bench.state(policy.name)))
+    bench.engine.abandon([], lambda instruction: states.append(bench.state(instruction.name)))
     assert states == ["WAITING", "NEW"]
     bench.drain()
 

@@ -20,7 +20,7 @@ import pytest
 
 import vmflow as flow
 from tests.support import weak_storage
-from tests.vm.gates import PATIENCE, call, eager, entered, gate, held, in_thread, listening, turns
+from tests.vm.gates import PATIENCE, call, eager, entered, gate, held, in_thread, line_of, listening, turns
 from vmflow import nn, optim
 from vmflow.context import MODE
 from vmflow.instructions.builder import physical_run
@@ -444,6 +444,55 @@ def test_nothing_is_begun_in_a_scope_that_was_cancelled_before() -> None:
     assert ran == []
 
 
+@pytest.mark.parametrize("worker", WHERE)
+async def test_errors_of_dropped_work_name_the_op_and_the_line(worker: str) -> None:
+    def notes_of(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+        return caught.value.__notes__
+
+    class Scaled(flow.nn.Module):
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            return x * 2  # in the module
+
+    class Model(flow.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = Scaled()
+
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            return self.part(x)  # type: ignore[no-any-return]
+
+    async with VirtualMachine(cpu_worker=worker):
+        x = flow.ones(2)
+        with flow.scope(deadline=0):
+            y = x + 1  # past the deadline
+            z = Model()(x)
+        outside = y - 1
+        for result in (y, outside, y):
+            with pytest.raises(flow.DeadlineExceeded) as caught:
+                await result
+            line = f"issued at {__file__}:{line_of('past the deadline', __file__)}, in "
+            op, place = notes_of(caught)
+            assert (op, place.startswith(line)) == ("instead of running add_scalar", True)
+        with pytest.raises(flow.DeadlineExceeded) as caught:
+            await z
+        assert notes_of(caught)[0] == "instead of running mul_scalar"
+        assert f":{line_of('in the module', __file__)}, in forward" in notes_of(caught)[1]
+        assert notes_of(caught)[2].startswith("in module ")
+
+
+async def test_errors_of_work_that_is_awaited_while_it_is_dropped_name_it() -> None:
+    async with VirtualMachine(cpu_worker="always"):
+        with flow.scope() as scope, gate() as running:
+            later = running.tensor + 1  # behind the gate
+            await running.reached()
+            scope.cancel()
+            with pytest.raises(flow.Cancelled) as caught:
+                await later
+            assert not running.opened.is_set()
+    assert caught.value.__notes__[0] == "instead of running add_scalar"
+    assert f":{line_of('behind the gate', __file__)}, in " in caught.value.__notes__[1]
+
+
 def test_cancelling_again_changes_nothing() -> None:
     with flow.scope(name="twice") as scope:
         assert not scope.cancelled()
@@ -464,6 +513,7 @@ def test_a_reason_of_ones_own() -> None:
         with pytest.raises(ConnectionResetError) as caught:
             (y + 1).numpy()
         assert caught.value is reason
+        assert not hasattr(reason, "__notes__")
 
 
 def test_an_inner_scope_ends_alone() -> None:

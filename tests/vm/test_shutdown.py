@@ -202,8 +202,10 @@ async def test_when_the_grace_is_over_unstarted_work_is_dropped() -> None:
             for entry in waiting:
                 with pytest.raises(
                     flow.VirtualMachineClosed, match="dropped, because the virtual machine 'm' was closed"
-                ):
+                ) as caught:
                     await entry
+            assert caught.value.__notes__[0] == "instead of running add_scalar"
+            assert f"issued at {__file__}:" in caught.value.__notes__[1]
     assert ran == []
 
 

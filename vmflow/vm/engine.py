@@ -201,28 +201,28 @@ class VirtualMachineEngine:
         """Whether all instructions received so far have been erased.  Any thread may call this."""
         return not (self.pending or self.local_pending or self.lively.count)
 
-    def withdraw(self, instruction: Instruction, fail: Callable[[InstructionPolicy], None]) -> bool:
+    def withdraw(self, instruction: Instruction, fail: Callable[[Instruction], None]) -> bool:
         """Take back a received instruction if no turn has seen it yet; returns whether that was possible.
 
-        As in `abandon`, `fail` is called with the instruction's policy before its state becomes ERASED.
+        As in `abandon`, `fail` is called with the instruction before its state becomes ERASED.
         """
         try:
             self.pending.remove(instruction)
         except ValueError:
             return False
         if instruction.policy is not None:
-            fail(instruction.policy)
+            fail(instruction)
         instruction.erase()
         self.erased_bytes += instruction.nbytes
         return True
 
-    def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> list[Instruction]:
+    def abandon(self, unrun: list[Instruction], fail: Callable[[Instruction], None]) -> list[Instruction]:
         """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
-        `fail` is called with the policy of each before its state becomes ERASED, since other threads read the state.
-        Returns the forgotten instructions, members in place of fused ones.  Running instructions stay lively and end in
-        the usual way.  A new instruction might not wait for them: accesses of forgotten instructions may have replaced
-        theirs in the dependences.
+        `fail` is called with each before its state becomes ERASED, since other threads read the state.  Returns the
+        forgotten instructions, members in place of fused ones.  Running instructions stay lively and end in the usual
+        way.  A new instruction might not wait for them: accesses of forgotten instructions may have replaced theirs in
+        the dependences.
         """
         # The launched instructions come first, since they precede the instructions that wait for them.
         unbegun = (
@@ -239,10 +239,9 @@ class VirtualMachineEngine:
             stream.ranked = None
             stream.full = False
         for instruction in unbegun:
-            policy = instruction.policy
-            if policy is None:
+            if instruction.policy is None:
                 raise InternalError(f"{instruction!r} has run and cannot be abandoned\n{self.story}")
-            fail(policy)
+            fail(instruction)
             instruction.policy = None
             instruction.on_launch = instruction.on_finish = None
             instruction.waits = 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from vmflow.instructions import origin
-from vmflow.instructions.failure import Failure
+from vmflow.instructions.failure import Failure, Place
 from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.policy import InstructionPolicy
@@ -18,17 +17,28 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
     """Make the `Failure` of an instruction, with notes on the exception; the machine logs it if nobody reads it."""
     policy = instruction.policy
     assert policy is not None
-    error.add_note(f"while running {policy.describe()}")
-    if not instruction.thread:
-        # An instruction that runs inline has not noted the user's line that issued it, which is still on the stack.
-        instruction.note_line()
-    error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
-    mode = instruction.mode
-    if mode is not None and mode.module is not None:
-        error.add_note(f"in module {mode.module}")
+    for note in _place_of(instruction).notes("while running", policy.describe()):
+        error.add_note(note)
     failure = Failure(error)
     machine.remember(failure)
     return failure
+
+
+def dropped_failure_of(instruction: Instruction, dropped: Failure) -> Failure:
+    """Make the `Failure` of one instruction that a scope or closing machine drops; `dropped` is that of all.
+
+    Raising it adds notes as those of `failure_of`, without shapes.  They are made only then, since a scope may drop
+    many instructions whose results nobody reads.
+    """
+    return dropped.at(_place_of(instruction))
+
+
+def _place_of(instruction: Instruction) -> Place:
+    if not instruction.thread:
+        # An instruction that runs inline has not noted the user's line that issued it, which is still on the stack.
+        instruction.note_line()
+    mode = instruction.mode
+    return Place(instruction.name, instruction.code, instruction.last, None if mode is None else mode.module)
 
 
 def poison(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:

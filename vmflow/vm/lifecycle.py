@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions.barrier import GlobalSync
@@ -14,6 +14,7 @@ from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import LAUNCHED, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 
+from .failing import dropped_failure_of
 from .waiting import Synchronization
 from .wakers import running_loop
 
@@ -177,13 +178,14 @@ class Lifecycle:
         """Erase all instructions not launched, and those in `unrun`; drop their policies with `closed_failure`."""
         failure = self.closed_failure()
 
-        def fail(policy: InstructionPolicy) -> None:
-            policy.drop(failure)
+        def fail(instruction: Instruction) -> None:
+            for member in instruction.members or (instruction,):
+                cast(InstructionPolicy, member.policy).drop(dropped_failure_of(member, failure))
 
         self.abandon(unrun, fail)
 
-    def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> None:
-        """Erase all instructions not launched, and the launched ones in `unrun`; `fail` is called with each policy."""
+    def abandon(self, unrun: list[Instruction], fail: Callable[[Instruction], None]) -> None:
+        """Erase all instructions not launched, and the launched ones in `unrun`; `fail` is called with each."""
         machine = self._machine
         for instruction in machine.engine.abandon(unrun, fail):
             tracer = machine.tracer
@@ -243,8 +245,8 @@ class Lifecycle:
     def _withdraw(self, instruction: Instruction) -> None:
         failure = self.closed_failure()
 
-        def fail(policy: InstructionPolicy) -> None:
-            policy.fail(failure)
+        def fail(instruction: Instruction) -> None:
+            cast(InstructionPolicy, instruction.policy).fail(failure)
 
         # If the engine refuses to withdraw it, a turn has seen the instruction in between, and it will run or be
         # dropped as usual.

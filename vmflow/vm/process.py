@@ -14,12 +14,11 @@ import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final
 
 from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Instruction, members_of
 from vmflow.instructions.policy import InstructionPolicy
 
@@ -181,12 +180,14 @@ def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None]
     running = {instruction.policy for instruction in begun}
     dropped = Failure(failure.error, dropped=True)
 
-    def fail(policy: InstructionPolicy) -> None:
+    def fail(instruction: Instruction) -> None:
+        policy = instruction.policy
+        assert policy is not None
         if policy in running:
             policy.fail(failure)
-        elif isinstance(policy, FuseInstructionPolicy):
-            for member in policy.members:
-                fail(cast(InstructionPolicy, member.policy))
+        elif instruction.members is not None:
+            for member in instruction.members:
+                fail(member)
         elif policy not in kept:
             policy.drop(dropped)
 

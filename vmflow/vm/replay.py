@@ -95,7 +95,7 @@ def replay(script: Script) -> VirtualMachineEngine:
     for turn, entry in enumerate(script):
         if entry["abandoned"]:
             unrun = [instruction for instruction in map(known, entry["abandoned"]) if instruction.state == LAUNCHED]
-            engine.abandon(unrun, lambda policy: None)
+            engine.abandon(unrun, lambda instruction: None)
             continue
         for serial in entry["finished"]:
             if serial in entry["failed"]:

@@ -19,7 +19,7 @@ from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.scope import scope_of
 
 from . import memory
-from .failing import failure_of, poison
+from .failing import dropped_failure_of, failure_of, poison
 from .outcome import LATER, Later, Outcome
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
     if mode is not None and mode.scope is not None and policy.droppable:
         dropped = mode.scope.dropped()
         if dropped is not None:
+            dropped = dropped_failure_of(instruction, dropped)
             policy.drop(dropped)
             if failure is not None:
                 failure.observe()  # a dropped instruction's failure is not logged: it would not have run anyway

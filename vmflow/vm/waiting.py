@@ -10,6 +10,7 @@ from vmflow.instructions.instruction import DONE, ERASED, Instruction
 from vmflow.instructions.scope import Scope, scope_of
 from vmflow.streams import Stream
 
+from .failing import dropped_failure_of
 from .stall_watch import StallWatch
 from .wakers import FutureWaker, ThreadWaker, running_loop
 
@@ -115,7 +116,7 @@ class Waiters:
         if scope is not None and instruction.state < DONE:
             dropped = scope.dropped()
             if dropped is not None:
-                dropped.throw()
+                dropped_failure_of(instruction, dropped).throw()
         if machine.state == "aborted" and instruction.state != ERASED:
             machine.lifecycle.closed_failure().throw()
 
