@@ -7,19 +7,25 @@ derivative can be differentiated by these tensors, too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
 
 from . import autograd as _autograd
 from .autograd import functional as _functional
 from .autograd.functional import as_tensors
 from .autograd.grad_mode import enable_grad
 from .autograd.history import edge_of
-from .autograd.node import Edge, Node
+from .autograd.node import AutogradMeta, Edge, Node
 from .nn.module import Module
 from .nn.utils.stateless import functional_call as functional_call
 from .ops.shape.joining import stack
+from .tensor_fields import autograd_of
 from .tensors import Tensor
+
+# The leaves that the innermost derivative under way has made, and those that derivatives within it have made.
+_made: Final[ContextVar[list[AutogradMeta] | None]] = ContextVar("vmflow.func.made", default=None)
 
 
 def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -66,15 +72,15 @@ def grad_and_value(
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
-        with enable_grad():
+        with enable_grad(), _transforming() as made:
             arguments, chosen = _stand_ins("grad", args, argnums)
             result = func(*arguments, **kwargs)
             value, rest = result if has_aux else (result, None)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise RuntimeError("grad: the function must return a single element; see jacrev for several")
             found = _pulled_back((value,), chosen, (value.new_ones(value.shape),))
-        found = tuple([_freed(gradient, chosen) for gradient in found])
-        value, rest = _freed(value, chosen), _freed_within(rest, chosen)
+        found = tuple([_freed(gradient, made) for gradient in found])
+        value, rest = _freed(value, made), _freed_within(rest, made)
         return found[0] if isinstance(argnums, int) else found, (value, rest) if has_aux else value
 
     return both
@@ -97,7 +103,7 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
         >>> multiply(flow.ones(2))
         (tensor([2., 4.]),)
     """
-    with enable_grad():
+    with enable_grad(), _transforming() as made:
         arguments, chosen = _stand_ins("vjp", primals, tuple(range(len(primals))))
         result = func(*arguments)
         outputs, single = as_tensors("vjp", result[0] if has_aux else result)
@@ -109,13 +115,14 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
                 f"vjp: the function returned shapes {[list(output.shape) for output in outputs]}, and the vectors have "
                 f"{[list(vector.shape) for vector in given]}"
             )
-        with enable_grad():
+        with enable_grad(), _transforming() as again:
+            again += made
             found = _pulled_back(outputs, chosen, tuple(given))
-        return tuple([_freed(gradient, chosen) for gradient in found])
+        return tuple([_freed(gradient, made) for gradient in found])
 
-    shown = tuple([_freed(output, chosen) for output in outputs])
+    shown = tuple([_freed(output, made) for output in outputs])
     first = shown[0] if single else shown
-    return (first, multiplied, _freed_within(result[1], chosen)) if has_aux else (first, multiplied)
+    return (first, multiplied, _freed_within(result[1], made)) if has_aux else (first, multiplied)
 
 
 def jvp(
@@ -146,16 +153,18 @@ def jvp(
 
     def without_aux(*arguments: Tensor) -> Any:
         result, aux = func(*arguments)
-        rest.append(_freed_within(aux, arguments))
+        rest.append(aux)
         return result
 
     chosen = without_aux if has_aux else func
-    outputs, products, single, leaves = _functional.pushed_forward(
-        chosen, tuple(primals), tuple(tangents), True, strict
-    )
-    shown = [tuple([_freed(tensor, leaves) for tensor in part]) for part in (outputs, products)]
+    with _transforming() as made:
+        outputs, products, single, leaves = _functional.pushed_forward(
+            chosen, tuple(primals), tuple(tangents), True, strict
+        )
+        made += _leaves(leaves)
+    shown = [tuple([_freed(tensor, made) for tensor in part]) for part in (outputs, products)]
     found = tuple([part[0] if single else part for part in shown])
-    return (*found, rest[0]) if has_aux else found
+    return (*found, _freed_within(rest[0], made)) if has_aux else found
 
 
 def jacrev(
@@ -186,17 +195,17 @@ def jacrev(
 
     @functools.wraps(func)
     def rows(*args: Any, **kwargs: Any) -> Any:
-        with enable_grad():
+        with enable_grad(), _transforming() as made:
             arguments, chosen = _stand_ins("jacrev", args, argnums)
             result = func(*arguments, **kwargs)
             result, rest = result if has_aux else (result, None)
             outputs, single = as_tensors("jacrev", result)
             found: list[Any] = []
             for output in outputs:
-                parts = tuple([_freed(row, chosen) for row in _functional.rows("jacrev", output, chosen, True, False)])
+                parts = tuple([_freed(row, made) for row in _functional.rows("jacrev", output, chosen, True, False)])
                 found.append(parts[0] if isinstance(argnums, int) else parts)
         jacobian = found[0] if single else tuple(found)
-        return (jacobian, _freed_within(rest, chosen)) if has_aux else jacobian
+        return (jacobian, _freed_within(rest, made)) if has_aux else jacobian
 
     return rows
 
@@ -260,12 +269,35 @@ def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
     return found
 
 
+@contextmanager
+def _transforming() -> Iterator[list[AutogradMeta]]:
+    """A block that computes a derivative; yields the list of the leaves made by it and by derivatives within it.
+
+    The results of an inner derivative may depend on the leaves of an outer one, and keep their history then.  It leads
+    to leaves of both, so that the outer one has to know those of the inner one when it frees its own results.
+    """
+    made: list[AutogradMeta] = []
+    token = _made.set(made)
+    try:
+        yield made
+    finally:
+        _made.reset(token)
+        around = _made.get()
+        if around is not None:
+            around += made
+
+
+def _leaves(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
+    """Return the autograd data of the tensors that are leaves."""
+    return [meta for tensor in tensors if tensor.is_leaf and (meta := autograd_of(tensor)) is not None]
+
+
 def _stand_ins(
     name: str, args: tuple[Any, ...], argnums: int | tuple[int, ...]
 ) -> tuple[list[Any], tuple[Tensor, ...]]:
     """Replace the arguments at `argnums` by new tensors to differentiate by; return all arguments, and the new tensors.
 
-    Errors name the function `name`.
+    Called in `_transforming`.  Errors name the function `name`.
     """
     arguments = list(args)
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -277,7 +309,11 @@ def _stand_ins(
             raise TypeError(f"{name}: argument {place} must be a tensor, not {type(given).__name__}")
         # A view keeps the argument's autograd history, so that outer derivatives pass through it.
         arguments[place] = given.view(given.shape) if given.requires_grad else given.detach().requires_grad_()
-    return arguments, tuple([arguments[place] for place in places])
+    chosen = tuple([arguments[place] for place in places])
+    made = _made.get()
+    assert made is not None
+    made += _leaves(chosen)
+    return arguments, chosen
 
 
 def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -294,12 +330,12 @@ def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tu
     )
 
 
-def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
-    """Detach `result` if its autograd history leads only to leaves in `chosen`, which `_stand_ins` has made.
+def _freed(result: Tensor, made: list[AutogradMeta]) -> Tensor:
+    """Detach `result` if its autograd history leads only to leaves in `made`, see `_transforming`.
 
     A history that leads to other tensors is kept for outer derivatives.
     """
-    own = {id(tensor._autograd) for tensor in chosen if tensor.is_leaf}
+    own = {id(leaf) for leaf in made}
     waiting: list[Edge] = [edge_of(result)]
     seen: set[Node] = set()
     while waiting:
@@ -315,12 +351,12 @@ def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
     return result.detach()
 
 
-def _freed_within(value: Any, chosen: tuple[Tensor, ...]) -> Any:
+def _freed_within(value: Any, made: list[AutogradMeta]) -> Any:
     """Apply `_freed` to `value`, or to the tensors inside its tuples, lists and dicts."""
     if isinstance(value, Tensor):
-        return _freed(value, chosen)
+        return _freed(value, made)
     if type(value) in (tuple, list):
-        return type(value)([_freed_within(item, chosen) for item in value])
+        return type(value)([_freed_within(item, made) for item in value])
     if type(value) is dict:
-        return {key: _freed_within(item, chosen) for key, item in value.items()}
+        return {key: _freed_within(item, made) for key, item in value.items()}
     return value

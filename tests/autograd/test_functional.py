@@ -64,7 +64,45 @@ TRANSFORMED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "jacrev": lambda t, f, one: f.jacrev(lambda x: x.outer(x))(one(X)),
     "jacrev by both": lambda t, f, one: f.jacrev(_pair, argnums=(0, 1))(one(X), one(W)),
     "hessian": lambda t, f, one: f.hessian(lambda x: (x**3).prod())(one(X)),
+    "grad through a grad": lambda t, f, one: f.grad(_within("grad", t, f, one))(one(X)),
+    "grad and value through a grad": lambda t, f, one: f.grad_and_value(_within("grad", t, f, one))(one(X)),
+    "grad through a grad, and more": lambda t, f, one: f.grad(
+        lambda x: (_within("grad", t, f, one)(x), [_within("grad", t, f, one)(x)]), has_aux=True
+    )(one(X)),
+    "vjp through a grad": lambda t, f, one: (lambda found: (found[0], found[1](one(np.array(2.0)))))(
+        f.vjp(_within("grad", t, f, one), one(X))
+    ),
+    "jvp through a grad": lambda t, f, one: f.jvp(
+        lambda x: (_within("grad", t, f, one)(x), _within("grad", t, f, one)(x)), (one(X),), (one(X),), has_aux=True
+    ),
+    "jacrev through a grad": lambda t, f, one: f.jacrev(_within("grad", t, f, one))(one(X)),
+    "hessian through a grad": lambda t, f, one: f.hessian(_within("grad", t, f, one))(one(X)),
+    "grad through a vjp": lambda t, f, one: f.grad(_within("vjp", t, f, one))(one(X)),
+    "grad through a jvp": lambda t, f, one: f.grad(_within("jvp", t, f, one))(one(X)),
+    "grad through a jacrev": lambda t, f, one: f.grad(_within("jacrev", t, f, one))(one(X)),
+    "grad through a product with an earlier vjp": lambda t, f, one: (
+        lambda multiply: f.grad(lambda x: (multiply(x)[0] * x).sum())(one(X))
+    )(f.vjp(lambda y: y**3, one(X))[1]),
 }
+
+
+def _within(kind: str, t: Any, f: Any, one: Any) -> Callable[[Any], Any]:
+    """A function of `x` that computes a derivative by another tensor, of a closure that uses `x`."""
+
+    def outer(x: Any) -> Any:
+        def inner(y: Any) -> Any:
+            return ((x * y) ** 3).sum()
+
+        y = one(X + 1)
+        found = {
+            "grad": lambda: f.grad(inner)(y),
+            "vjp": lambda: f.vjp(inner, y)[1](one(np.array(2.0)))[0],
+            "jvp": lambda: f.jvp(inner, (y,), (one(X),))[1],
+            "jacrev": lambda: f.jacrev(inner)(y),
+        }
+        return found[kind]().sum()
+
+    return outer
 
 
 @pytest.mark.parametrize("name", CASES)
