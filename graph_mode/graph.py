@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from vmflow.amp import autocast
@@ -143,15 +144,16 @@ class Graph:
 
         A call runs `build` again if something that `build` has read was changed since: attributes of modules and of the
         graph, such as `training` or ``Dropout.p``; parameters, buffers and submodules that were replaced; whether
-        parameters require gradients; hooks; `config`; variables of closures and globals that `build`, `forward`, hooks
-        and plain functions of their Python modules use; items of lists, dicts and sets among all these, if there are at
-        most 64; and autocast, default dtype and device around the call.  Changes that `build` itself makes do not
-        count.  Eight builds are kept for such changes.  One whose state comes back is used again.
+        parameters require gradients; hooks; `config`; variables of closures and globals that `build`, `forward`, hooks,
+        methods that these call, and plain functions of their Python modules use; attributes, also methods, of the
+        classes of modules and of the graph, and of classes among these variables; items of lists, dicts and sets among
+        all these, if there are at most 64; and autocast, default dtype and device around the call.  Changes that
+        `build` itself makes do not count.  Eight builds are kept for such changes.  One whose state comes back is used
+        again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats the values of that time:
-        random numbers of `random` and numpy, the time, files, globals that other methods use, attributes of classes and
-        most other objects, and changes inside of arrays and large containers.  Random numbers of this package are drawn
-        anew in each call.
+        random numbers of `random` and numpy, the time, files, attributes of most other objects, and changes inside of
+        arrays and large containers.  Random numbers of this package are drawn anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
@@ -505,7 +507,7 @@ class Graph:
     def _functions(self) -> list[Callable[..., Any]]:
         """Return the functions known before building that may run in it: `build` and the `forwards` of modules."""
         modules = [module for block in self._blocks.values() for module in block.origin.modules()]
-        return [type(self).build, *forwards(modules)]
+        return [MethodType(type(self).build, type(self)), *forwards(modules)]
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the graph and of its blocks, by name, for comparison with later ones."""

@@ -1,11 +1,11 @@
 """`Guard`: records the state from which a form of a graph was built, and compares it with the present state.
 
 A form, the result of one build, depends on the attributes that `build` has read of modules and of the graph
-(`reads.py`), on the values that its functions use from their surroundings (`surroundings.py`), on the settings of the
-graph, on global hooks, and on autocast and the defaults of new tensors.  A call compares autocast and the defaults, the
-surrounding values by identity, and one count of changes (`vmflow.changes`); if one of these differs, it compares
-everything.  Every call also compares the attributes of objects whose methods the functions are, and small lists, dicts
-and sets.
+(`reads.py`), which may be those of their classes, on the values that its functions use from their surroundings
+(`surroundings.py`), on the settings of the graph, on global hooks, and on autocast and the defaults of new tensors.  A
+call compares autocast and the defaults, the surrounding values and attributes of classes by identity, and one count of
+changes (`vmflow.changes`); if one of these differs, it compares everything.  Every call also compares the attributes of
+objects whose methods the functions are, and small lists, dicts and sets.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CellType
+from types import CellType, MethodType
 from typing import Any, Final, NamedTuple, final
 
 from vmflow import dtypes
@@ -30,7 +30,7 @@ from vmflow.tensors import Tensor, watch_requires_grad
 
 from .args_tree import exact
 from .reads import ABSENT, Members, Reads, recorded
-from .surroundings import Cell, Global, Member, Place, around
+from .surroundings import Cell, ClassMember, Global, Member, Place, around, can_change, identity_of
 
 # Types whose values are compared by equality; for others, see `frozen`.
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
@@ -135,7 +135,8 @@ class Guard:
         self._casts = _casts(mode)
         self._hooks = tuple(OF_ALL.items())
         self._cells: list[tuple[CellType, Any]] = []
-        self._globals: list[tuple[dict[str, Any], str, Any]] = []
+        # The values of globals and of classes' attributes, by the namespaces in which they are looked up.
+        self._named: list[tuple[Mapping[str, Any], str, Any]] = []
         # A change of a module's attribute changes `COUNT`, and a variable's new value has another identity.  Attributes
         # of other objects, and containers that can change in place, have to be compared at each call.
         self._uncounted = [
@@ -157,7 +158,7 @@ class Guard:
                     return self._compared()
         except ValueError:  # a closure variable has been deleted
             return self._compared()
-        for space, name, value in self._globals:
+        for space, name, value in self._named:
             if space.get(name, ABSENT) is not value:
                 return self._compared()
         for place, value in self._uncounted:  # noqa: SIM110 (no generator, since this runs at every call)
@@ -180,7 +181,10 @@ class Guard:
         places = [place for place, _ in self._places]
         self._cells = [(place.cell, place.now()) for place in places if isinstance(place, Cell)]
         self._cells = [(cell, value) for cell, value in self._cells if value is not ABSENT]
-        self._globals = [(place.space, place.name, place.now()) for place in places if isinstance(place, Global)]
+        self._named = [(place.space, place.name, place.now()) for place in places if isinstance(place, Global)]
+        for place in places:
+            if isinstance(place, ClassMember):
+                self._named += [(space, place.name, space.get(place.name, ABSENT)) for space in place.spaces()]
 
     def difference(self) -> str | None:
         """Describe the first value that differs from the time of the build; None if none does."""
@@ -264,9 +268,15 @@ class Watch:
             paths: the paths of modules in the graph, for messages.
         """
         places = [place for place, value in self._before if frozen(place.now()) == value]
-        known = {id(function) for function in self._functions}
+        known = {identity_of(function) for function in self._functions}
         modules = [owner for owner in self._reads.owners.values() if isinstance(owner, Module)]
-        places += around([function for function in forwards(modules) if id(function) not in known])
+        places += around([function for function in forwards(modules) if identity_of(function) not in known])
+        found = {(place.kind, place.name) for place in places if isinstance(place, ClassMember)}
+        for (kind, name), value in self._reads.of_classes.items():
+            if (kind, name) not in found and (value is ABSENT or can_change(kind, name)):
+                of_class = ClassMember(kind, name)
+                if frozen(of_class.now()) == frozen(value):
+                    places.append(of_class)
         for (number, name), value in self._reads.values.items():
             owner = self._reads.owners[number]
             title = f"{paths.get(owner) or type(owner).__name__}.{name}"
@@ -279,8 +289,12 @@ class Watch:
 
 
 def forwards(modules: list[Module]) -> list[Callable[..., Any]]:
-    """Return the functions that calls of these modules may run: `forward` and forward hooks, except vmflow's own."""
-    functions: list[Any] = [kind.forward for kind in dict.fromkeys([type(module) for module in modules])]
+    """Return the functions that calls of these modules may run: `forward` and forward hooks, except vmflow's own.
+
+    A `forward` of a class is returned as a method of that class, whose attributes it may read.
+    """
+    kinds = dict.fromkeys([type(module) for module in modules])
+    functions: list[Any] = [MethodType(kind.forward, kind) for kind in kinds]
     for module in modules:
         own = module.__dict__
         functions += [*own["_forward_pre_hooks"].values(), *own["_forward_hooks"].values()]

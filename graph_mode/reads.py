@@ -8,7 +8,7 @@ graph is being built, which one thread does at a time.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, final
 
@@ -45,6 +45,25 @@ def own_value(owner: Any, name: str) -> Any:
     return ABSENT
 
 
+def class_value(kind: type, name: str) -> Any:
+    """The value of an attribute in the namespace of a class, else in those of its bases; `ABSENT` if in none.
+
+    Descriptors, such as properties, are returned themselves.
+    """
+    spaces = namespaces(kind, name)
+    return spaces[-1].get(name, ABSENT) if spaces else ABSENT
+
+
+def namespaces(kind: type, name: str) -> list[Mapping[str, Any]]:
+    """The namespaces of a class and its bases in which an attribute is looked up, up to the one that has it, if any."""
+    looked_up: list[Mapping[str, Any]] = []
+    for base in kind.__mro__:
+        looked_up.append(base.__dict__)
+        if name in base.__dict__:
+            break
+    return looked_up
+
+
 @final
 class Reads:
     """Records reads of attributes.
@@ -55,11 +74,13 @@ class Reads:
     Attributes:
         owners: by id, the objects whose attributes were read.
         values: by the id of an object and the name of its attribute, the value at the first read.
+        of_classes: the same of attributes that the objects do not have themselves, by class and name.
     """
 
     def __init__(self, unseen: frozenset[str]) -> None:
         self.owners: dict[int, Any] = {}
         self.values: dict[tuple[int, str], Any] = {}
+        self.of_classes: dict[tuple[type, str], Any] = {}
         self._unseen = unseen
         self._thread = threading.get_ident()
 
@@ -69,7 +90,10 @@ class Reads:
         if key in self.values or name in self._unseen or threading.get_ident() != self._thread:
             return
         self.owners[key[0]] = owner
-        self.values[key] = own_value(owner, name)
+        value = self.values[key] = own_value(owner, name)
+        if value is ABSENT:
+            kind = type(owner)
+            self.of_classes.setdefault((kind, name), class_value(kind, name))
 
 
 # The active recorders: a graph may be built during the build of another one.

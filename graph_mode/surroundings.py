@@ -1,20 +1,37 @@
-"""The values that functions use from their surroundings: cells of closures, globals, and attributes of objects."""
+"""The values that functions use from their surroundings: cells of closures, globals, attributes of objects and classes.
+
+A function's code names the attributes that it reads, not the objects of which it reads them.  Each name counts that an
+object or class has, of which the function is a method, or a class that the function takes from its surroundings.
+"""
 
 from __future__ import annotations
 
 import builtins
 import dis
+import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, Final, Protocol
 
 import attrs
 
-from .reads import ABSENT, own_value
+from .reads import ABSENT, class_value, namespaces, own_value
 
-_FIXED: Final = (ModuleType, type, BuiltinFunctionType)
+_FIXED: Final = (ModuleType, type, BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType)
+
+# The flag of classes whose attributes cannot be assigned, such as those made in C.
+_IMMUTABLE: Final = 1 << 8
 
 
 class Place(Protocol):
@@ -84,6 +101,25 @@ class Member:
         return ABSENT if owner is None else own_value(owner, self.name)
 
 
+@attrs.frozen(eq=False)
+class ClassMember:
+    """An attribute of a class, in its own namespace or in that of a base."""
+
+    kind: type
+    name: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind.__name__}.{self.name}"
+
+    def now(self) -> Any:
+        return class_value(self.kind, self.name)
+
+    def spaces(self) -> list[Mapping[str, Any]]:
+        """The namespaces in which the attribute is looked up now."""
+        return namespaces(self.kind, self.name)
+
+
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
     """The places from which these functions, and functions of their modules that they use, take changeable values.
 
@@ -96,34 +132,100 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
     # function.
     seen: set[tuple[FunctionType, int]] = set()
     while waiting:
-        called = inspect.unwrap(waiting.pop())
-        function = getattr(called, "__func__", called)
-        owner = getattr(called, "__self__", None)
+        function, owner = _opened(waiting.pop())
         if not isinstance(function, FunctionType) or (function, id(owner)) in seen:
             continue
         seen.add((function, id(owner)))
+        kinds = [] if owner is None else [owner if isinstance(owner, type) else type(owner)]
         for place in _places(function, owner):
             value = place.now()
             if not _is_fixed(value):
                 places[_key(place)] = place
             if isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
                 waiting.append(value)
+            elif isinstance(value, type):
+                kinds.append(value)
+        for member in _members_of_classes(function, kinds):
+            places[_key(member)] = member
+            # A method of a class reads attributes of that class, too.
+            waiting += [
+                MethodType(inner, member.kind)
+                for inner in _functions_in(member.now())
+                if getattr(inspect.unwrap(inner), "__globals__", None) is function.__globals__
+            ]
     return list(places.values())
+
+
+def identity_of(called: Callable[..., Any]) -> tuple[int, int]:
+    """Return the same for two methods of one object or class if they have the same function; also for functions."""
+    return id(getattr(called, "__func__", called)), id(getattr(called, "__self__", None))
+
+
+def _opened(called: Any) -> tuple[Any, Any]:
+    """Return the function within a method and wrappers, and the object or class that it is bound to; else None."""
+    owner = getattr(called, "__self__", None)
+    within = inspect.unwrap(getattr(called, "__func__", called))
+    if owner is None:
+        owner = getattr(within, "__self__", None)
+    return getattr(within, "__func__", within), owner
 
 
 def _is_fixed(value: Any) -> bool:
     """Whether the value counts as unchangeable: modules, classes, built-in functions, and functions of vmflow."""
-    if isinstance(value, FunctionType):
-        return value.__module__.startswith("vmflow.")
+    functions = _functions_in(value)
+    if functions:
+        return all([str(function.__module__).startswith("vmflow.") for function in functions])
     return isinstance(value, _FIXED)
 
 
-def _key(place: Cell | Global | Member) -> tuple[int, str]:
+def _functions_in(value: Any) -> list[FunctionType]:
+    """Return the Python functions that a value of a class's namespace calls: itself, or those within a descriptor."""
+    if isinstance(value, property):
+        within = [value.fget, value.fset, value.fdel]
+    elif isinstance(value, (staticmethod, classmethod)):
+        within = [value.__func__]
+    elif isinstance(value, functools.cached_property):
+        within = [value.func]
+    else:
+        within = [value]
+    return [function for function in within if isinstance(function, FunctionType)]
+
+
+def _key(place: Cell | Global | Member | ClassMember) -> tuple[int, str]:
     if isinstance(place, Cell):
         return id(place.cell), ""
     if isinstance(place, Global):
         return id(place.space), place.name
+    if isinstance(place, ClassMember):
+        return id(place.kind), place.name
     return id(place.owner()), place.name
+
+
+def _members_of_classes(function: FunctionType, kinds: list[type]) -> Iterator[ClassMember]:
+    """The attributes that the function's code names, of these classes, and of classes that are such attributes."""
+    names = _names(function.__code__, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"))
+    waiting = list(dict.fromkeys(kinds))
+    seen = set(waiting)
+    while waiting:
+        kind = waiting.pop()
+        for name in names:
+            value = class_value(kind, name)
+            if isinstance(value, type) and value not in seen:
+                seen.add(value)
+                waiting.append(value)
+            if can_change(kind, name):
+                yield ClassMember(kind, name)
+
+
+def can_change(kind: type, name: str) -> bool:
+    """Whether a class or a base of it has this attribute, and programs may assign another value to it.
+
+    No program assigns classes, or attributes of classes that are vmflow's or immutable.
+    """
+    owner = next((base for base in kind.__mro__ if name in base.__dict__), None)
+    if owner is None or owner.__flags__ & _IMMUTABLE or str(owner.__module__).startswith("vmflow."):
+        return False
+    return not _is_fixed(owner.__dict__[name])
 
 
 def _places(function: FunctionType, owner: Any) -> Iterator[Cell | Global | Member]:
@@ -136,7 +238,8 @@ def _places(function: FunctionType, owner: Any) -> Iterator[Cell | Global | Memb
     own = getattr(owner, "__dict__", None)
     if own is not None and not isinstance(owner, _FIXED) and hasattr(owner, "__weakref__"):
         for name in _names(code, ("LOAD_ATTR", "LOAD_METHOD")):
-            if name in own:
+            # An attribute that only the class has may be set on the object later.
+            if name in own or can_change(type(owner), name):
                 yield Member(weakref.ref(owner), name, f"{type(owner).__name__}.{name}")
 
 

@@ -257,6 +257,121 @@ def test_variables_of_closures_and_globals(monkeypatch: pytest.MonkeyPatch) -> N
     same_as_eager(graph, lambda x: x.exp() ** 2 + 1, x)
 
 
+class Constants:
+    scale = 2.0
+
+    class Inner:
+        offset = 1.0
+
+    @classmethod
+    def scaled(cls, x: flow.Tensor) -> flow.Tensor:
+        return x * cls.scale + cls.Inner.offset
+
+
+class Shared(nn.Module):
+    factor = 1.0
+    through = 1.0
+    behind: float = 1.0
+    factors = [1.0]  # noqa: RUF012 (changed in place below)
+    calls = 0
+
+    @property
+    def value(self) -> float:
+        return type(self).behind
+
+    def helped(self, x: flow.Tensor) -> flow.Tensor:
+        return x * SCALE * self.through
+
+    @flow.no_grad()
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        type(self).calls += 1
+        x = self.helped(x) * self.factor * self.value * self.factors[0]
+        return Constants.scaled(x) * self.missing if hasattr(self, "missing") else Constants.scaled(x)
+
+
+def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Derived(Shared):
+        pass
+
+    class Scaled(nn.Graph):
+        own = 1.0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Derived()
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.model(x) * self.own * type(self).own
+
+    graph, model, x = Scaled(), Derived(), flow.ones(2)
+    changes: list[tuple[Any, str, Any]] = [
+        (Constants, "scale", 3.0),
+        (Constants.Inner, "offset", 2.0),
+        (Shared, "factor", 4.0),
+        (Derived, "factor", 5.0),
+        (Shared, "through", 6.0),
+        (Shared, "behind", 0.5),
+        (Shared, "factors", [2.0]),
+        (Shared, "missing", 2.0),
+        (Scaled, "own", 3.0),
+        (Shared, "helped", lambda self, x: x * 10.0),
+        (Shared, "value", property(lambda self: 0.25)),
+        (Constants, "scaled", staticmethod(lambda x: x - 1.0)),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it keeps fewer forms than there are states here
+        same_as_eager(graph, model, x)
+        for owner, name, value in changes:
+            monkeypatch.setattr(owner, name, value, raising=False)
+            before = graph(x)
+            np.testing.assert_allclose(before.numpy(), (model(x) * Scaled.own**2).numpy(), err_msg=name)
+        Shared.factors[0] = 7.0
+        np.testing.assert_allclose(graph(x).numpy(), (model(x) * Scaled.own**2).numpy())
+        monkeypatch.undo()
+        same_as_eager(graph, model, x)
+
+
+def test_attributes_of_classes_are_compared_by_value_and_building_may_count_in_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, x = Of(Shared()), flow.ones(2)
+    found = graph(x).tolist()
+    calls = Shared.calls
+    number = 1.0
+    monkeypatch.setattr(Shared, "factor", number * 1)  # an equal one, and another object
+    assert graph(x).tolist() == found
+    Shared.calls += 10
+    assert graph(x).tolist() == found
+    assert (forms(graph), Shared.calls) == (1, calls + 10)
+    monkeypatch.setattr(Shared, "factor", 3.0)
+    form = graph._forms[0]
+    assert form.difference() == "Shared.factor was 1.0, and is 3.0"
+
+
+def test_attributes_of_the_class_of_a_compiled_method() -> None:
+    class Service:
+        factor = 1.0
+        offset = 0.0
+
+        @flow.global_function
+        def predict(self, x: flow.Tensor) -> flow.Tensor:
+            return self.scaled(x) * self.factor
+
+        def scaled(self, x: flow.Tensor) -> flow.Tensor:
+            return x + type(self).offset
+
+    @flow.global_function
+    def predict(x: flow.Tensor) -> flow.Tensor:
+        return x * Service.factor
+
+    service, x = Service(), flow.ones(1)
+    for Service.factor, Service.offset in ((1.0, 0.0), (2.0, 0.0), (2.0, 5.0)):
+        assert service.predict(x).item() == (1 + Service.offset) * Service.factor
+        assert predict(x).item() == Service.factor
+    service.factor = 10.0
+    assert service.predict(x).item() == 60.0
+
+
 def test_compiled_functions_and_methods() -> None:
     bias = flow.ones(2)
 
