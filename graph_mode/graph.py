@@ -36,6 +36,7 @@ from .lazy import JobBuilder, require_no_build
 from .passes import Settings
 from .saving import save_graph
 from .session import PutBack, building_alone, default_session
+from .surroundings import Gradient
 
 if TYPE_CHECKING:
     from vmflow.amp.grad_scaler import GradScaler
@@ -91,8 +92,8 @@ class Graph:
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step,
     under `no_grad`, too.  `grad` stays as it is.  Without optimizers, each call adds gradients to the `grad` of
-    parameters and other leaves, as eager code does, but not to that of arguments.  There `build` does not see the
-    gradients of earlier calls, but clears them at each call if it calls `zero_grad` or sets `grad`.
+    parameters and other leaves, as eager code does, but not to that of arguments.  If `build` calls `zero_grad`, or
+    sets or changes `grad`, each call does so.  After ``backward()``, `build` sees only the gradients of its own call.
 
     Attributes:
         name: the name of the graph's class or function, and a number.
@@ -144,12 +145,12 @@ class Graph:
 
         A call runs `build` again if something that `build` has read was changed since: attributes of modules and of the
         graph, such as `training` or ``Dropout.p``; parameters, buffers and submodules that were replaced; whether
-        parameters require gradients; hooks; `config`; variables of closures and globals that `build`, `forward`, hooks,
-        methods that these call, and plain functions of their Python modules use; attributes, also methods, of the
-        classes of modules and of the graph, and of classes among these variables; items of lists, dicts and sets among
-        all these, if there are at most 64; and autocast, default dtype and device around the call.  Changes that
-        `build` itself makes do not count.  Eight builds are kept for such changes.  One whose state comes back is used
-        again.
+        parameters require gradients, and whether they have gradients, if `build` asks; hooks; `config`; variables of
+        closures and globals that `build`, `forward`, hooks, methods that these call, and plain functions of their
+        Python modules use; attributes, also methods, of the classes of modules and of the graph, and of classes among
+        these variables; items of lists, dicts and sets among all these, if there are at most 64; and autocast, default
+        dtype and device around the call.  Changes that `build` itself makes do not count.  Eight builds are kept for
+        such changes.  One whose state comes back is used again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats the values of that time:
         random numbers of `random` and numpy, the time, files, attributes of most other objects, and changes inside of
@@ -472,7 +473,8 @@ class Graph:
             inputs = accumulation.cut(builder, inputs, names, count)
         args, kwargs = args_tree.unflatten(tree, inputs)
         scaler = nullcontext() if self._scaler is None else self._scaler.between_updates()
-        restored = _gradients_apart(parameters), _rates_apart(self._optimizers), scaler
+        apart = _gradients_apart(parameters if self._optimizers else [])
+        restored = apart, _rates_apart(self._optimizers), scaler
         with PutBack(*restored, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
             with builder.recording(self._prepare_loss):
@@ -490,6 +492,9 @@ class Graph:
                 gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
         self._built_for = self._training()
         paths = builder.paths
+        # With optimizers, each call begins without gradients.
+        read = {} if self._optimizers else builder.gradients_read
+        earlier = [Gradient(leaf, value is not None and builder.is_used(value)) for leaf, value in read.items()]
         job = builder.finish([*outputs, *gradients])
         report.recorded(job, builder.stack_of)
         outside = Outside(
@@ -501,7 +506,7 @@ class Graph:
         )
         # The config is copied before the guard is made, since copying sets attributes, which counts as a change.
         settings = Settings(copy(self.config), self._block_configs)
-        guard = watch.guard(self._settings, paths)
+        guard = watch.guard(self._settings, paths, earlier)
         return CompiledGraph(job, outside, settings, tree, metas_of(tensors), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CellType, MethodType
 from typing import Any, Final, NamedTuple, final
@@ -30,7 +30,7 @@ from vmflow.tensors import Tensor, watch_requires_grad
 
 from .args_tree import exact
 from .reads import ABSENT, Members, Reads, recorded
-from .surroundings import Cell, ClassMember, Global, Member, Place, around, can_change, identity_of
+from .surroundings import Cell, ClassMember, Global, Gradient, Member, Place, around, can_change, identity_of
 
 # Types whose values are compared by equality; for others, see `frozen`.
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
@@ -137,12 +137,14 @@ class Guard:
         self._cells: list[tuple[CellType, Any]] = []
         # The values of globals and of classes' attributes, by the namespaces in which they are looked up.
         self._named: list[tuple[Mapping[str, Any], str, Any]] = []
-        # A change of a module's attribute changes `COUNT`, and a variable's new value has another identity.  Attributes
-        # of other objects, and containers that can change in place, have to be compared at each call.
+        # A change of a module's attribute changes `COUNT`, and a variable's new value has another identity.  Gradients,
+        # attributes of other objects, and containers that can change in place, have to be compared at each call.
         self._uncounted = [
             (place, value)
             for place, value in self._places
-            if (isinstance(place, Member) and not place.is_counted) or isinstance(place.now(), _MUTABLE)
+            if isinstance(place, Gradient)
+            or (isinstance(place, Member) and not place.is_counted)
+            or isinstance(place.now(), _MUTABLE)
         ]
         self._see_identities()
 
@@ -260,14 +262,18 @@ class Watch:
         with recorded(self._reads, self._kind):
             yield
 
-    def guard(self, settings: Callable[[], Mapping[str, Any]], paths: Mapping[Any, str]) -> Guard:
+    def guard(
+        self, settings: Callable[[], Mapping[str, Any]], paths: Mapping[Any, str], gradients: Iterable[Gradient]
+    ) -> Guard:
         """Make a guard of the recorded values that building has not changed.
 
         Args:
             settings: see `Guard`.
             paths: the paths of modules in the graph, for messages.
+            gradients: the gradients of earlier calls that building has read.
         """
-        places = [place for place, value in self._before if frozen(place.now()) == value]
+        places: list[Place] = list(gradients)
+        places += [place for place, value in self._before if frozen(place.now()) == value]
         known = {identity_of(function) for function in self._functions}
         modules = [owner for owner in self._reads.owners.values() if isinstance(owner, Module)]
         places += around([function for function in forwards(modules) if identity_of(function) not in known])

@@ -98,6 +98,7 @@ class JobBuilder:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
         outlets: the places in `build` that take batches; their tensors are the last inputs of the job, in order.
         generators: the random generators that were passed explicitly; `Draw.generator` counts them from 1.
+        gradients_read: the leaves outside whose `grad` was read before `build` has changed it, and what it was.
         cleared: the leaves outside whose `grad` was set to None (True) or to zero, by `zero_grad` or by assignment.
         node: the autograd node whose backward ops are being recorded; None outside of a backward pass.
         paths: as given.
@@ -147,6 +148,7 @@ class JobBuilder:
         # The earlier gradient of each tensor whose `grad` has been added to, replaced or cleared while building.
         self._gradients: dict[AutogradMeta, Tensor | None] = {}
         self.cleared: dict[AutogradMeta, bool] = {}
+        self.gradients_read: dict[AutogradMeta, Tensor | None] = {}
         self._modules: dict[Node, str] = {}
 
     # For graphs
@@ -346,6 +348,12 @@ class JobBuilder:
                 self._gradients[autograd] = before
                 autograd.replace(None)
 
+    def reads_gradient(self, tensor: Tensor) -> None:
+        """Before a tensor's `grad` is read, note the gradient of earlier calls, if that is what the reader will see."""
+        autograd = autograd_of(tensor)
+        if autograd is not None and autograd.node is None and not tensor.is_lazy and autograd not in self._gradients:
+            self.gradients_read.setdefault(autograd, autograd.grad)
+
     def clears(self, tensor: Tensor, to_none: bool) -> None:
         """Before the `grad` of a leaf outside is replaced or zeroed, set it aside, and note that a call clears it."""
         autograd = autograd_of(tensor)
@@ -361,6 +369,10 @@ class JobBuilder:
         """Restore the gradients that `accumulates` and `clears` have set aside."""
         for autograd, gradient in self._gradients.items():
             autograd.replace(gradient)
+
+    def is_used(self, tensor: Tensor) -> bool:
+        """Whether recorded ops read or write a tensor from outside; for use before `finish`."""
+        return blob_of(tensor).storage in self._captured
 
     # Buffers and ops
 

@@ -26,6 +26,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from vmflow.autograd.node import AutogradMeta
+
 from .reads import ABSENT, class_value, namespaces, own_value
 
 _FIXED: Final = (ModuleType, type, BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType)
@@ -118,6 +120,27 @@ class ClassMember:
     def spaces(self) -> list[Mapping[str, Any]]:
         """The namespaces in which the attribute is looked up now."""
         return namespaces(self.kind, self.name)
+
+
+@attrs.frozen(eq=False)
+class Gradient:
+    """The `grad` of a leaf outside of the graph, as earlier calls and eager code have left it.
+
+    Attributes:
+        autograd: the leaf's autograd data.
+        is_used: whether the graph's ops use the gradient; else only its absence matters.
+    """
+
+    autograd: AutogradMeta
+    is_used: bool
+
+    @property
+    def title(self) -> str:
+        return "the gradient of a parameter" if self.is_used else "whether a parameter has a gradient"
+
+    def now(self) -> Any:
+        gradient = self.autograd.grad
+        return gradient if self.is_used else gradient is not None
 
 
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:

@@ -184,7 +184,7 @@ class Cancelled(RuntimeError):
         ...     scope.cancel()
         ...     flow.ones(2).tolist()
         Traceback (most recent call last):
-        vmflow.errors.Cancelled: dropped, because its scope was cancelled
+        vmflow.errors.Cancelled: dropped, because its scope was cancelled...
     """
 
 
@@ -195,7 +195,7 @@ class DeadlineExceeded(TimeoutError):
         >>> with flow.scope(deadline=0):
         ...     flow.ones(2).tolist()
         Traceback (most recent call last):
-        vmflow.errors.DeadlineExceeded: dropped, because the deadline of its scope has passed
+        vmflow.errors.DeadlineExceeded: dropped, because the deadline of its scope has passed...
     """
 
 

@@ -21,7 +21,7 @@ from .autograd.node import AutogradMeta, Edge, Node
 from .nn.module import Module
 from .nn.utils.stateless import functional_call as functional_call
 from .ops.shape.joining import stack
-from .tensor_fields import autograd_of
+from .tensor_fields import autograd_of as _autograd_of
 from .tensors import Tensor
 
 # The leaves that the innermost derivative under way has made, and those that derivatives within it have made.
@@ -289,7 +289,7 @@ def _transforming() -> Iterator[list[AutogradMeta]]:
 
 def _leaves(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
     """Return the autograd data of the tensors that are leaves."""
-    return [meta for tensor in tensors if tensor.is_leaf and (meta := autograd_of(tensor)) is not None]
+    return [meta for tensor in tensors if tensor.is_leaf and (meta := _autograd_of(tensor)) is not None]
 
 
 def _stand_ins(

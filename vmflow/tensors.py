@@ -524,7 +524,13 @@ class Tensor(TensorMethods):
             >>> x.grad
             tensor([2., 4.])
         """
-        return None if self._autograd is None else self._autograd.grad
+        autograd = self._autograd
+        if autograd is None:
+            return None
+        recorder = MODE.get().interpreter
+        if recorder is not None:
+            recorder.reads_gradient(self)
+        return autograd.grad
 
     @grad.setter
     def grad(self, gradient: Tensor | None) -> None:

@@ -97,6 +97,82 @@ def _assigned(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
     model[2].bias.grad = flow.ones(2)
 
 
+def _asked(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    for leaf in (*model.parameters(), free):
+        if leaf.grad is not None:
+            leaf.grad.zero_()
+    loss_of(model, free, x).backward()
+
+
+def _asked_to_none(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    for leaf in (*model.parameters(), free):
+        if leaf.grad is not None:
+            leaf.grad = None
+    loss_of(model, free, x).backward()
+
+
+def _halved(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
+    for leaf in (*model.parameters(), free):
+        if leaf.grad is not None:
+            leaf.grad.mul_(0.5)
+    loss_of(model, free, x).backward()
+
+
+@pytest.mark.parametrize("by_vm", [False, True])
+@pytest.mark.parametrize("program", [_asked, _asked_to_none, _halved])
+def test_gradients_of_earlier_calls_that_build_asks_for_are_as_in_eager_code(program: Any, by_vm: bool) -> None:
+    (model, free), (twin, other) = made(), made()
+
+    class Asking(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.free = {"scale": free}
+            self.config.allow_fusion(False)
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            program(self.model, self.free["scale"], x)
+            return x + 1
+
+    graph = Asking()
+    for step in range(6):
+        x = flow.randn(5, 3)
+        if step == 3:
+            for leaf in (*model.parameters(), free, *twin.parameters(), other):
+                leaf.grad = None
+        (graph.run_by_vm if by_vm else graph)(x)
+        program(twin, other, x)
+        for found, expected in zip(gradients(model, free), gradients(twin, other), strict=True):
+            assert (found is None) == (expected is None)
+            if found is not None:
+                np.testing.assert_array_equal(found, expected)
+    # One form for no gradients, one for gradients, and if ops of the graph use them, one for the tensors after step 3.
+    assert len(graph._forms) == (2 if program is _asked_to_none else 3)
+
+
+def test_a_graph_with_an_optimizer_begins_without_gradients() -> None:
+    model, seen = nn.Linear(2, 1), []
+
+    class Train(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            seen.append(model.weight.grad)
+            loss: flow.Tensor = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    graph, x = Train(), flow.ones(1, 2)
+    graph(x)
+    model.weight.grad = flow.ones(1, 2)
+    graph(x)
+    assert seen == [None]
+    assert model.weight.grad.tolist() == [[1, 1]]
+
+
 @pytest.mark.parametrize("by_vm", [False, True])
 @pytest.mark.parametrize("program", [_first, _between, _last, _alone, _to_zero, _assigned])
 def test_gradients_are_cleared_in_build_as_in_eager_code(program: Any, by_vm: bool) -> None:

@@ -148,6 +148,9 @@ class Recording:
     def accumulates(self, autograd: AutogradMeta) -> None:
         """Do nothing: a recorded function returns its gradients, and accumulates none in ``.grad``."""
 
+    def reads_gradient(self, tensor: Tensor) -> None:
+        """Do nothing: see `accumulates`."""
+
     def clears(self, tensor: Tensor, to_none: bool) -> None:
         raise self.refused("another gradient of a tensor")
 
