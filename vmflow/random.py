@@ -28,7 +28,7 @@ from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .forking import lock_held_while_forking
-from .instructions.blob import TensorMeta, meta
+from .instructions.blob import TensorMeta, meta as _meta
 from .memory_formats import contiguous_format, memory_format
 from .ops.copying import chosen_order, copy_
 from .ops.creation.creation import laid_out, meta_like, sized_meta, tensor, tracked
@@ -746,7 +746,7 @@ def multinomial(
             f"multinomial: cannot draw {num_samples} of {input.shape[-1]}"
             f"{'' if replacement else '; pass replacement=True to draw one several times'}"
         )
-    output = meta((*input.shape[:-1], num_samples), dtypes.int64, input.device)
+    output = _meta((*input.shape[:-1], num_samples), dtypes.int64, input.device)
     taken = take(max(input.numel(), output.numel), generator)
     return _interpreter.dispatch(_MULTINOMIAL, (input,), (output, bool(replacement)), taken)
 

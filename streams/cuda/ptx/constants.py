@@ -75,7 +75,7 @@ def integer_literal(tokens: Tokens) -> int:
     is_number = tokens.kind() == "number"
     word = tokens.take()
     if is_number:
-        tokens.next -= 1
+        tokens.go_back(tokens.next - 1)
         found = _literal(tokens)
         if found.kind in ("s64", "u64"):
             return int(found.value)

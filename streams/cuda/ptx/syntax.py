@@ -171,7 +171,7 @@ class _Parser:
                 self._tokens.take()
                 self._labelled(word, function)
             else:
-                self._tokens.next -= 1
+                self._tokens.go_back(self._tokens.next - 1)
                 function.body.append(self._instruction())
 
     def _open(self, function: Function) -> None:
@@ -184,7 +184,7 @@ class _Parser:
                 raise self._tokens.wrong(f"the label {name} is declared twice")
             seen.add(name)
             self._declare(name, function)
-        self._tokens.next = first
+        self._tokens.go_back(first)
 
     def _labels_ahead(self) -> Iterator[str]:
         """The labels from here to the scope's end, without those of inner scopes."""
@@ -304,7 +304,7 @@ class _Parser:
         first = self._tokens.next
         if self._tokens.accept("!") and self._tokens.kind() == "word":
             return Register("!" + self._known(self._tokens.take()))
-        self._tokens.next = first
+        self._tokens.go_back(first)
         return None
 
     def _list(self, end: str) -> Vector:

@@ -58,7 +58,7 @@ class Tokens:
     """The tokens of a text, taken one after the other.
 
     Attributes:
-        next: the number of the next token, which may be set to go back.
+        next: the number of the next token.
 
     Raises:
         PtxSyntaxError: if a part of the text is no token.
@@ -89,6 +89,10 @@ class Tokens:
             raise PtxSyntaxError(f"line {len(self._lines)} of the PTX: the text ends within a statement")
         self.next += 1
         return token.text
+
+    def go_back(self, number: int) -> None:
+        """Make the token of this number, which was taken before, the next one."""
+        self.next = number
 
     def accept(self, text: str) -> bool:
         """Go behind the next token if it is this one; returns whether it is."""
