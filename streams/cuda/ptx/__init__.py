@@ -1,7 +1,7 @@
 """An interpreter of PTX, the assembly language of NVIDIA GPUs, on numpy arrays.
 
 It runs the output of NVRTC for CUDA C++, so that kernels can be tested without a GPU.  And it reports errors that a GPU
-does not: accesses out of bounds, data races, divergent barriers.  All threads of some blocks run together, each
+may not notice: accesses out of bounds, data races, divergent barriers.  All threads of some blocks run together, each
 instruction as a few calls of numpy.
 
     tokens, constants, initial_values, syntax, statements

@@ -153,9 +153,10 @@ def _note_read(group: Group, piece: Piece, size: int, place: Place) -> None:
 
 
 def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) -> None:
-    """Write values to an area; then raise a DataRace if nothing orders another thread's access to these bytes.
+    """Write values to an area; then, if races are sought, raise a DataRace for an unordered access.
 
-    Unless the launch is strict, threads that write equal values to global memory do not race.
+    Unless the launch is strict, a write to global memory does not race if the same value is there already, or if it
+    meets only equal ones of the same instruction.
     """
     area = piece.area
     size = values.dtype.itemsize * count

@@ -105,7 +105,7 @@ def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     if conflict is not None:
         raise_race(group, piece, size, place, "accesses atomically", conflict)
     if area is not group.batch.shared:
-        # Later accesses of these threads' blocks are ordered behind those before other blocks' earlier fences.
+        # Later accesses of these blocks are ordered behind those that other blocks made before their earlier fences.
         clock = group.batch.launch.clock
         numbers = group.identities if piece.positions is None else group.identities[piece.positions]
         clock.looks[numbers >> 11] = clock.tick()

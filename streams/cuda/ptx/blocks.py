@@ -75,10 +75,10 @@ class Block:
 
     Attributes:
         operations: in their order.
-        end: the jump that follows them.
+        end: how the threads go on behind them, or that they end.
         size: the number of PTX instructions in the block.
         live: the registers whose values are still needed at the block's beginning.
-        dead: the registers that may hold values at the block's end which are not needed any more.
+        dead: the registers that the block reads or writes and nothing behind it needs, but for special ones.
         place: of the block's first instruction.
     """
 
@@ -93,7 +93,7 @@ class Block:
     writes: set[int] = field(default_factory=set)
 
     def end_with(self, end: End) -> None:
-        """Set the jump that follows the operations."""
+        """Set how the threads go on behind the operations."""
         self.end = end
 
     def count(self, place: Place) -> None:
@@ -103,7 +103,7 @@ class Block:
         self.size += 1
 
     def touch(self, reads: Collection[int], writes: Collection[int]) -> None:
-        """Note that the next instruction reads some registers, and then writes others."""
+        """Note the registers that the next instruction reads, and those that it then writes."""
         self.reads |= set(reads) - self.writes
         self.writes |= set(writes)
 
@@ -158,7 +158,7 @@ def _successors(end: End) -> tuple[int, ...]:
 
 
 def find_live(blocks: Sequence[Block], kept: Collection[int]) -> None:
-    """Set `live` and `dead` of each basic block, from the last to the first until nothing changes.
+    """Set `live` of each basic block, from the last to the first until nothing changes; then set `dead`.
 
     Args:
         blocks: of a whole program.
@@ -177,6 +177,6 @@ def find_live(blocks: Sequence[Block], kept: Collection[int]) -> None:
 
 
 def _live_after(block: Block, blocks: Sequence[Block]) -> set[int]:
-    """The registers that are needed at the end of a block."""
+    """The registers that are needed at the end of a block, without those that only callers of its function need."""
     after = set(block.end.results) if isinstance(block.end, Return) else set()
     return after.union(*[blocks[successor].live for successor in _successors(block.end)])

@@ -1,7 +1,8 @@
 """Literals and constant expressions of PTX.
 
-Integers have 64 bits, and are signed unless a literal has the suffix ``U`` or needs the highest bit.  Floats are of
-double precision.  Where the specification leaves a result open or ptxas differs from it, the value is that of ptxas.
+Integers have 64 bits; literals are signed unless they have the suffix ``U`` or need the highest bit.  Floats within
+expressions are of double precision.  Where the specification leaves a result open or ptxas differs from it, the value
+is that of ptxas.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _COMPARISONS: Final[dict[str, Callable[..., bool]]] = {
 
 
 class _Number(NamedTuple):
-    """The value of a part of an expression; `kind` is "s64", "u64", "f64" or "f32"."""
+    """The value of a part of an expression; `kind` is "s64", "u64", "f64" or "f32", whose value is its bits."""
 
     value: int | float
     kind: str

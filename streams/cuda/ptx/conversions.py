@@ -1,4 +1,4 @@
-"""``cvt``: conversions between all types."""
+"""``cvt``: conversions between types."""
 
 from __future__ import annotations
 

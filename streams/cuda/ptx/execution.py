@@ -20,7 +20,7 @@ from .warps import BlockGate
 
 Key = tuple[int, int, tuple[int, ...]]
 
-# Basic blocks after which the last threads in order have a turn, and the turn's length.
+# The basic blocks from one turn of the last threads in order to the next, and those that such a turn lasts.
 _PATIENCE: Final = 512
 _TURN: Final = 64
 
@@ -31,7 +31,7 @@ class Execution:
     Args:
         batch: the threads to run.
         program: the program that the threads run.
-        limit: the basic blocks that all groups may execute together.
+        limit: the number of basic blocks, over all groups, at which NoProgress is raised.
     """
 
     def __init__(self, batch: Batch, program: Program, limit: int) -> None:
@@ -101,11 +101,11 @@ class Execution:
     # Steps
 
     def _advance(self, group: Group, turn: int = 0) -> None:
-        """Run a group until it ends, splits or waits, or another comes first.
+        """Run a group, for one basic block at least, until it ends, splits or waits, or another is to run.
 
         Args:
             group: the group.
-            turn: the basic blocks for which no other group comes first.
+            turn: the basic blocks after the first one for which no other group is to run.
         """
         blocks = self._blocks
         least = self._steps + turn
@@ -131,7 +131,10 @@ class Execution:
         raise group.fault(NoProgress, place, [0], reason)
 
     def _end(self, block: Block, group: Group) -> bool:
-        """Let a group follow the end of a basic block; return whether it runs on."""
+        """Let a group follow the end of a basic block; return whether the caller goes on with the group.
+
+        If not, its threads have ended, wait, or are in groups of `_ready`.
+        """
         end = block.end
         if isinstance(end, Branch):
             stays = self._branch(end, group)
@@ -163,7 +166,7 @@ class Execution:
         return False
 
     def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
-        """Let a group call, return, exit or jump by a table; return whether it goes on now."""
+        """Let a group call, return, exit or jump by a table; return whether the caller goes on with the group."""
         if isinstance(end, Call):
             group.call(end.entry, end.following)
             return True
@@ -186,7 +189,10 @@ class Execution:
     # Gates
 
     def _meet(self, end: Meet, group: Group) -> bool:
-        """Let a group arrive at a gate; return whether it runs on."""
+        """Let a group arrive at a gate; return whether the caller goes on with the group.
+
+        If not, its threads wait, or are in groups of `_ready`.
+        """
         key = (-len(group.stack), group.pc, group.stack)
         others = self._waiting.pop(key, None)
         if others is None and end.gate.missing(group) is None:
@@ -198,7 +204,7 @@ class Execution:
         return False
 
     def _pass_some(self, end: Meet, group: Group, key: Key) -> bool:
-        """Let those of a group's threads pass a gate that need not wait; return whether there are any."""
+        """Let the threads of a group that need not wait pass a gate; return whether there are any."""
         absent = end.gate.missing(group)
         if absent is not None:
             held = np.flatnonzero(absent)

@@ -5,7 +5,7 @@ RuntimeError
       +-- PtxSyntaxError          the text is not in the supported subset of PTX
       +-- UnsupportedInstruction  an instruction that the interpreter does not know
       +-- KernelFault             a kernel did something forbidden, or ended early
-           +-- IllegalAccess      an address outside of all memory, read-only or misaligned
+           +-- IllegalAccess      an access outside of all memory, misaligned, or a store to read-only memory
            +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders the uses
            +-- BarrierError       threads wait for others that never come
            +-- Trap               the kernel executed ``trap`` or ``brkpt``
@@ -63,7 +63,7 @@ class KernelFault(PtxError):
     Attributes:
         kernel: the kernel's name.
         place: the instruction.
-        threads: the failed thread alone; `reason` names the other thread of a race.
+        threads: a failed thread alone; `reason` names the other side of a race.
         reason: the message, without kernel, place and threads.
     """
 

@@ -75,7 +75,7 @@ def _coarse_inverse_root(values: Array) -> Array:
     return (root.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
-# These approximations differ from the hardware's in the last bits, and are nearer to the exact value.
+# These are nearly exact, so that the hardware's approximations may differ.
 _APPROXIMATE: Final[dict[str, Function]] = {
     "div": in_double(np.divide),
     "rcp": in_double(lambda a: 1 / a),

@@ -17,7 +17,7 @@ from .types import SCALARS, UNSIGNED, Array, DType
 if TYPE_CHECKING:
     from .program import Builder
 
-# The special registers that are filled before a batch runs.
+# The special registers that are filled before a batch runs, if its program reads them.
 _AXES: Final = ("tid", "ntid", "ctaid", "nctaid")
 SPECIAL: Final = frozenset(
     [f"%{kind}.{axis}" for kind in _AXES for axis in "xyz"]
@@ -83,7 +83,7 @@ class FunctionBuilder:
         return self._program.registers.constant(values)
 
     def symbol(self, name: str) -> int | None:
-        """The address of a variable in its own state space, or None."""
+        """The address of a variable or kernel parameter in its own state space, or None."""
         if name in self._local:
             return self._local[name]
         if name in self._program.shared:
@@ -93,7 +93,7 @@ class FunctionBuilder:
         return self._program.addresses.get(name)
 
     def field(self, name: str, offset: int, size: int) -> int:
-        """The register of the part at `offset` of a parameter or a result."""
+        """The register of the part of `size` bytes at `offset` of a parameter or a result; made at first use."""
         if (name, offset) not in self._fields:
             variable = self._parameters[name]
             whole = SCALARS[variable.type].size if variable.size == SCALARS[variable.type].size else size
@@ -124,7 +124,7 @@ class FunctionBuilder:
         return block
 
     def _after(self, block: Block) -> Block:
-        """Return the block for the instructions behind `block`: a new one, or the same while it is empty."""
+        """Return the block for the instructions behind `block`: a new one, or `block` while it is empty."""
         if not block.size:
             return block
         following = self._start()
@@ -163,7 +163,7 @@ class FunctionBuilder:
         block.touch(self._lowering.reads, self._lowering.writes)
 
     def _guarded(self, block: Block, instruction: Instruction) -> Block:
-        """Lower an instruction with a predicate: threads for which the predicate is false jump over it."""
+        """Lower an instruction with a guard: threads for which it does not hold jump over the instruction."""
         assert instruction.guard is not None
         name, negated = instruction.guard
         predicate = self._predicate(block, instruction, name)
@@ -230,7 +230,7 @@ class FunctionBuilder:
         return self._start()
 
     def _target(self, name: str) -> str:
-        """Return the name of a label, if there is this label."""
+        """Return the name of a label; raise an error if there is no such label."""
         if name not in self._targets:
             raise self._lowering.unsupported(f"there is no label {name} that this instruction can reach")
         return name
@@ -296,7 +296,10 @@ class FunctionBuilder:
     # Parameters
 
     def _parameter_access(self, instruction: Instruction) -> Operation | None:
-        """Lower a load or store of a parameter to copies of registers; None for others and a kernel's parameters."""
+        """Lower a load or store of a parameter to copies of registers.
+
+        Returns None for other instructions and a kernel's parameters.
+        """
         if instruction.opcode not in ("ld", "st") or "param" not in instruction.modifiers:
             return None
         memory = instruction.operands[1 if instruction.opcode == "ld" else 0]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WARP: Final = 32
 
-Registers = list[Any]  # One array for each register, or None if its value is not needed any more.
+Registers = list[Any]  # One array for each register; None if it holds no value.
 
 
 class Batch:
@@ -72,7 +72,7 @@ class Batch:
         return found
 
     def initial(self, name: str) -> Array:
-        """The values of a special register for all threads, such as "tid.x"; a single one if they are all the same."""
+        """The values of a special register, such as "tid.x": one for each thread, or a single one for all."""
         values = self._computed(name)
         return values if len(values) == 1 else values.take(self._lanes)
 
@@ -113,7 +113,7 @@ class Group:
         registers: one array for each register.
         lanes: the lanes of the threads in the batch, ascending.
         count: the number of threads.
-        pc: the number of the next basic block.
+        pc: the number of this basic block.
         stack: the basic blocks to which the called functions return, the innermost last.
     """
 
@@ -146,7 +146,7 @@ class Group:
         return self._identities
 
     def floors(self) -> Array:
-        """For each thread, the least stamp (see `races`) of an access after its block's last barrier."""
+        """For each thread, the least stamp (see `races`) that an access after its block's last barrier can have."""
         clock = self.batch.launch.clock
         if self._floors is None or self._floors[0] != clock.now:
             self._floors = (clock.now, clock.barriers.take(self.blocks + self.batch.first) << 36)

@@ -51,7 +51,7 @@ class _Reader:
         self._is_short = False
 
     def take(self, extents: Sequence[int | None], is_vector: bool) -> None:
-        """Take the values of an array, in braces; the last of an array may lack, and are zero; those of vectors not.
+        """Take the values of an array, in braces; the last may be left out, and are zero, but not those of a vector.
 
         An array within the array must have all values if others follow: the specification has zeros there, but ptxas
         puts the next values in their place.
@@ -125,8 +125,7 @@ class _Reader:
     def _encoded(self, number: Immediate, first: int) -> bytes:
         """Return the bytes of a number.
 
-        A number of double precision, such as any decimal one, is rounded to the type; a type of bits holds a float of
-        its size.
+        A float of double precision, such as any decimal one, is rounded for the types f32 and b32.
         """
         scalar = self._scalar
         if number.bits is None and scalar.kind not in ("float", "predicate"):

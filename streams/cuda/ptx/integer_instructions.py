@@ -33,7 +33,7 @@ def _same(lowering: Lowering, instruction: Instruction, function: ints.Function,
 
 
 def _modular(scalar: Scalar) -> Scalar:
-    """The unsigned type of this size: sums and products have the same bits, and registers hold it."""
+    """The unsigned type of this size: sums and products have the same bits, and registers hold this type."""
     return SCALARS[f"u{8 * scalar.size}"]
 
 
@@ -76,7 +76,10 @@ def _carrying(
     factor: Source | None = None,
     high: bool = False,
 ) -> Operation:
-    """Lower a sum, a difference, or a product plus an operand, that reads or writes the carry flag, or both."""
+    """Lower a sum or a difference of two terms that reads or writes the carry flag, or both.
+
+    With a `factor`, this multiplies the first term before; of the product, `high` takes the upper half.
+    """
     flag = Register(CARRY)
     carry_in = lowering.source(flag, PREDICATE) if instruction.opcode.endswith("c") else None
     target = lowering.target(target_operand, scalar)
@@ -120,7 +123,7 @@ def lower_multiply(lowering: Lowering, instruction: Instruction) -> Operation | 
 
 
 def _product_of_24_bits(lowering: Lowering, instruction: Instruction, scalar: Scalar) -> ints.Function:
-    """The function of two factors of ``mul24`` and ``mad24``."""
+    """The function that multiplies for ``mul24`` and ``mad24``: it gives the low or the upper 32 of 48 bits."""
     halves = {"lo": ints.multiply_low_of_24_bits, "hi": ints.multiply_high_of_24_bits}
     half = next((halves[word] for word in instruction.modifiers if word in halves), None)
     if half is None or scalar.name not in ("s32", "u32"):

@@ -156,7 +156,7 @@ def _limited(amount: Array, dtype: DType) -> Array:
 def funnel_shift(to_left: bool, wraps: bool) -> Function:
     """``shf``: the upper half of two words shifted left as one, or the lower half shifted right, by up to 32 bits.
 
-    Greater amounts count as 32, or modulo 32 if `wraps`.
+    Amounts from 32 on count as 32, or modulo 32 if `wraps`.
     """
 
     def shift(low: Array, high: Array, amount: Array) -> Array:

@@ -59,7 +59,7 @@ class Launch:
         shared_bytes, local_bytes: the memory of each block and each thread.
         shared_stride, local_stride: bytes from one memory to the next.
         clock: for race detection.
-        strict: whether two threads that write the same value to the same bytes of global memory race.
+        strict: see `Kernel.run`.
         counters: see `Counters`.
     """
 

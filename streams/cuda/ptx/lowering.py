@@ -1,7 +1,7 @@
 """The tools that turn instructions into operations on arrays.
 
 An *operation* is a function of a group of threads.  The registers of a group are a list of arrays: of one element for
-each thread, or of a single element where all threads agree.  Arrays are never changed in place, so registers may share
+each thread, or of a single element for all threads.  Arrays are never changed in place, so registers may share
 them.  Constants have registers, too.
 """
 
@@ -52,14 +52,14 @@ class Names(Protocol):
         """The register that holds a constant."""
 
     def symbol(self, name: str) -> int | None:
-        """The address of a variable in its own state space; None if there is none of this name."""
+        """The address of a variable or kernel parameter in its own state space; None if there is none of this name."""
 
 
 class Lowering:
     """Looks up operands; remembers the registers that an instruction reads and writes.
 
     Attributes:
-        reads: the registers read since `begin`.
+        reads: the registers read since `begin`, but for constants.
         writes: those written since.
 
     Args:
@@ -88,7 +88,8 @@ class Lowering:
         """The register of an operand, and the conversion of its values to a type.
 
         Raises:
-            UnsupportedInstruction: if there is no such operand, or if the type is a pair; a pair is read as a word.
+            UnsupportedInstruction: if the operand is unknown, or not possible for the type, or if the type is a pair; a
+                pair is read as a word.
         """
         self._refuse_pair(scalar)
         if isinstance(operand, Immediate):
@@ -112,7 +113,7 @@ class Lowering:
         return Source(slot, convert)
 
     def bits(self, operand: Operand, scalar: Scalar) -> Source:
-        """The register of an operand, as `source` finds it, with the bits of its values.
+        """The register of an operand, as `source` finds it, and the conversion to unsigned integers of the same bits.
 
         Raises:
             UnsupportedInstruction: as from `source`.
@@ -122,10 +123,10 @@ class Lowering:
         return self.source(operand, SCALARS[f"b{8 * scalar.size}"])
 
     def _number(self, number: Immediate, scalar: Scalar) -> Array:
-        """The array of a literal, which ptxas takes for the same types.
+        """The array of a literal.
 
-        An integer is of an integer type or a predicate; a float of double precision is rounded to f32; and types of
-        bits take floats of their size.
+        Types of integers and bits, and predicates, take integers.  All types of a float's size take its bits, and f32
+        takes a float of double precision, rounded.
         """
         if number.bits is None and scalar.kind == "predicate":
             return np.array([bool(number.value)])
@@ -259,7 +260,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """Convert a register's content into a type: cut if narrower, zeros in front if wider; None if not needed."""
+    """The conversion of a register's content to a type, cut or with zeros in front; None if both have one dtype."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .groups import Group
 
 # The generic addresses at which constants, shared and local memory, and kernels' parameters begin, and the size of each
-# such window.  Constants are regions of the global memory, too, where all loads find them.
+# such window.  Constants are a region of the global memory, where loads find them.
 CONSTANT_WINDOW: Final = 1 << 57
 SHARED_WINDOW: Final = 1 << 60
 LOCAL_WINDOW: Final = 1 << 61
@@ -137,7 +137,7 @@ class Piece(NamedTuple):
 
     Attributes:
         area: the area.
-        offsets: of the first byte in the area; one for each thread or a single one for all.
+        offsets: of the first accessed byte in the area; one for each thread or a single one for all.
         positions: of the threads in their group; None for all of them.
     """
 
@@ -273,7 +273,7 @@ def locate_private(
         place: for messages.
         area: all blocks' or threads' memories.
         extent: the bytes of one such memory.
-        bases: the offset in `area` of each thread's memory.
+        bases: the offset in `area` of each thread's memory, or a single one for all.
         kind: "shared", "local" or "parameter".
     """
     if int(np.bitwise_or.reduce(addresses)) & (size - 1):

@@ -17,7 +17,7 @@ from .statements import Function, Unit, Variable
 from .syntax import parse_unit
 from .types import SCALARS, Array
 
-# Where modules' variables begin: far from an allocator's memory, and from the windows.
+# Where modules' variables in global memory begin: far from an allocator's memory, and from the windows.
 _VARIABLES: Final = 1 << 56
 
 # The most threads in a block and along its axes, and blocks along a grid's axes.
@@ -98,14 +98,14 @@ class Kernel:
             regions: the global memory, beside the module's regions.
             shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; in shared memory they are always looked for.
-            strict: whether it is a race, too, if two threads write the same value to the same bytes of global memory.
-            limit: the basic blocks that some thousand threads may execute together before `NoProgress`.
+            strict: whether stores to global memory that store equal values, or those that are there, can be races, too.
+            limit: the basic blocks that a batch of thread blocks may execute together before `NoProgress`.
 
         Returns:
             The counters of executed instructions and accessed bytes.
 
         Raises:
-            ValueError: if there cannot be such a launch.
+            ValueError: if there cannot be such a launch, or as from `pack`.
             TypeError: as from `pack`.
             UnsupportedInstruction: if the kernel has an unknown instruction.
             KernelFault: if a thread makes an error; its subclasses are in `faults`.
@@ -137,7 +137,7 @@ class Kernel:
 
         Raises:
             ValueError: if arguments are too many or too few, if the bytes of one are not as many as its parameter's, or
-                if an integer is out of the range of its parameter: for floats, out of the range of doubles.
+                if an integer does not fit into its parameter's bits, or for floats into doubles.
             TypeError: if an argument is neither bytes nor a number of its parameter's kind.
         """
         if len(arguments) != len(self.parameters):
@@ -206,7 +206,7 @@ class Module:
         }
 
     def build(self, name: str) -> Program:
-        """The program of a kernel; see `Kernel.program`."""
+        """Build the program of a kernel, anew at each call; `Kernel.program` keeps it."""
         return Builder(self._unit, self.addresses).build(name)
 
     def variable(self, name: str) -> Array:
@@ -276,12 +276,13 @@ def _parsed(text: str) -> Unit:
 
 
 def parse(text: str | bytes) -> Module:
-    """Load PTX; the last 256 texts are not parsed again.
+    """Load PTX; the 256 texts that were used last are not parsed again.
 
     Returns:
         A module with variables of its own.
 
     Raises:
-        PtxSyntaxError: if the text is not understood.  Instructions are checked when a kernel is first used.
+        PtxSyntaxError: if the text is not understood.  Whether instructions are known is checked when
+                a kernel is first used.
     """
     return Module(_parsed(text.decode() if isinstance(text, bytes) else text))

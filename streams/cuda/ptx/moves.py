@@ -111,7 +111,7 @@ def lower_select(lowering: Lowering, instruction: Instruction) -> Operation | No
 
 
 def lower_select_by_sign(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``slct``: one of two values by the sign of a third."""
+    """``slct``: the first of two values where a third is at least 0, else the second."""
     types = [SCALARS[word] for word in instruction.modifiers if word in SCALARS]
     target, a, b, sign = instruction.operands
     flushes = "ftz" in instruction.modifiers

@@ -2,7 +2,8 @@
 
 The kernel and its functions share one list of registers, and functions' variables have fixed places in local memory; so
 functions must not call themselves.  The blocks stand in the order of the text, callers first.  `execution` relies on
-this order and runs the earliest block first, so that threads that took different branches meet where these join.
+this order: within a call, it runs the earliest block first, so that threads that took different branches meet where
+these join.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Program(NamedTuple):
         special: the registers to fill at the start, by the name of the special register.
         shared_bytes: of the variables in shared memory, without the bytes that the launch adds.
         local_bytes: of the variables in local memory.
-        granules: the fewest bytes of a single access, by kind of memory: "shared" and "global".
+        granules: the fewest bytes of a single access, at most 16, by kind of memory: "shared" and "global".
     """
 
     blocks: tuple[Block, ...]

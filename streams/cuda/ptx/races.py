@@ -128,7 +128,7 @@ class Shadow:
         Args:
             pieces: one for each stamp.
             stamps: of the reads.
-            floors: lower stamps are of accesses before a barrier.
+            floors: lower stamps are of accesses before a barrier, or of none.
         """
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)

@@ -1,9 +1,9 @@
 """Floating-point arithmetic that rounds once, in any direction, as GPUs do.
 
-Numpy rounds to the nearest and has no fused multiply-add.  Other directions and fused multiply-adds are computed in a
-wider format by *rounding to odd*: a result that is not exact gets an odd last bit, which tells on which side the exact
-value is.  Rounding this result to a format of at least two bits fewer is as good as rounding the exact value (Boldo and
-Melquiond, 2008).
+Numpy rounds to the nearest and has no fused multiply-add.  Other results are computed in a wider format if there is
+one, where necessary by *rounding to odd*: a result that is not exact gets an odd last bit, which tells on which side
+the exact value is.  Rounding this result to a format of at least two bits fewer is as good as rounding the exact value
+(Boldo and Melquiond, 2008).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NAN_BITS: Final = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
 
 
 def neighbour(values: Array, up: Array) -> Array:
-    """The next greater number where `up`, the next smaller elsewhere; for all formats and numbers that are not NaN."""
+    """The next greater number where `up`, the next smaller elsewhere; for finite numbers of all formats."""
     unsigned = UNSIGNED[values.dtype.itemsize]
     signed = np.dtype(unsigned.str.replace("u", "i"))
     bits = values.view(signed)
@@ -282,7 +282,10 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
 
 
 def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nearest: Array) -> Array:
-    """Compute a formula exactly by fractions, element by element; where it is 0 or not finite, give `nearest`."""
+    """Compute a formula by fractions, element by element, and round the results.
+
+    The result is `nearest` where the formula gives 0 or divides by 0, or an operand is not finite.
+    """
     result = np.array(nearest)
     flat = result.reshape(-1)
     columns = [np.broadcast_to(operand, result.shape).reshape(-1).tolist() for operand in operands]

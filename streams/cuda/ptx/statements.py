@@ -9,18 +9,18 @@ from .faults import Place
 
 
 class Register(NamedTuple):
-    """An operand: a register, a label, a variable or a special register, by its name."""
+    """An operand: a register (behind "!" if negated), a label, a variable or a function, by its name."""
 
     name: str
 
 
 class Immediate(NamedTuple):
-    """An operand: a number; a float's bits are kept, with the type in which they were written.
+    """An operand: a number; of a float, also the bits.
 
     Attributes:
         value: the number.
-        bits: of a float, as written; None for an integer.
-        size: of the float in bytes.
+        bits: of a float; None for an integer.
+        size: of a float, in bytes; 0 for an integer.
     """
 
     value: int | float
@@ -29,7 +29,7 @@ class Immediate(NamedTuple):
 
 
 class Address(NamedTuple):
-    """An operand: ``[base+offset]``; the base is None for an absolute address."""
+    """An operand: ``[base+offset]`` or ``base+offset``; the base is None for an absolute address."""
 
     base: str | None
     offset: int
@@ -72,7 +72,7 @@ class Reference(NamedTuple):
     """The address of a variable within the initial value of another.
 
     Attributes:
-        position: the first byte in that value.
+        position: the number of the address's first byte in that value.
         name: of the variable.
         offset: to add to the address.
         shift: the bits of the sum to leave out at its lower end.
@@ -90,9 +90,9 @@ class Variable(NamedTuple):
     """A declared variable, or a parameter.
 
     Attributes:
-        space: "global", "const", "shared", "local" or "param".
+        space: "global", "const", "shared", "local", "param" or "tex".
         type: the name of its scalar type.
-        size: in bytes; 0 for an array without a length, like shared memory that the launch provides.
+        size: in bytes; 0 for an array of unknown length, like shared memory that the launch provides.
         alignment: in bytes.
         data: the first bytes of its value; the rest is zero.
         references: addresses in `data`.

@@ -40,7 +40,7 @@ class _Parser:
         self._files = dict(_files(text))
         self._source: str | None = None
         self._unit = Unit()
-        # Registers, variables and labels of a scope in braces get a suffix: another scope may declare them again.
+        # The names of each open scope.  In a scope within a body they get a suffix: another one may declare them again.
         self._scopes: list[dict[str, str]] = []
         self._count = 0
 
@@ -128,7 +128,10 @@ class _Parser:
         return found
 
     def _variable(self, space: str, type_: str, width: int, alignment: int) -> Variable:
-        """A variable from its name on, whose elements are `width` numbers of a type; `alignment` 0 means theirs."""
+        """Take a variable behind its type; its elements are `width` numbers of this type.
+
+        `alignment` 0 means the size of an element.  A pointer's own space and alignment are passed over.
+        """
         while self._tokens.peek() in (".ptr", ".align") or self._tokens.peek() in _SPACES:
             if self._tokens.take() == ".align":
                 self._alignment()
@@ -224,7 +227,7 @@ class _Parser:
             raise self._tokens.wrong(f"{word!r} is not known")
 
     def _declare(self, name: str, function: Function) -> str:
-        """The unique name of a declared register, variable or label until the scope's end."""
+        """Declare a register, variable or label until the scope's end; return its unique name."""
         if len(self._scopes) == 1:
             return name
         self._count += 1
@@ -300,7 +303,7 @@ class _Parser:
         return operand
 
     def _negated(self) -> Register | None:
-        """A predicate after "!"; None if there is none."""
+        """Take a predicate behind "!"; None, with nothing taken, if there is none."""
         first = self._tokens.next
         if self._tokens.accept("!") and self._tokens.kind() == "word":
             return Register("!" + self._known(self._tokens.take()))

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from .faults import PtxSyntaxError
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-# A directive may follow an integer without a space, as in ``.align 16.v2``; ``%`` before a letter begins a name.
+# A directive may follow an integer without a space, as in ``.align 16.v2``; ``%`` before a letter or digit begins a
+# name.
 _TOKEN: Final = re.compile(
     r"""\s*(?:
       (?P<text>"(?:[^"\\]|\\.)*")
@@ -133,7 +134,7 @@ class Tokens:
             depth += {"{": 1, "}": -1}.get(self.take(), 0)
 
     def text(self, first: int, last: int | None = None) -> str:
-        """The text from the token of this number to before another one: the next token, if none is given."""
+        """The tokens from number `first` to before `last`, or before the next one if None, joined by spaces."""
         words = [token.text for token in self._tokens[first : self.next if last is None else last]]
         return " ".join(words).replace("- ", "-")
 

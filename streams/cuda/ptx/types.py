@@ -21,8 +21,8 @@ class Scalar(NamedTuple):
         name: without its dot, such as "s32".
         kind: the meaning of its bits.
         size: in bytes.
-        dtype: of arrays of such values.
-        bits: the dtype of integers of this size in registers.
+        dtype: of arrays of such values; of the two numbers of a pair.
+        bits: the dtype by which the bits of a value are read: unsigned integers of this size, or bool for "pred".
     """
 
     name: str
@@ -36,7 +36,8 @@ class Scalar(NamedTuple):
         """The dtype of an array that a register declared with this type holds.
 
         Registers of integers hold unsigned ones.  Floats of 16 bits, and pairs of them, are held in registers of
-        integers, since the compiler declares such registers for them; registers have at least 16 bits.
+        integers, since the compiler declares such registers for them; registers other than predicates have at
+        least 16 bits.
         """
         if self.kind == "predicate" or (self.kind == "float" and self.size >= 4 and not self.is_pair):
             return self.dtype

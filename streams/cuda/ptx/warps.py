@@ -26,7 +26,7 @@ class WarpGate(NamedTuple):
 
     Attributes:
         mask: the bits of these threads.
-        operation: runs when all these threads are there.
+        operation: runs when all these threads, but for those that have ended, are there.
         place: for messages.
     """
 
@@ -35,7 +35,7 @@ class WarpGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """Run the operation for threads that are all there, and note that they have synchronised."""
+        """Run the operation for threads that wait for no other, and note that they have synchronised."""
         self.operation(group)
         clock = group.batch.launch.clock
         clock.synced[group.lanes] = clock.tick()
@@ -74,7 +74,7 @@ class BlockGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """Run the reduction, if any, for threads that are all there, and note their blocks' barrier."""
+        """Run the reduction, if any, for threads that wait for no other, and note the time of their blocks' barrier."""
         if self.reduction is not None:
             self._reduce(group, *self.reduction)
         batch = group.batch
