@@ -7,7 +7,7 @@ lets another stream use a piece must make the first stream wait for that use bef
 
 Destructors are the second way to give pieces back.  The garbage collector may run them on any thread between any two
 steps, also in the middle of a change of an allocator.  They take no lock and change nothing: they leave a note in a
-deque, and the next `allocate`, `shrink`, `statistics` or `largest` takes the pieces back.
+deque, and the next `allocate`, `shrink`, `statistics`, `reset_peak` or `largest` takes the pieces back.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Allocation:
     def free(self) -> None:
         """Give the piece back; the next `allocate` may hand it out again.  Freeing twice does nothing.
 
-        To be called on the thread that schedules, after the last use of the piece has been launched.
+        To be called after the last use of the piece has been launched.
         """
         piece = self._piece
         if piece is None:
@@ -135,8 +135,9 @@ class BinAllocator:
     """Hands out pieces of a device's memory, for one in-order stream; the docstring of the module explains how.
 
     Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
-    the smallest large enough piece of its bin, else the smallest of the next bin that has any, else a new block.
-    The bins are short sorted lists: a best fit is found by size, and a neighbour to merge with leaves from the middle.
+    the piece that a destructor noted last, if that has the right size and there is no `on_free`; else the smallest
+    large enough piece of its bin, else the smallest of the next bin that has any, else a new block.  The bins are short
+    sorted lists: a best fit is found by size, and a neighbour to merge with leaves from the middle.
 
     May be called from any thread, under one lock.  A destructor that asks for memory in the middle of a change on
     its own thread gets an `InternalError` instead of waiting for itself; freeing is always possible.
@@ -151,8 +152,7 @@ class BinAllocator:
             same fields, and the thread that takes the piece back makes the call.  Neither is called for 0 bytes.
 
     Attributes:
-        retries: how often memory was short, and a request was tried again after some had come back.  Only callers try
-            again, and count this by `tried_again`.
+        retries: how often memory was short and a caller tried again, which it counts by `tried_again`.
         ooms: how often a request failed for lack of memory; callers count this by `ran_out`.
 
     Raises:
@@ -232,8 +232,7 @@ class BinAllocator:
         # The piece's last owner is held until the lock is released: this may be the last reference to it, and its
         # destructor may do anything.
         owner_before = None if last is None else last.owner
-        # `allocate` and `take_back` do not take the lock by `with`: every op calls them, and `with` costs twice as
-        # much.
+        # `allocate` and `take_back` do not take the lock by `with`, which costs twice as much: ops call them often.
         self._lock.acquire()
         if self._changing:
             if last is not None:
@@ -255,7 +254,7 @@ class BinAllocator:
             piece.requested = nbytes
             piece.owner = owner
             block = self._arrays[piece.block.address]
-            # The counters are plain attributes because every op calls this method.
+            # The counters are plain attributes because ops call this method often.
             self._requested += nbytes
             if self._requested > self._requested_peak:
                 self._requested_peak = self._requested

@@ -1,4 +1,4 @@
-"""How ranks exchange arrays: `Operation`, and `Channel`, of which each rank has one in each scope.
+"""How ranks exchange arrays: `Operation`, and `Channel`, of which each rank has one in each communication scope.
 
 A channel starts operations in the order in which it is given them, and all ranks of an operation must start the same
 operations of their group in the same order.  Every array is contiguous; counts are numbers of elements.
@@ -20,7 +20,7 @@ REDUCTIONS: Final[dict[str, np.ufunc]] = {"sum": np.add, "max": np.maximum, "min
 
 
 class Operation(NamedTuple):
-    """One exchange, as every rank of the group describes it.
+    """One exchange, as a rank of the group describes it.
 
     Attributes:
         kind: the kind of exchange.  With "leave" a rank announces that it will start no more.

@@ -21,7 +21,7 @@ CHANNEL: Final[ContextVar[Channel | None]] = ContextVar("vmflow.channel", defaul
 
 
 class CommunicationStreamPolicy(StreamPolicy):
-    """Hands operations to a channel immediately, in program order: all ranks must start the same ones in one order.
+    """Hands operations to a channel in program order: the ranks of a group must start the same ones in one order.
 
     Args:
         channel: the connection to the other ranks, in one communication scope.

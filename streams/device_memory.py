@@ -38,7 +38,7 @@ class DeviceMemory:
             MemoryError if the device has no more.  By default a numpy array on the host that begins at a multiple of
             1,024 bytes, each at another offset within its page than the one before.
         limit: the most bytes that may be in blocks at a time; None for as many as the device has.
-        garbage: a byte to fill released memory with, so that its use shows; None to leave its content.
+        garbage: a byte with which `ReleaseTensor` fills released memory, so that its use shows; None for no filling.
         staggers: whether pieces should begin at different offsets within their pages; faster on the host.
         nothing: an array of no bytes, as `make` would return it; numpy's by default.
 
@@ -155,7 +155,7 @@ class DeviceMemory:
         return f"<DeviceMemory {self.name} used={self.used} {limit}>"
 
 
-_places = cycle(range(0, PAGE, 2 * _STAGGER))  # a second piece of a block begins between them
+_places = cycle(range(0, PAGE, 2 * _STAGGER))  # a second piece of a block may begin between them
 
 
 def _host_bytes(nbytes: int) -> Array:

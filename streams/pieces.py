@@ -34,7 +34,7 @@ class Block:
 
     Attributes:
         address: in the allocator's own count, which lays its blocks end to end in the order in which they were taken.
-            Unlike the device's addresses it is the same in every run.
+            Unlike the device's addresses it is the same for the same requests.
         finalizer: counts the bytes as given back when nothing refers to the memory any more.
         first: the piece at the front.  It is never merged into another, so it stays the first.
     """
@@ -112,7 +112,7 @@ def block_size(size: int, staggered: bool = False) -> int:
     """The bytes to take from the device for a request of `size` bytes.
 
     Args:
-        staggered: whether pieces of whole pages are made larger; then the block is larger, so that as many fit.
+        staggered: whether pieces of whole pages are made larger; then a block for several is larger, too.
     """
     more = STAGGERED_BYTES if staggered else 0
     if size < _SMALL_BELOW:

@@ -1,6 +1,6 @@
-"""Queues of a stream's instructions, each in one queue at a time, with the links of a `Fifo` in the instructions.
+"""Queues of a stream's instructions.
 
-So entering and leaving a `Fifo` takes no memory.
+A `Fifo` has its links in the instructions.  So each is in one `Fifo` at a time, and entering takes no memory.
 """
 
 from __future__ import annotations

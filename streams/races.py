@@ -239,8 +239,8 @@ class RaceDetector:
         Later launches are behind this access in any case, for it is the host that launches.
 
         Raises:
-            RaceDetected: the host does not know that an earlier access has ended, or the storage was freed; only if
-                strict.
+            RaceDetected: the host does not know that an earlier write, or for a write any earlier access, has ended, or
+                the storage was freed; only if strict.
         """
         self._take_freed()
         ticket = Ticket(HOST, self._time, self._host, work)
@@ -264,7 +264,7 @@ class RaceDetector:
     def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
         """Record that bytes `start` to before `stop` of `block`, and no others, are `key`'s now.
 
-        Call this before the first launch that uses them.  Uses under another key must have ended before that launch.
+        Call this before the first launch that uses them.  Uses under another key must be ordered before that launch.
 
         Raises:
             ValueError: `stop` is less than `start`.

@@ -22,7 +22,7 @@ from .stream import Event, StreamPolicy
 MODES: Final = ("eager", "lazy", "random")
 
 # Steps of a random device between two actions of the host.  Often none, or the host would never be ahead of it;
-# sometimes enough to finish everything.
+# sometimes several.
 STRIDES: Final = (0, 0, 0, 1, 1, 2, 5)
 
 KINDS: Final = ("compute", "host_to_device", "device_to_host")

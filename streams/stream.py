@@ -43,8 +43,8 @@ class StreamPolicy:
         kind: the name of the kind, as shown in reprs and the story ("compute", "control", ...).
         sequential: whether the stream's instructions keep program order even if they share no data.  Streams of
             exchanges need it (all ranks must see one order); compute streams do not.
-        asynchronous: whether the stream takes work by `enqueue`, and ends it later, without the host; otherwise the
-            host calls work, which has ended when it returns.
+        asynchronous: whether the stream takes work by `enqueue`, and may end it later; otherwise the host calls work,
+            which has ended when it returns.
         launches_ahead: whether `enqueue` calls work immediately, which launches kernels that the device runs later, as
             on streams of a GPU.
         depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
@@ -70,7 +70,7 @@ class StreamPolicy:
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Block until all work handed to the device has ended.  Does nothing where the host calls the work."""
+        """Block until all work of this stream on its device has ended.  Does nothing where the host calls the work."""
 
     def keep_order(self) -> None:
         """Keep program order from now on; see `sequential`."""
@@ -138,10 +138,10 @@ class Stream:
 
     Attributes:
         name: for reprs, such as ``"cpu:compute"``.
-        device: the device it belongs to (any hashable value); None for the host.
+        device: the device it belongs to (any hashable value); None if it belongs to no device.
         policy: how it executes.
-        ready: the instructions that may be handed over next.  Owned by the engine, like the next four.
-        ranked: the instructions of `ready` by priority; None if none has a priority.
+        ready: the instructions of priority 0 that may be handed over next.  Owned by the engine, like the next four.
+        ranked: by priority, all instructions that may be handed over next; None while all have priority 0.
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
         full: whether work was held back because `outstanding` has reached `policy.depth`.
@@ -175,7 +175,7 @@ class Stream:
         self.name = name
         self.device = device
         self.policy = policy
-        # Loosely typed on purpose: the queues are the stream's, their items belong to the layers above.
+        # The queues are the stream's; their items belong to the layers above.
         self.ready = BySerial()
         self.ranked: Any = None
         self.running = Fifo()

@@ -9,9 +9,9 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Final
 
-# A thread that has released the interpreter's lock gets it back only after the switch interval, 5 milliseconds, and an
-# event loop's thread releases the lock all the time.  So a busy worker releases the lock by itself, at this interval
-# (seconds), which costs a few microseconds.
+# A thread that has released the interpreter's lock may get it back only after the switch interval, 5 milliseconds, and
+# an event loop's thread releases the lock all the time.  So a worker that is to be polite releases the lock itself,
+# between items, at this interval (seconds), which costs a few microseconds.
 _POLITE_EVERY: Final = 1e-3
 
 
@@ -112,7 +112,7 @@ class Worker:
                     last_polite = now
 
     def _run_one(self, item: Any) -> bool:
-        """Run an item, without keeping it alive; return False if the worker stops instead."""
+        """Run an item and let go of it; return False if the worker stops instead."""
         if isinstance(item, _Mark):
             item.all_have_run = True
             item.event.set()

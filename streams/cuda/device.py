@@ -107,7 +107,7 @@ class CudaDevice:
         self._returned.append((home, borrower))
 
     def await_borrowers(self) -> None:
-        """Let home streams wait for borrowers, as `give_back` noted; called before any stream is handed more work."""
+        """Let home streams wait for borrowers, as `give_back` noted; called before streams are handed work."""
         while self._returned:
             home, borrower = self._returned.popleft()
             self.let_wait(home, self._record(borrower))

@@ -3,7 +3,7 @@
 Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which computes on the CPU instead.  A
 driver makes no decisions: order, lifetimes and failures are the business of its callers.
 
-No method but `step` and the ``synchronize`` ones waits for the device.  Work that is handed to a stream runs later,
+Only `step` and the ``synchronize`` methods are meant to wait for the device.  Work that is handed to a stream runs
 behind all work that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
 """
 
@@ -205,7 +205,8 @@ class Driver:
         Args:
             out, source: the arrays.
             stream: the stream that copies.
-            constant: whether the source never changes.  A graph holds copies within devices and of constants only.
+            constant: whether the source never changes.  A graph holds only copies from a device to a
+                device, and of constants to one.
         """
         raise NotImplementedError
 
@@ -260,7 +261,8 @@ class Driver:
 
         Args:
             name: of the op, for people.
-            failed: called with the error if the function raises one after this call has returned.
+            failed: called with an error of the function on an emulated device, where the function may run later; the
+                driver of a GPU raises the error.
         """
         raise NotImplementedError
 
@@ -275,7 +277,7 @@ class Driver:
         """Compute products of matrices: ``out = left @ right + bias``, with at least one number in each sum.
 
         Half precision is multiplied exactly, summed up in float32 and rounded once.  Factors in float32 and complex64
-        are rounded to TensorFloat32 first if `precision` allows that now.
+        may be rounded to TensorFloat32 first if `precision` allows that now.
 
         Args:
             left, right: of shape (n, k) and (k, m), or (b, n, k) and (b, k, m) for b products; of one dtype, which is

@@ -16,7 +16,7 @@ import numpy as np
 
 from vmflow.errors import RaceDetected
 
-# Bytes of a granule.  Different tensors never share one: pieces of memory begin at multiples of 512 bytes.
+# Bytes of a granule.  Pieces of an allocator's memory share none, since they begin at multiples of 512 bytes.
 GRANULE: Final = 64
 
 # The most pieces of work whose names are remembered, for messages; then all are forgotten.

@@ -1,6 +1,6 @@
 """`Launcher`: hands kernels and copies to one stream of a device; kernel functions find the launcher by `current`.
 
-A launched kernel runs long after its launch.  So the launcher keeps the objects that the kernel still needs, and
+A kernel may run long after its launch.  So the launcher keeps the objects that the kernel still needs, and
 remembers the checks to make when the kernel has ended.
 """
 
@@ -30,10 +30,10 @@ Note: TypeAlias = "Callable[[Exception], None]"
 
 
 class Loadable(Hashable, Protocol):
-    """A kernel that is compiled and loaded at its first launch on each device."""
+    """A kernel that is loaded at its first launch on each device, and compiled then unless that was done before."""
 
     def compile(self, target: CompileTarget) -> bytes:
-        """Return the kernel's code for this target, which is made once."""
+        """Return the kernel's code for this target."""
         ...
 
     def load(self, device: CudaDevice) -> Handle:

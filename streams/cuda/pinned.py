@@ -70,7 +70,7 @@ class PinnedMemory:
 
     def empty_cache(self) -> None:
         """Release the unused blocks."""
-        # Other threads, and destructors of the blocks, may add sizes meanwhile.
+        # Other threads may add sizes meanwhile.
         for size, free in list(self._free.items()):
             with suppress(IndexError):  # the list is empty, or another thread was faster
                 while True:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 DEPTH_NANOSECONDS: Final = 1_000_000_000
 
 # CUDA tells the milliseconds between two events in float32, whose step is 0.1 microseconds after a second and 250 after
-# an hour.  So later marks are measured from a mark that is this many nanoseconds behind; if there was none for long,
-# from the moment at which the device has done its work, for which the host waits.
+# an hour.  So a mark that is `_RENEWED` nanoseconds later than the event from which marks are measured takes its place.
+# If that event is `_OUTDATED` nanoseconds old, `mark` waits for the stream's work, and measures from its end.
 _RENEWED: Final = 1_000_000_000
 _OUTDATED: Final = 10_000_000_000
 
@@ -50,7 +50,7 @@ class CudaStreamPolicy(StreamPolicy):
         self.launcher = Launcher(device, self.handle)
         # For a stream whose work is timed: a recent event whose time on the host's clock is known, and that time.
         self._zero: tuple[CudaEvent, int] | None = None
-        # Started when an event loop first has nothing to do but wait for this stream.
+        # Started when an event loop first has nothing to do but wait for this stream of a GPU.
         self._waiter: EventWaiter | None = None
 
     def allocates_from(self, allocator: BinAllocator) -> None:

@@ -1,6 +1,6 @@
 """`ARRAY_MODULE`: numpy in place of CuPy, limited to CuPy's functions and arguments.
 
-Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, each call is
+Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, calls are
 compared with the signature of CuPy's own function, so that an argument that CuPy does not know fails here, and not on
 the first GPU.
 """
