@@ -186,7 +186,7 @@ class BinAllocator:
         self._next_address = 0
         # Pieces to be taken back, and whether `on_free` has been called for them.
         self._notes: deque[tuple[Piece, bool]] = deque()
-        # Called by destructors: a method in C, because Ctrl-C may interrupt a Python function before it has begun.
+        # For destructors: a method in C, because Ctrl-C may interrupt a Python function before it has begun.
         self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
         # True while the lists are inconsistent: only a destructor or `make` of `memory`, on the same thread, sees that.

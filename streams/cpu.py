@@ -6,8 +6,8 @@ from typing import Final
 
 from .stream import StreamPolicy
 
-# An awaited op that is handed to the worker keeps a loop's thread for 90 to 200 microseconds, for any kernel, and one
-# that runs inline for eight and the kernel's own time: below this cost, inline is better for the loop as well.
+# An awaited op that is handed to the worker keeps a loop's thread busy for 90 to 200 microseconds, for any kernel, and
+# one that runs inline for eight and the kernel's own time: below this cost, inline is better for the loop as well.
 INLINE_BELOW_NANOSECONDS: Final = 100_000
 
 # Work that was handed to the worker cannot be overtaken any more; work that is held back costs a hand-over's time in

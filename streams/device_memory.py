@@ -155,7 +155,7 @@ class DeviceMemory:
         return f"<DeviceMemory {self.name} used={self.used} {limit}>"
 
 
-_places = cycle(range(0, PAGE, 2 * _STAGGER))  # a second piece of a block may begin between them
+_places = cycle(range(0, PAGE, 2 * _STAGGER))  # a block's second piece may begin between these offsets
 
 
 def _host_bytes(nbytes: int) -> Array:

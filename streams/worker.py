@@ -72,9 +72,9 @@ class Worker:
         return mark.event.wait(timeout) and mark.all_have_run
 
     def stop(self, timeout: float | None = None) -> list[Any]:
-        """Let the thread end after its present item; on another, wait up to `timeout` seconds for it (None: forever).
+        """Let the thread end after its present item; return the posted items that will not be run.
 
-        Returns the posted items that will not be run.
+        On another thread, wait up to `timeout` seconds for the end (None: forever).
         """
         self._stopping = True
         self._inbox.put(None)

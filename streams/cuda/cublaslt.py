@@ -111,7 +111,7 @@ class Products:
         self._plans: OrderedDict[_Kind, _Plan | str] = OrderedDict()
         self._workspaces: dict[int, DeviceArray] = {}
         self._captures: dict[int, _Capture] = {}
-        # Held by all public methods, since the address of a bias is set in its plan and then used.
+        # The lock is held by all public methods, since the address of a bias is set in its plan and then used.
         self._lock = threading.Lock()
 
     def begin_capture(self, stream: int) -> None:

@@ -1,4 +1,4 @@
-"""`ARRAY_MODULE`: numpy in place of CuPy, limited to CuPy's functions and arguments.
+"""`ARRAY_MODULE`: numpy in place of CuPy, limited to its functions and arguments where CuPy is installed.
 
 Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, calls are
 compared with the signature of CuPy's own function, so that an argument that CuPy does not know fails here, and not on

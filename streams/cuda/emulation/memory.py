@@ -106,7 +106,7 @@ class EmulatedMemory:
         with self._lock:
             self._insert(region)
         array = np.asarray(_Lender(buffer[:nbytes]))
-        # `array` is the root of all views and dies with the last; none refers to the region's own array, `buffer`.
+        # `array` is the root of all views and dies with the last; none has the region's own array, `buffer`, as base.
         weakref.finalize(array, self.free, region).atexit = False
         return array
 

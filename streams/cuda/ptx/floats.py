@@ -75,7 +75,7 @@ def _coarse_inverse_root(values: Array) -> Array:
     return (root.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
-# These are nearly exact, so that the hardware's approximations may differ.
+# Approximations are nearly exact here, so that the hardware's may differ from them.
 _APPROXIMATE: Final[dict[str, Function]] = {
     "div": in_double(np.divide),
     "rcp": in_double(lambda a: 1 / a),

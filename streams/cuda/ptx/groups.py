@@ -110,7 +110,7 @@ class Group:
 
     Attributes:
         batch: their batch.
-        registers: one array for each register.
+        registers: one array for each register, or None.
         lanes: the lanes of the threads in the batch, ascending.
         count: the number of threads.
         pc: the number of this basic block.

@@ -98,7 +98,7 @@ class Kernel:
             regions: the global memory, beside the module's regions.
             shared_bytes: bytes that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; in shared memory they are always looked for.
-            strict: whether stores to global memory that store equal values, or those that are there, can be races, too.
+            strict: whether stores to global memory can race, too, if they change nothing or store equal values.
             limit: the basic blocks that a batch of thread blocks may execute together before `NoProgress`.
 
         Returns:
@@ -282,7 +282,7 @@ def parse(text: str | bytes) -> Module:
         A module with variables of its own.
 
     Raises:
-        PtxSyntaxError: if the text is not understood.  Whether instructions are known is checked when
-                a kernel is first used.
+        PtxSyntaxError: if the text is not understood.  Whether instructions are known is
+            checked when a kernel is first used.
     """
     return Module(_parsed(text.decode() if isinstance(text, bytes) else text))

@@ -44,7 +44,7 @@ def _trap(lowering: Lowering, instruction: Instruction) -> Operation:
 def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
     """``membar``, ``fence``: order a block's accesses so far before accesses of other blocks.
 
-    These are the accesses that another block makes after an atomic access to global memory behind the fence.  Fences of
+    The latter are those behind another block's atomic access to global memory that comes after the fence.  Fences of
     the scope ``cta`` or of proxies do nothing here.
     """
     if {"cta", "proxy"} & set(instruction.modifiers):

@@ -49,7 +49,7 @@ _NAN_BITS: Final = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
 
 
 def neighbour(values: Array, up: Array) -> Array:
-    """The next greater number where `up`, the next smaller elsewhere; for finite numbers of all formats."""
+    """The next greater number where `up`, the next smaller elsewhere; not for NaN, or beyond infinity."""
     unsigned = UNSIGNED[values.dtype.itemsize]
     signed = np.dtype(unsigned.str.replace("u", "i"))
     bits = values.view(signed)
@@ -154,14 +154,14 @@ def round_number(number: int | float, dtype: DType) -> Array:
 
 
 def _sum_error(a: Array, b: Array, total: Array) -> Array:
-    """The rounding error of ``a + b`` (Knuth)."""
+    """The exact ``a + b`` less its rounded value `total` (Knuth)."""
     part = total - a
     error: Array = (a - (total - part)) + (b - part)
     return error
 
 
 def _product_error(a: Array, b: Array, product: Array) -> Array:
-    """The rounding error of ``a * b`` (Dekker)."""
+    """The exact ``a * b`` less its rounded value `product` (Dekker)."""
     a_high, b_high = _upper_half(a), _upper_half(b)
     a_low, b_low = a - a_high, b - b_high
     error: Array = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
