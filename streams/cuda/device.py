@@ -165,7 +165,8 @@ class CudaDevice:
 class ErrorReport:
     """The words in which a kernel reports a wrong value, such as an index that is out of range.
 
-    The kernel writes 1 + the position into the first word, if that is 0 still, and then the value into the second.
+    The kernel writes 1 + the position, or another number for `explain`, into the first word, if that is 0 still; then
+    it may write the value into the second.
 
     Attributes:
         array: the words, as an argument of the kernel.

@@ -85,7 +85,7 @@ class Driver:
     # Streams
 
     def create_stream(self, priority: int = 0) -> Handle:
-        """A new stream, which waits for no other; work on a stream with a lower number as `priority` is preferred."""
+        """A new stream, which waits for no other; a GPU prefers work on streams with lower numbers as `priority`."""
         raise NotImplementedError
 
     def stream_address(self, stream: Handle) -> int:
