@@ -2,8 +2,9 @@
 
 Pieces are handed out and freed when an instruction is launched, not when it has run.  A piece freed may therefore be
 handed out again while the device still works on its old content.  That is sound for one reason: the new owner's work
-stands behind the old one's on the same in-order stream.  So each allocator belongs to one stream, and a caller that
-lets another stream use a piece must make the first stream wait for that use before the piece is freed.
+stands behind the old one's on the same in-order stream.  So each allocator belongs to one stream.  A caller that lets
+another stream use a piece must order that use behind the first stream's work, and make the first stream wait for it
+before the piece is freed.
 
 Destructors are the second way to give pieces back.  The garbage collector may run them on any thread between any two
 steps, also in the middle of a change of an allocator.  They take no lock and change nothing: they leave a note in a

@@ -63,7 +63,7 @@ class KernelFault(PtxError):
     Attributes:
         kernel: the kernel's name.
         place: the instruction.
-        threads: a failed thread alone; `reason` names the other side of a race.
+        threads: one failed thread; `reason` names the other side of a race.
         reason: the message, without kernel, place and threads.
     """
 
