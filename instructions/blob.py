@@ -47,8 +47,9 @@ class TensorMeta:
     Raises no errors: callers check the arguments.
 
     Example:
-        >>> meta = flow.random.meta((2, 3), flow.float32, flow.device("cpu"))
-        >>> meta, meta.numel, meta.nbytes, meta.strides
+        >>> from vmflow.instructions.blob import meta
+        >>> made = meta((2, 3), flow.float32, flow.device("cpu"))
+        >>> made, made.numel, made.nbytes, made.strides
         (float32[2, 3], 6, 24, (3, 1))
     """
 
@@ -127,7 +128,8 @@ def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
     """Return the `TensorMeta` of a shape, dtype and device, from a table.  Does not check the arguments.
 
     Example:
-        >>> flow.random.meta((2, 3), flow.int64, flow.device("cpu")).nbytes
+        >>> from vmflow.instructions.blob import meta
+        >>> meta((2, 3), flow.int64, flow.device("cpu")).nbytes
         48
     """
     key = (shape, dtype, device)
