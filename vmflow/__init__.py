@@ -295,7 +295,7 @@ _LAZY_NAMES = {
     "use_deterministic_algorithms": ".determinism",
 }
 
-# Layers' functions that PyTorch has at its top level, too, by the module that defines them: see `vmflow.nn.top_level`.
+# Layers' functions that PyTorch has at its top level, too, by the module that has them; see `vmflow.nn.top_level`.
 _LAYER_FUNCTIONS = {
     ".nn.functional": (
         "adaptive_avg_pool1d",

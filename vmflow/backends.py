@@ -68,11 +68,12 @@ class _Codegen:
 
     Most of them compute the same bits as numpy.  A few differ in the last digits: exp, log and ops made of them, such
     as tanh, sigmoid and softmax, and layer norm.  A process computes each of these few in one way from its first use
-    on: by C if the kernel was cached by an earlier process or has been waited for, else by numpy.
+    on: by C if the kernel was cached by an earlier process or has been waited for, else by numpy until `wait` is
+    called.
 
-    One compiler runs at a time, at the lowest priority, and none in the first second, so that the program keeps its
-    cores.  If compiling a library of kernels takes more than 10 seconds, or the program waits for the library, its
-    compiler gets the usual priority.
+    One compiler of C runs at a time, at the lowest priority, and none in the second after the first request, so that
+    the program keeps its cores.  If compiling a library of kernels takes more than 10 seconds, or the program waits for
+    the library, its compiler gets the usual priority.
 
     Threads compile kernels of CUDA devices, too, from the first call of an op on.  A launch waits for its kernel.
     Consecutive elementwise ops whose common kernel is not ready yet are launched one by one; in the mode "wait" they
@@ -83,8 +84,8 @@ class _Codegen:
     def mode(self) -> str:
         """When C kernels are used; at first by the environment variable VMFLOW_JIT: "off" for 0, "wait" for 1.
 
-        "off": never; "background" (the default): as soon as a thread has compiled them; "wait": always, so that an op
-        waits until its kernel is compiled, also on an event loop.
+        "off": never; "background" (the default): as soon as a thread has compiled them, but see above for a few;
+        "wait": wherever they can be compiled, so that an op waits for its kernel, also on an event loop.
 
         Raises:
             ValueError: if it is set to something else.
@@ -100,18 +101,18 @@ class _Codegen:
         return _switch.describe()["problem"] is None
 
     def pending(self) -> int:
-        """How many libraries of C kernels and kernels of CUDA devices are being compiled or queued for a compiler."""
+        """About how many libraries of C kernels and kernels of CUDA devices are being compiled or queued."""
         return _switch.pending()
 
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
         """Wait until all queued kernels are compiled, and use them from now on, even where numpy has computed so far.
 
-        Their compilers get the usual priority from now on.  The calling thread blocks; in a coroutine, let another
+        C's compilers get the usual priority from now on.  The calling thread blocks; in a coroutine, let another
         thread wait: ``await asyncio.to_thread(flow.backends.codegen.wait)``.
 
         Args:
             timeout: in seconds, for all kernels together; None to wait as long as it takes.
-            say: called before the wait with a sentence about the queued kernels, if any; for instance `print`.
+            say: called before the wait with a sentence about the queued C kernels, if any; for instance `print`.
 
         Returns:
             Whether no kernel is left to compile.

@@ -1,4 +1,4 @@
-"""`device`: the CPU, a GPU or another device of tensors, named by type and index; only `require` looks for hardware."""
+"""`device`: the CPU, a GPU or another device, named by type and index; `require` and "auto" look for hardware."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class device:
 
     As a context manager, it is the device of new tensors: ``with device("cuda"): x = zeros(3)``.
 
-    ``device("auto")`` is the best one available: a CUDA device if there is one, else the CPU.
+    ``device("auto")`` is the current CUDA device if it can be used, else the CPU.
 
     Equal devices are the same object.  Naming a device is always possible; using a device that does not exist raises
     `DeviceUnavailable`.

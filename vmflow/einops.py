@@ -79,7 +79,7 @@ class _Methods:
         return functions[operation](x, tuple(axes))
 
     def add_axes(self, x: _Tensor, n_axes: int, pos2len: dict[int, int]) -> _Tensor:
-        """Insert dimensions of size ``pos2len[i]`` at positions i, as a broadcast view without copies."""
+        """Insert dimensions of size ``pos2len[i]`` at positions i of the result, a view of `n_axes` dimensions."""
         for position in sorted(pos2len):
             x = _vmflow.unsqueeze(x, position)
         return _vmflow.broadcast_to(x, tuple([pos2len.get(axis, x.shape[axis]) for axis in range(n_axes)]))

@@ -1,4 +1,4 @@
-"""Memory shared with other libraries: numpy's array interface, CUDA's and DLPack, in both directions.
+"""Memory shared with other libraries by numpy's array interface, CUDA's and DLPack.
 
 Lent memory stays alive, and is not reused for another tensor, as long as the borrower holds it.  Lending waits until
 the value is computed and until all ops issued so far have read it, so that the borrower may read and write immediately.
@@ -237,9 +237,9 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     """Make a tensor with the shape, dtype and elements of another library's array; share its memory if possible.
 
     Memory is shared if it is on the CPU or on a CUDA device that can be used here, is writable and has no negative
-    strides; else it is copied, to the CPU if its device cannot be used here.  Exporters from before DLPack 1.0 do not
-    say whether memory is writable, so their memory is copied.  As with `from_numpy`, in-place ops change the shared
-    memory when they run.
+    strides; else it is copied, to the CPU if its device cannot be used here.  A negative stride on a CUDA device is an
+    error.  Exporters from before DLPack 1.0 do not say whether memory is writable, so their memory is copied.  As with
+    `from_numpy`, in-place ops change the shared memory when they run.
 
     On a CUDA device, streams order ops on the tensor after the owner's work.
 
@@ -251,7 +251,8 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
 
     Raises:
         TypeError: if `x` is neither, or vmflow has no such dtype.
-        BufferError: if `copy` is False and a copy is needed, or the owner cannot export `x` to the CPU.
+        BufferError: if `copy` is False and a copy is needed, the owner cannot export `x` to the CPU, or the capsule was
+            used before.
 
     Example:
         >>> import numpy
@@ -347,7 +348,7 @@ def _is_capsule(x: Any) -> bool:
 
 
 def _requested(x: Any) -> Any:
-    """Get a DLPack capsule of `x` with memory on the CPU: a copy by the exporter if `x` is on another device."""
+    """Get a DLPack capsule of `x` on the CPU: a copy by the exporter if `x` is elsewhere; a capsule as it is."""
     if _is_capsule(x):
         return x
     if tuple(map(int, x.__dlpack_device__())) == _CPU:

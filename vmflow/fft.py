@@ -83,7 +83,7 @@ def irfft(
     The signal has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`.
+        TypeError, ValueError, IndexError: as `fft`; ValueError for one element without `n`.
 
     Example:
         >>> flow.fft.irfft(flow.tensor([10, -2 + 2j, -2]))
@@ -100,7 +100,7 @@ def hfft(
     The spectrum has `n` elements, by default ``2 * (m - 1)`` for m elements of `input`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`.
+        TypeError, ValueError, IndexError: as `fft`; ValueError for one element without `n`.
 
     Example:
         >>> flow.fft.hfft(flow.tensor([10, -2 + 2j, -2]))
@@ -260,7 +260,7 @@ def irfft2(
     """The inverse of `rfft2`: the real signal over two dimensions, by default the last; see `irfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError: as `irfft`; ValueError for repeated dimensions.
 
     Example:
         >>> flow.fft.irfft2(flow.ones(2, 3)).shape
@@ -280,7 +280,7 @@ def irfftn(
     """The inverse of `rfftn`: the real signal over several dimensions, by default all; see `irfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError: as `irfft`; ValueError for repeated dimensions.
 
     Example:
         >>> flow.fft.irfftn(flow.ones(2, 3)).shape
@@ -300,7 +300,7 @@ def hfft2(
     """The real spectrum of a Hermitian-symmetric signal over two dimensions, by default the last; see `hfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError: as `hfft`; ValueError for repeated dimensions.
 
     Example:
         >>> flow.fft.hfft2(flow.ones(2, 3)).shape
@@ -320,7 +320,7 @@ def hfftn(
     """The real spectrum of a Hermitian-symmetric signal over several dimensions, by default all; see `hfft`.
 
     Raises:
-        TypeError, ValueError, IndexError: as `fft`; ValueError for repeated dimensions.
+        TypeError, ValueError, IndexError: as `hfft`; ValueError for repeated dimensions.
 
     Example:
         >>> flow.fft.hfftn(flow.ones(2, 3)).shape

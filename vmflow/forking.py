@@ -1,7 +1,7 @@
 """Locks and forks: a child has only the thread that forked, so a lock that another thread held stays locked forever.
 
 So the locks made here are acquired before a fork and released after it in both processes: then the child finds the
-locks free and the data that they guard consistent.
+locks free and the data that they guard consistent, unless another thread held one for longer than a fork waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 # threading.RLock is a function; the type of its result has no public name.
 Lock: TypeAlias = Any
 
-# Seconds to wait before a fork for one lock, and for all locks together; the guarded sections take microseconds.
+# About the seconds to wait before a fork for one lock, and for all together; the guarded sections take microseconds.
 _MOMENT: Final = 0.005
 _PATIENCE: Final = 0.1
 
@@ -24,7 +24,7 @@ _held_for_fork: Final = threading.local()
 
 
 def lock_held_while_forking() -> Lock:
-    """Make a reentrant lock that a fork waits for until no other thread holds it.  Hold it for microseconds only.
+    """Make a reentrant lock that a fork acquires if no thread holds it for long.  Hold it for microseconds only.
 
     Example:
         >>> from vmflow.forking import lock_held_while_forking

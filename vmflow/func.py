@@ -39,7 +39,7 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
     Raises:
         TypeError: at the call, if an argument to differentiate by is no tensor.
         ValueError: at the call, if there is no such argument.
-        RuntimeError: at the call, if `func` returns several elements.
+        RuntimeError: at the call, if `func` does not return a single element.
 
     Example:
         >>> flow.func.grad(lambda x: x * x)(flow.tensor(3.0))

@@ -119,7 +119,7 @@ def eagerly() -> Iterator[None]:
 def dispatch(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> Tensor:
-    """Run an op that has one result by the mode's interpreter, and let autograd record it."""
+    """Run an op of one result by the mode's interpreter; autograd records it if it is on and an input needs that."""
     mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
@@ -205,7 +205,7 @@ def any_requires_grad(tensors: tuple[Tensor, ...]) -> bool:
 def dispatch_several(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> tuple[Tensor, ...]:
-    """Run an op that has several results by the mode's interpreter, and let autograd record it."""
+    """Run an op of several results by the mode's interpreter; autograd records it as in `dispatch`."""
     mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
@@ -298,7 +298,8 @@ def plan_of(
 ) -> OpPlan:
     """The plan of a call of `op`: output shapes and dtypes, and the kernel.  `default` is the mode's default dtype.
 
-    The op caches its plans by operands' metas, attributes, scalars' types and `default`, and tries the last one first.
+    The op caches its plans by operands' metas, attributes, scalars' types and `default`.  With one or two operands, the
+    plan used last is tried first.
     """
     count = len(blobs)
     recent = op.recent
@@ -333,7 +334,7 @@ def plan_of(
 
 
 def kernel_of(op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes) -> Kernel:
-    """The kernel that a call of `op` with these inputs and attributes would run."""
+    """The kernel that a call of `op` with these inputs and attributes, and without scalars, would run."""
     return plan_of(op, _blobs(op, inputs), attributes, (), _current_mode().dtype).kernel
 
 

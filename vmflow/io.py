@@ -67,9 +67,9 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
 
         vmflow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.safetensors")
 
-    The file appears whole or not at all: it is written under another name, flushed to the disk, and renamed, so that it
-    replaces a former file.  In the file, a tensor's name is its key in a plain state dict; in nested data, its keys
-    joined by dots.
+    A file at a path appears whole or not at all: it is written under another name, flushed to the disk, and renamed, so
+    that it replaces a former file.  In the file, a tensor's name is its key in a plain state dict; in nested data, its
+    keys joined by dots.
 
     A tensor's values are stored, but not `requires_grad` and its autograd history.  Tensors that view the same memory
     in the same way are stored once, and share memory again when loaded.  `save` waits for values that are still being
@@ -84,7 +84,7 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
             `nn.Graph`.
         f: the path of the file, or of the folder of a graph; or a binary file open for writing, which is written from
             its current position and left open.
-        global_dst_rank: the rank that writes the file if `obj` has global tensors, which are saved as whole tensors.
+        global_dst_rank: the only rank that writes the file, needed if `obj` has global tensors, which are saved whole.
             All ranks call `save`; the others do not wait for the file.  `distributed.checkpoint.save` lets each rank
             write its parts.
 
@@ -187,7 +187,7 @@ def load(
         TypeError: if `f` or `map_location` is of another type.
         DeviceUnavailable: if the device cannot be used here.
         OSError: if the file cannot be read.
-        ImportError: if the package safetensors is not installed.
+        ImportError: if the package safetensors, which reads files of its format, is not installed.
 
     Example:
         >>> flow.load("missing.pt")
@@ -288,7 +288,8 @@ def _placing(map_location: Any) -> Placing:
     """Make the function that chooses each loaded tensor's device from the argument `map_location` of `load`.
 
     Raises:
-        TypeError: if `map_location` names no device.
+        TypeError: if `map_location` is of another type.
+        ValueError: for an unknown device.
         DeviceUnavailable: if a device cannot be used here.
     """
     if isinstance(map_location, dict):
@@ -318,10 +319,11 @@ def _name_of(given: Any) -> str:
 
 
 def location(name: str, map_location: Any) -> Device | None:
-    """Convert an argument `map_location`, a device or its name, to a device; None stays None.  Errors name `name`.
+    """Convert an argument `map_location`, a device or its name, to a device; None stays None.
 
     Raises:
-        TypeError: if `map_location` names no device.
+        TypeError: if `map_location` is of another type; the error names the function `name`.
+        ValueError: for an unknown device.
         DeviceUnavailable: if the device cannot be used here.
     """
     if map_location is None:
@@ -531,7 +533,7 @@ def _read(file_path: str, path: str) -> tuple[dict[str, Array], str | None]:
 
 
 def _read_opened(content: bytes, path: str) -> tuple[dict[str, Array], str | None]:
-    """Read arrays and JSON (None if there is none) from a safetensors or npz file's content; npz errors name `path`."""
+    """Read arrays and JSON (None if there is none) from a safetensors or npz file's content; errors name `path`."""
     if content.startswith(b"PK"):
         return _read_npz(BytesIO(content), path)
     with tempfile.TemporaryDirectory() as folder:  # safetensors reads metadata from paths only
@@ -591,7 +593,7 @@ _CHUNK: Final = 1 << 20
 
 
 def _check_growth(archive: zipfile.ZipFile) -> None:
-    """Raise ValueError if a zip archive's entries claim more bytes than it has, or unpack to many times its size."""
+    """Raise ValueError if a zip's entries claim more bytes than it has, or unpack to more than the limits above."""
     assert archive.fp is not None
     begin = archive.fp.tell()
     size = archive.fp.seek(0, os.SEEK_END)
@@ -656,7 +658,7 @@ _KINDS: Final = ("BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "
 
 
 class _Reading:
-    """Turns JSON and arrays into the saved object; raises ValueError on anything that `save` does not write."""
+    """Turns JSON and arrays into the saved object; raises ValueError if they are damaged."""
 
     def __init__(self, path: str, arrays: dict[str, Array], place: Placing) -> None:
         self._path = path

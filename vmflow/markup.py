@@ -139,7 +139,7 @@ def _lines(node: Node) -> list[str]:
 def drawing(title: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> str:
     """An SVG image of nodes in layers, with arrows that point down.
 
-    Edges that would close a cycle point up, at the side, and are dashed.
+    Edges that cannot point down, at least one of each cycle, are at the side and dashed.
 
     Args:
         title: the image's title.
@@ -187,7 +187,8 @@ def _levels(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[dict[str, int
     ready = [node.name for node in nodes if not waits[node.name]]
     rest = iter([node.name for node in nodes])
     while len(levels) < len(nodes):
-        # If every remaining node has an edge from another one, there is a cycle; it is cut above the earliest node.
+        # If every remaining node has an edge from another one, there is a cycle; the edges from remaining nodes to the
+        # earliest one, which may lie behind the cycle, do not count.
         name = ready.pop(0) if ready else next(name for name in rest if name not in levels)
         levels[name] = lowest[name]
         for edge in leaving[name]:

@@ -31,8 +31,8 @@ def carried(
     Args:
         function: the function to wrap.
         switch: sets the part of the mode and returns its former value.
-        make_value: called for the value to set, at each call of the function; a generator's call begins with its first
-            step.
+        make_value: called for the value to set, at each call of the function; a coroutine's or generator's call begins
+            with its first step.
         left_by: called with that value and the exception, if an exception ends the call.
     """
     import inspect  # numpy has imported it already

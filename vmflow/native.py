@@ -19,7 +19,7 @@ else:
 
 
 def caused_by(error: Raised, cause: BaseException | None) -> Raised:
-    """Set an exception's cause and return it, for ``raise``: code compiled by mypyc ignores ``raise ... from``."""
+    """Set the cause of `error` and return `error`, for ``raise``: code compiled by mypyc ignores ``raise ... from``."""
     error.__cause__ = cause
     return error
 
@@ -28,7 +28,7 @@ def keep_fields(derived: type) -> None:
     """Copy class attributes of `derived` that redefine fields of a compiled base into the fields of each new object.
 
     Compiled code reads the fields of an object, and not attributes in the body of an interpreted class that derives
-    from the compiled one.  Does nothing if no base is compiled.
+    from the compiled one.  Does nothing if no base is compiled, or `derived` is, too.
     """
     fields: dict[str, GetSetDescriptorType] = {}
     for base in reversed(derived.__mro__[1:]):

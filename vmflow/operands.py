@@ -57,10 +57,10 @@ def check_tensors(name: str, *operands: Any, optional: Sequence[Any] = ()) -> No
 
 
 def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
-    """Convert a sequence of tensors, the argument of the function `name`, to a tuple.
+    """Convert a sequence or iterator of tensors, the argument of the function `name`, to a tuple.
 
     Raises:
-        TypeError: if `sequence` is no sequence of tensors; also for one tensor, which may be passed by mistake or to
+        TypeError: if `sequence` yields no tensors; also for one tensor, which may be passed by mistake or to
             mean its rows.
     """
     if isinstance(sequence, TensorFields):
@@ -90,7 +90,10 @@ def changed_leaf(name: str, shape: Sequence[int]) -> RuntimeError:
 
 
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
-    """Raise RuntimeError unless a result of op `name` with the shape and dtype of `result` fits into `target`."""
+    """Raise RuntimeError unless op `name` may write a result of the shape and dtype of `result` into `target`.
+
+    The shapes must be equal, the result's category of dtype not higher, and no two elements of `target` in one place.
+    """
     strides = target._blob.strides
     if (
         strides is not None

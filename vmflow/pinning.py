@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """Copy a tensor into page-locked memory, from which a CUDA device copies faster; return `input` if it is pinned.
 
-    The copy has no autograd history.  Transfers of other tensors do not wait for the device either.
+    The copy has no autograd history.  Copies of unpinned tensors to a device do not block the program either.
 
     Args:
         input: of any shape, on the CPU.

@@ -4,8 +4,8 @@ A pickle is a program for a stack machine; pickletools documents its instruction
 the names in a pickle.  The reader here imports nothing: it looks names up in the caller's table, and lacks the
 instructions that make objects of classes.
 
-It takes no more time and memory than a few times the bytes of the pickle: the copies that a pickle's instructions make
-may not be larger, all together, than the pickle, and an honest pickle never needs more.
+Its time and memory are in proportion to the bytes of the pickle: the copies that a pickle's instructions make, and the
+checks of parts of keys, may not be more, all together, than these bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Reader:
         find: maps the module and name of a global in a pickle to its meaning; raises `Damaged` for an unknown name.
         stored: maps a persistent id, which stands for an object outside of the pickle, to that object.
         hashable: the types of objects of `find` and `stored` that may be keys of dicts, besides strings, bytes,
-            numbers, None and tuples.
+            integers, floats, bools, None and tuples.
 
     Attributes:
         position: the offset in `content` at which the next pickle begins.

@@ -39,7 +39,7 @@ from .tensors import Tensor
 # was saved on.
 Placing: TypeAlias = Callable[[Tensor, str], Device]
 
-# The beginning of a file in the old format, after two bytes of the pickle: PyTorch's magic number.
+# The beginning of a file in the old format, after the first two bytes: the rest of a pickle of PyTorch's magic number.
 MAGIC: Final = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _VERSION: Final = 1001
 
@@ -98,7 +98,7 @@ def load_zip(source: str | IO[bytes], path: str, place: Placing, mmap: bool) -> 
 
 
 def load_old(content: bytes, path: str, place: Placing) -> Any:
-    """Load the object in a file of PyTorch's old format, whose first pickle is `MAGIC`; see `load_zip`."""
+    """Load the object in a file of PyTorch's old format, whose first pickle ends in `MAGIC`; see `load_zip`."""
     try:
         return _loaded_old(content, place)
     except Damaged as error:
@@ -198,7 +198,7 @@ class _Archive:
         self.little = order == b"little"
 
     def _check(self) -> None:
-        """Raise `Damaged` for a program, a compressed entry, or entries that claim more bytes than the file has.
+        """Raise `Damaged` for a TorchScript program, a compressed entry, or entries with more bytes than the file.
 
         So reading them takes no more memory than the file's size.
         """

@@ -2,10 +2,10 @@
 
 A generator is a seed and an offset into the sequence of that seed.  The sequence is a function: block number n has the
 four 32-bit words that Philox 4x32-10 computes from seed and n (J. Salmon and others, Parallel random numbers: as easy
-as 1, 2, 3, 2011).  When an op is issued, it reserves at least as many blocks as its result has elements; it computes
-each element from the block of the element's index.  So numbers depend only on the seed and the order in which ops were
-issued: not on the device, the number of threads or ranks that share an op, the order in which ops run, nor draws from
-other generators.
+as 1, 2, 3, 2011).  When an op is issued, it reserves at least as many blocks as its result has elements; most ops
+compute each element from words whose places in these blocks follow from the element's index.  So the words of an op
+depend only on the seed and on the ops issued before: not on the device, the number of threads or ranks that share an
+op, the order in which ops run, nor draws from other generators.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Generator:
         return seed
 
     def initial_seed(self) -> int:
-        """The seed of the generator's present sequence, as set by the last `manual_seed` or `seed`."""
+        """The seed of the generator's present sequence."""
         return self._seed
 
     def get_state(self) -> Tensor:
@@ -685,10 +685,10 @@ def normal(
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """Draw 1 with probability `p`, or with each element of `input` if `p` is None, else 0; shape and dtype of `input`.
+    """Draw 1 with probability `p`, by default that in each element of `input`, else 0; shape and dtype of `input`.
 
     Raises:
-        TypeError: for integers without `p`.
+        TypeError: if `input` is not floating-point and `p` is None.
         ValueError: for a probability that is not within [0, 1]; if it is in `input`, when the result is read.
 
     Example:
@@ -841,7 +841,8 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
 
     Raises:
         TypeError: for integers.
-        ValueError: if the lower limit is above the upper one, or the dtype holds one of them or their difference not.
+        ValueError: if the lower limit is above the upper one, or if one of them or their difference is not finite in
+            the dtype.
 
     Example:
         >>> flow.zeros(2).uniform_(3, 3)

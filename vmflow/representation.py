@@ -57,7 +57,7 @@ def set_printoptions(
 
     Raises:
         ValueError: for an unknown profile or a negative number.
-        TypeError: for an option that is no number.
+        TypeError: for an option of a wrong type.
 
     Example:
         >>> flow.set_printoptions(profile="default")
@@ -115,8 +115,9 @@ def printoptions(**options: Any) -> Iterator[None]:
 def represent(tensor: Tensor) -> str:
     """The text of ``repr(tensor)``, in PyTorch's format.
 
-    Waits for the value, except on a running event loop; a cell of a notebook, which runs on a loop, waits, too.  The
-    text of a tensor of a graph that is being built, which has no value yet, says "lazy".
+    Waits for the value, except on a running event loop; there, a cell of a notebook waits, too, and a global tensor
+    waits for the other ranks' parts.  The text of a tensor of a graph that is being built, which has no value yet, says
+    "lazy".
     """
     name = type(tensor).__name__
     heading = f"{name} containing:\n" if name != "Tensor" else ""
@@ -213,7 +214,7 @@ def _is_called_by_cell() -> bool:
 
 
 _INDENT: Final = len("tensor(")
-# The length of the longest row or column that an HTML table shows without dots.
+# An HTML table shows rows and columns of up to this length without dots.
 _MOST_CELLS: Final = 10
 
 

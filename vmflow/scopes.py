@@ -30,16 +30,16 @@ class scope:
     `DeadlineExceeded` or `Cancelled` when read, its memory is freed, and tasks that await its results are woken
     immediately.  Work that has begun runs to its end.
 
-    An optimizer's step is one instruction: it happens whole or, if the step or one of its gradients was dropped, not at
-    all, and parameters and state keep their values; so do the running statistics of batch norm.  Any other in-place op
-    that is dropped leaves its target without a value, as if computing the value had failed.
+    An optimizer's step is one instruction for each device: it happens whole or, if it or one of its gradients was
+    dropped, not at all, and parameters and state keep their values; so do the running statistics of batch norm.  Any
+    other in-place op that is dropped leaves its target without a value, as if computing the value had failed.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
     cancels its scope.  After another exit, work issued in the block continues, and the deadline still holds for it; so
     also if a generator is closed, since its consumer may still use what it has yielded.
 
     ``with`` and ``async with`` do the same.  Scopes belong to the task or thread that enters them and are inherited by
-    the tasks they start.  Inside a generator use the decorator: a block open across a ``yield`` would include the
+    the tasks that it starts.  Inside a generator use the decorator: a block open across a ``yield`` would include the
     consumer's ops.
 
     Args:
@@ -52,7 +52,7 @@ class scope:
             still holds.
 
     Raises:
-        TypeError: if `priority` is no integer, or `deadline` or `timeout` no number.
+        TypeError: if `priority` is no integer, `deadline` or `timeout` no number, or `name` no string.
         ValueError: if `deadline` or `timeout` is nan.
 
     Example:
@@ -105,7 +105,7 @@ class scope:
     def _innermost(self) -> Scope:
         """Find the scope that this task or thread entered last by this object; if current, restore its outer scope.
 
-        Several tasks may have entered this object; a scope that another task entered is not current in this one.
+        Several tasks may have entered this object; if none of its scopes is open in this one, the newest is found.
         """
         current = scope = MODE.get().scope
         while scope is not None:

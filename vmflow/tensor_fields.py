@@ -1,7 +1,7 @@
 """`TensorFields`: the private fields of tensors, in a base class that mypyc can compile.
 
-Compiled code reads the fields of a compiled class without an attribute lookup.  Other modules call the functions at the
-end of this one, since the fields are no attributes for users.
+Compiled code reads the fields of a compiled class without an attribute lookup.  The functions at the end of this module
+read the fields for other modules, since they are no attributes for users.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`TensorOperators`: the commonest operators of tensors, in a base class that mypyc can compile.
 
-So ``a + b`` calls compiled code instead of a Python function.
+Where it is compiled, ``a + b`` calls compiled code instead of a Python function.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TensorOperators(TensorFields):
         """`item` for a view, a wrong number of elements, or a value to wait for, copy to the host or convert."""
         raise NotImplementedError
 
-    # The operators are written out one by one for speed: about half of a program's ops are calls of them.
+    # The operators are written out one by one for speed.
 
     def __add__(self, other: Any) -> Tensor:
         if isinstance(other, TensorFields):

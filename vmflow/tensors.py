@@ -315,7 +315,7 @@ class Tensor(TensorMethods):
     # Waiting for the value
 
     def is_ready(self) -> _bool:
-        """Whether the value has been computed, or has failed, so that reading does not block.
+        """Whether the value has been computed, or has failed; then reading it on the CPU does not block.
 
         For a global tensor, this is about this rank's part: reading the whole tensor waits for the other ranks' parts.
 
@@ -354,7 +354,7 @@ class Tensor(TensorMethods):
     def _array(self) -> Array:
         """The values as an array, after blocking until they are computed.
 
-        The array shares memory with the storage; for a tensor on an accelerator or a global tensor it is a copy.
+        The array shares memory with the storage; for a tensor on another device or a global tensor it is a copy.
         """
         found = _interpreter.settled_array(self)
         if found is not None:
@@ -488,7 +488,7 @@ class Tensor(TensorMethods):
 
         Raises:
             TypeError: if `requires_grad` is not True or False.
-            RuntimeError: for a dtype without gradients, or for turning it off on a non-leaf.
+            RuntimeError: for turning it on for a dtype without gradients, or off on a non-leaf.
 
         Example:
             >>> flow.ones(2).requires_grad_()
@@ -501,7 +501,7 @@ class Tensor(TensorMethods):
         if not requires_grad and not self.is_leaf:
             raise RuntimeError("requires_grad can be turned off on leaves only; use .detach()")
         if requires_grad != self.requires_grad:
-            if self._autograd is not None:  # for a new tensor nothing is counted: no graph can use it yet
+            if self._autograd is not None:  # else no graph depends on it, see `watch_requires_grad`
                 changed()
             self._autograd_meta().requires_grad = requires_grad
         return self
@@ -516,7 +516,7 @@ class Tensor(TensorMethods):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient, in the shape of the tensor: a leaf, or a non-leaf after `retain_grad`; else None.
+        """The gradient accumulated for this leaf, or non-leaf after `retain_grad`, in its shape; None without one.
 
         Example:
             >>> x = flow.tensor([1.0, 2.0], requires_grad=True)
@@ -594,7 +594,7 @@ class Tensor(TensorMethods):
     def register_hook(self, hook: Hook) -> Handle:
         """Call `hook` with this tensor's gradient whenever it is computed; a returned tensor replaces the gradient.
 
-        It must be of the gradient's shape, dtype and device: the backward pass raises otherwise.
+        The returned tensor must be of the gradient's shape, dtype and device: the backward pass raises otherwise.
 
         Raises:
             RuntimeError: if the tensor does not require a gradient.
@@ -654,9 +654,9 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor its memory, shape, dtype and device.  RuntimeError if this tensor
-        requires a gradient, and the other is neither floating-point nor complex, or if one is global and the other
-        local.
+        Assigning another tensor gives this tensor the other's memory, shape, dtype and device.  RuntimeError if this
+        tensor requires a gradient, and the other is neither floating-point nor complex, or if one is global and the
+        other local.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
@@ -689,8 +689,8 @@ class Tensor(TensorMethods):
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         """Copy a tensor into new memory, a leaf with its gradient; the copy of a non-leaf requires no gradient.
 
-        The whole memory of a view is copied, after waiting for it, so that the copies of all tensors on it share memory
-        again.
+        The whole memory of a view is copied, after waiting for it, so that the copies that one `deepcopy` makes of
+        tensors on this memory share memory again.
         """
         copy = _on_copied_memory(self, memo)
         memo[id(self)] = copy
@@ -725,16 +725,16 @@ def _on_copied_memory(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
     blob = tensor._blob
     storage = blob.storage
     if storage.lazy or blob.meta.spread is not None or not blob.meta.numel:
-        return tensor.detach().clone()  # the memory is unknown, not all of it here, or of no use
+        return tensor.detach().clone()  # memory of a graph's tensor is unknown, of a global one partly elsewhere
     whole = memo.get(id(storage))
     if whole is None:
         given = tensor.detach()
         if blob.strides is not None:
-            settle(tensor)  # before, the size of the memory is unknown
+            settle(tensor)  # the size of the memory is unknown until the value is computed
             array = storage.array
             everything = meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)
             given = new_tensor(Blob(storage, everything), tensor._lease)
-        with _interpreter.eagerly():  # since a graph may be being built
+        with _interpreter.eagerly():  # a graph that is being built must not record the copy
             whole = memo[id(storage)] = given.clone()
     return new_tensor(Blob(whole._blob.storage, blob.meta, blob.strides, blob.offset), whole._lease)
 
@@ -758,7 +758,7 @@ def replace_data(tensor: Tensor, other: Tensor) -> None:
 
 
 def settle(tensor: Tensor) -> None:
-    """Block until a tensor's value is computed, on any device; raise its op's exception if that has failed."""
+    """Block until a tensor's value, of a global one this rank's part, is computed on any device; raise its failure."""
     part = tensor if tensor._blob.meta.spread is None else tensor.detach().to_local()
     storage = part._blob.storage
     if not storage.settled() and running_loop() is not None:
@@ -777,7 +777,7 @@ def _wait_for(storage: Storage) -> None:
 
 
 def watch_requires_grad(tensor: Tensor) -> None:
-    """Let every change of a tensor's `requires_grad` be counted by `changes.changed`, for graphs that depend on it."""
+    """Let `requires_grad_` count its changes of a tensor by `changes.changed`, for graphs that depend on it."""
     tensor._autograd_meta()
 
 
@@ -794,7 +794,7 @@ def _lies_in_format(tensor: Tensor, wanted: memory_format) -> bool:
 _warned: set[tuple[str, int]] = set()
 
 
-# What blocks the event loop, and the remedy.
+# For the warning: the read that blocks the event loop, and the remedy.
 _READ: Final = "a tensor that is not ready, on the thread of a running event loop; use `await tensor` before reading it"
 _READ_OF_PARTS: Final = (
     "a global tensor whose parts other ranks have, on the thread of a running event loop; use `await "
@@ -803,7 +803,7 @@ _READ_OF_PARTS: Final = (
 
 
 def _warn_of_blocking(read: str = _READ) -> None:
-    """Warn once for each line that blocks a running event loop; never in notebooks, whose cells all run on a loop."""
+    """Warn once for each line that blocks a running event loop; never in IPython: notebooks run cells on a loop."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         return
     place = origin.describe(*origin.capture())

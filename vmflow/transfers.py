@@ -67,7 +67,7 @@ def pin(source: Tensor) -> Tensor:
 
 
 def beside(whole: Tensor, tensor: Tensor) -> Tensor:
-    """Return `whole` as an operand beside `tensor`: broadcast over the ranks of `tensor` if that is global.
+    """Return `whole` as an operand beside `tensor`: broadcast over its ranks if `tensor` is global and `whole` local.
 
     `whole` has any shape, and the same values on all ranks.  Raises no errors.
 

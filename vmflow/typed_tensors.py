@@ -15,11 +15,11 @@ class TensorType:
     """One of PyTorch's old tensor types: the tensors of one dtype, on the CPU or on CUDA devices.
 
     Called with data, it makes a tensor of them; with integers or a size, an uninitialised tensor of that shape.
-    ``isinstance(x, flow.FloatTensor)`` asks whether a tensor has the type's dtype and kind of device.
+    ``isinstance(x, flow.FloatTensor)`` asks whether a tensor has the type's dtype, and its `is_cuda`.
 
     Attributes:
         dtype: the tensors' dtype.
-        is_cuda: whether the tensors are on CUDA devices instead of the CPU.
+        is_cuda: whether the tensors are on CUDA devices; else they are on the CPU or another device.
     """
 
     def __init__(self, dtype: DType, name: str, is_cuda: bool = False) -> None:
@@ -32,10 +32,10 @@ class TensorType:
 
         Args:
             data: the elements, or the sizes of the dimensions; without any, the tensor is empty.
-            device: the tensor's device, to choose one of several CUDA devices.
+            device: the tensor's device, by default the CPU or the current CUDA device.
 
         Raises:
-            ValueError: if the device is a CUDA device and the type is for the CPU, or the reverse.
+            ValueError: if the device is a CUDA device and the type is for others, or the reverse.
             DeviceUnavailable: if the device cannot be used here.
         """
         place = Device(device) if device is not None else Device("cuda" if self.is_cuda else "cpu")

@@ -1,7 +1,7 @@
 """Activation functions and the error function, computed in tiles.
 
-numpy has no error function, nor functions that build on it.  In float32 every element goes through the same few
-polynomials, without branches, since numpy is slow at branches.  All coefficients are minimax fits: least squares in
+numpy has no error function, nor functions that build on it.  In float32 it is computed by the same few polynomials for
+every element, without branches, since numpy is slow at branches.  All coefficients are minimax fits: least squares in
 Chebyshev polynomials, reweighted until the errors are level (C. L. Lawson's iteration), in float64, then rounded.
 """
 
@@ -138,7 +138,7 @@ def _gelu_gradient_step_of_single(
     np.multiply(density, size, density)
     polynomial(size, TAIL, power)
     _minus_eighth_power(power)
-    # gelu'(x) - 1/2 is odd; for x > 0 it is (1 - tail) / 2 + x * density.
+    # gelu'(x) - 1/2 is odd, and equals (1 - tail) / 2 + x * density for x > 0.
     np.multiply(power, _HALF, power)
     np.subtract(_HALF, power, power)
     np.add(power, density, power)

@@ -1,7 +1,7 @@
 """im2col and its adjoint: windows of images become the columns of a matrix, and columns are added up to images.
 
 The copy costs as much as the product when its innermost runs are short.  Hence two layouts: small images with many
-samples are copied with the batch innermost, large images with their rows innermost.
+samples are copied with the batch innermost, other images with their rows innermost.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from vmflow.kernels.strides import with_merged_dimensions
 # share.
 TILE: Final = 1 << 17
 
-# All tiles but the last have a multiple of so many elements, so that the vector loops of numpy's kernels end where they
+# Where possible, tiles have a multiple of so many elements, so that the vector loops of numpy's kernels end where they
 # would in the whole array.
 _WHOLE: Final = 64
 
@@ -44,7 +44,7 @@ _LINE: Final = 64
 # From this many elements on, a fused op is worth a run of the C compiler.
 _COMPILED_FROM: Final = 1 << 12
 
-# The calls after which a fused op of eager ops is worth a run of the C compiler; and the number of forms of fused ops
+# The call from which on a fused op of eager ops is worth a run of the C compiler; and the number of forms of fused ops
 # whose calls are counted.
 COMPILED_FROM_TIMES: Final = 3
 _FORMS: Final = 1024
@@ -248,7 +248,8 @@ class FusedKernel:
     def sharing(self) -> list[tuple[int, int]]:
         """Return pairs (input, output): the output may take the input's memory, if dtype and layout are the same.
 
-        The input must have been read for the last time before the step that writes the output, or by that step.
+        The input must have been read for the last time before the step that writes the output, or by that step, if its
+        kernel may work in place.
         """
         pairs: list[tuple[int, int]] = []
         for number in range(self._inputs):

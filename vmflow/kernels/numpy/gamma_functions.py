@@ -31,7 +31,7 @@ CORRECTION: Final = (1 / 2835, 1 / 864, -2 / 135, 1 / 12, -1 / 3)
 NEXT_CORRECTION: Final = -1 / 540
 # Below this first operand, the upper function of x < a + 1 can be too small for `1 - lower` to be precise.
 TINY: Final = 0.1
-# By powers of a, highest first, log(gamma(1 + a)) / a (5.7.3): (-1) ** k * zeta(k) / k, and Euler's constant.
+# By powers of a, highest first, log(gamma(1 + a)) / a (5.7.3): (-1) ** k * zeta(k) / k, and minus Euler's constant.
 LOG_GAMMA_BY_A: Final = (
     *(-1.0000305882363070 / 15, 1.0000612481350587 / 14, -1.0001227133475785 / 13, 1.0002460865533080 / 12),
     *(-1.0004941886041195 / 11, 1.0009945751278181 / 10, -1.0020083928260822 / 9, 1.0040773561979443 / 8),

@@ -1,7 +1,7 @@
 """Products of matrices: in C for float32 if the call is worth it, otherwise in numpy.
 
-The choice follows from shapes and dtypes alone, so that eager ops and graphs, whose arrays have other addresses, agree
-to the bit.
+The choice does not depend on the arrays' addresses, so that eager ops and graphs, whose addresses differ, agree to the
+bit.
 """
 
 from __future__ import annotations

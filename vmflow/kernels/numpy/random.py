@@ -1,7 +1,7 @@
-"""Ops that draw random numbers, each element by its index in a range of a generator's blocks; see `philox`.
+"""Ops that draw random numbers from a range of a generator's blocks; see `philox`.
 
-An op of n elements takes a range of n blocks.  A block of 128 random bits makes eight, four, two or one elements, of
-16, 32, 64 or 128 bits each.
+An op of n elements takes a range of at least n blocks.  A number of most kinds is made of 16, 32, 64 or 128 random
+bits, at a place that its index gives; a block has 128.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _normal_doubles(seed: int, offset: int, first: int, count: int, lane: int) -
 
 
 def _kept(seed: int, offset: int, first: int, count: int, limit: int, rest: float) -> Array:
-    """Draw whether dropout keeps elements; see `random_kept` in random.c."""
+    """Draw whether dropout keeps elements; see `kept_elements`, and `random_kept` in random.c."""
     skipped = first % 2
     words = philox.words(seed, offset, first // 2, (skipped + count + 1) // 2)
     bits = words.view(np.uint16)[skipped : skipped + count]
@@ -181,7 +181,7 @@ def _reals(name: str, output: TensorMeta, finish: Callable[[Array], Array]) -> F
     Args:
         name: the beginning of the kinds' names, "uniform" or "normal".
         output: the meta of the result.
-        finish: turns the drawn numbers into the wanted ones, for dtypes other than float32 and float64.
+        finish: turns the drawn numbers into the wanted ones; those of float32 and float64 stay as they are.
     """
     kind = f"{name}_doubles" if output.dtype.to_real() is dtypes.float64 else f"{name}_floats"
     count = output.numel * (2 if output.dtype.is_complex else 1)

@@ -1,9 +1,10 @@
 """Recurrent layers (RNN, LSTM, GRU): the forward and the backward pass over sequences, one time step after the other.
 
-The input has a row for each sequence and step.  The rows of one step are neighbours, and a step may have fewer rows
-than the step before it, as in a packed sequence.  Computations that do not depend on the step before are made for all
-rows together: products with the input, the derivatives of the gates, and the products that compute the gradients of the
-weights.  Each step only computes a product with the state, one with the projection, and a few passes over its gates.
+The input has a row for each sequence and step.  The rows of one step are neighbours.  In a packed sequence, a step may
+have fewer rows than the step before it, or, run backwards, more.  Computations that do not depend on the step before
+are made for all rows together: products with the input, the derivatives of the gates, and the products that compute the
+gradients of the weights.  Each step only computes a product with the state, one with the projection if there is one,
+and a few passes over its gates.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
-    """Return a factor for each row of the weights, 1/2 for all `parts` gates but `unhalved`, and the weights times it.
+    """Return a factor for each row of the weights, 1/2 for all gates but number `unhalved`, and the weights times it.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
     """

@@ -50,7 +50,7 @@ def _with_ones(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
 def _prod(source: TensorMeta, output: TensorMeta) -> Reduce:
     wide = accumulated(source.dtype, output.dtype)
     if wide == dtypes.float32.numpy:
-        wide = dtypes.float64.numpy  # as in C: partial products must not overflow in any order of the factors
+        wide = dtypes.float64.numpy  # as in C: in float64, products of up to 8 factors of float32 cannot overflow
     return lambda array, axis, keepdims: _MULTIPLY(array, axis, wide, None, keepdims)
 
 
@@ -67,7 +67,7 @@ def _mean(source: TensorMeta, output: TensorMeta) -> Reduce:
 
 def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
     add_up = _sum(source, output)
-    wide = accumulated(source.dtype, output.dtype)  # half precision's squares neither overflow nor vanish in it
+    wide = accumulated(source.dtype, output.dtype)  # float16's squares neither overflow nor vanish in float32
     return lambda array, axis, keepdims: np.sqrt(add_up(np.square(array, dtype=wide), axis, keepdims))
 
 
@@ -83,9 +83,9 @@ class _Reduction(NamedTuple):
 
     Attributes:
         function: returns the reduction for the metas of input and output.
-        by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
-            depend on the number of rows in a call.
-        in_c: the name of the `RowReduction` for float32 over the last dimensions; None if there is none.
+        by_products: whether `sums` adds floating-point numbers, by C or BLAS, which have threads of their own.
+        in_c: the name of the `RowReduction` for float32 over the last dimensions; None if there is none, or if
+            `function` uses one itself.
         finish: turns the result of `in_c` into the op's; None if both are the same.
     """
 

@@ -29,7 +29,7 @@ STEPS: Final = 64
 
 
 def uniform(words: Array) -> Array:
-    """Return uniform float64 numbers in (0, 1] from pairs of words."""
+    """Return uniform float64 numbers in (0, 1], each from the first two words of a row."""
     return words[..., 1] * 2.0**-32 + (words[..., 0] >> np.uint32(11)) * 2.0**-53 + 2.0**-54
 
 

@@ -19,7 +19,7 @@ from .half import in_single
 class Table(NamedTuple):
     """For each element of the result, the positions of input elements and their weights: two arrays (result, taps).
 
-    Where a weight is 0, the element of the input is not read, so that infinities there have no effect.
+    Where a weight is 0, the element of the input has no effect, even if it is infinite.
     """
 
     places: Array

@@ -1,4 +1,4 @@
-"""Special functions that numpy does not have: the error and gamma functions and related ones, sinc and entropy.
+"""Special functions: the error and gamma functions and related ones, xlogy, sinc and entropy.
 
 All but xlogy are computed in float64 for all dtypes, and rounded once; `activation` has float32's error function.
 Numbers in brackets are formulas of the NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
@@ -111,7 +111,7 @@ def _erfc_step(x: Array, out: Array, size: Array) -> None:
     beyond[near] = 1.0 - part * ratio(part * part, ERF_P, ERF_Q)
     part = size[middle]
     beyond[middle] = _gaussian(part) * ratio(part, ERFC_P, ERFC_Q)
-    part = np.minimum(size[far], 40.0)  # beyond 27 the result is 0 in float64
+    part = np.minimum(size[far], 40.0)  # beyond 28 the result is 0 in float64
     beyond[far] = _gaussian(part) * _far(part)
     # Below 0, erfc is 2 - beyond: with the sign s of x, (1 - s) + s * beyond.
     np.copysign(1.0, x, size)

@@ -56,7 +56,7 @@ def spread(
         return kernel
     to, each = output.dtype.numpy, whole / output.numel
 
-    # Repeats an earlier call of C if the arrays are like that call's, as in most calls, and never for other operands.
+    # Repeats an earlier call of C if the arrays are like that call's, as in most calls.
     again = None if site is None else site.again
 
     def in_pieces(*arguments: Any) -> Array:

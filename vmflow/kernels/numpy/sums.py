@@ -4,7 +4,7 @@ Sums of columns of float32, and of rows that are not short, are left to C, if it
 uses as many threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a tenth of a
 second.
 
-BLAS adds in fewer strands than numpy does, each of them longer, and rounding errors grow with their length.  So nothing
+BLAS adds in fewer strands than numpy does, each of them longer, and rounding errors grow with their length.  So no row
 longer than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in
 order by numpy, so there BLAS is the more accurate of the two at any length.
 """
