@@ -2,9 +2,9 @@
 
     Exception
      +-- RuntimeError
-     |    +-- InternalError            vmflow contradicts itself: please report it, with the story in its message
+     |    +-- InternalError            vmflow contradicts itself: please report it, with its message
      |    +-- VirtualMachineClosed     a machine that closes or has closed refused or dropped work
-     |    +-- DeviceUnavailable        the device does not exist here, or its library is not installed
+     |    +-- DeviceUnavailable        the device cannot be used here
      |    +-- DeviceLost               the device stopped working
      |    +-- DeviceDeadlock           the host waits for something that a device can never come to
      |    +-- Cancelled                work was dropped because its scope was cancelled
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 
 class InternalError(RuntimeError):
-    """vmflow's own state is contradictory: a bug.  Please report it with the message, which lists recent events.
+    """vmflow's own state is contradictory: a bug.  Please report it with the message, which may list recent events.
 
     Example:
         >>> issubclass(flow.InternalError, RuntimeError)
@@ -55,7 +55,7 @@ class VirtualMachineClosed(RuntimeError):
 
 
 class DeviceUnavailable(RuntimeError):
-    """The device does not exist on this machine, or the library behind it is not installed.
+    """The device cannot be used here: it does not exist, is switched off, or a library that it needs is missing.
 
     Example:
         >>> try:

@@ -119,7 +119,7 @@ def eagerly() -> Iterator[None]:
 def dispatch(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> Tensor:
-    """Run an op of one result by the mode's interpreter; autograd records it if it is on and an input needs that."""
+    """Run an op of one result by the mode's interpreter; autograd records it if on, and if an input requires it."""
     mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)

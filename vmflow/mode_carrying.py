@@ -53,7 +53,7 @@ def carried(
 
         @functools.wraps(function)
         async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            # All is done here, since an async generator cannot hand its consumer on to another one.
+            # No `_step` of the whole generator, as below: async generators have no ``yield from``.
             value = make_value()
             inner: AsyncGenerator[Any, Any] = cast(Any, function)(*args, **kwargs)
             step: Any = inner.__anext__()

@@ -1,4 +1,4 @@
-"""How tensors meet numpy, DLPack, the array API, pickle and `repr`: methods of `Tensor`, loaded when first called."""
+"""How tensors meet numpy, DLPack, the array API, pickle and `repr`: methods of `Tensor`, loaded at first use."""
 
 from __future__ import annotations
 

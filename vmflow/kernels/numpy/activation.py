@@ -22,9 +22,8 @@ from .ufuncs import computes
 
 
 def _sigmoid_step(x: Array, out: Array) -> None:
-    # exp may overflow to infinity, whose reciprocal is right.  tanh would not overflow, but results below 1e-8 would be
-    # lost.
-    np.multiply(x, -1, out)  # not negative(), see `arithmetic._in_order`
+    # exp may overflow to infinity, whose reciprocal is right.  tanh would not overflow, but would lose small results.
+    np.multiply(x, -1, out)  # multiply, and not negative(), see `arithmetic._in_order`
     np.exp(out, out)
     np.add(out, 1, out)
     np.reciprocal(out, out)

@@ -53,7 +53,7 @@ _occurrences: dict[Hashable, int] = {}
 
 
 def _occurs_often(form: Hashable) -> bool:
-    """Count a call of a fused op of this form, if among the first `_FORMS`; return whether it occurs often."""
+    """Count a call of a fused op of this form, one of the first `_FORMS`; return whether the form occurs often."""
     times = _occurrences.get(form, 0)
     if times < COMPILED_FROM_TIMES and (times or len(_occurrences) < _FORMS):
         times = _occurrences[form] = times + 1
@@ -148,7 +148,7 @@ class FusedKernel:
         elements = min(numel, self._tile)
         self._offsets, self.scratch = _offsets(fused, len(metas), elements)
         # For each step: the function, its arguments before the operands, the operands' numbers, the arguments behind
-        # them, and the number of its output, or -1.  They are prepared here, since every tile needs them.
+        # them, and the number of the output that it writes, or -1.  Prepared here, since every tile needs them.
         self._recipe: list[tuple[Function, tuple[Any, ...], tuple[int, ...], tuple[Any, ...], int]] = []
         for position, step in enumerate(fused.steps):
             function, before, after = step.kernel.with_scalars(step.scalars)

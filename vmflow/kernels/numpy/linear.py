@@ -78,8 +78,8 @@ def _linear_gradient(problem: Problem) -> Kernel:
     compute = dtypes.float32 if half else source.dtype
     to_input = product_kernel(compute, rows, outputs, features)
     to_weight = product_kernel(compute, outputs, rows, features)
-    # The bias's gradient, sums of the output gradient's columns, comes with the weight's, a product that reads the
-    # output's gradient anyway.
+    # In C, the bias's gradient, sums of the output gradient's columns, comes with the weight's, a product that reads
+    # the output's gradient anyway.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, MatrixProduct) else None
     columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
     # The output's gradient is made contiguous, so that both results are the same for any layout of it.

@@ -39,7 +39,7 @@ def _most() -> float:
 
 
 def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
-    """Return a function for one kernel, which multiplies `batch` matrices (rows, depth) and (depth, columns).
+    """Return a function that multiplies `batch` matrices (rows, depth) and (depth, columns), for one kernel's use.
 
     Args:
         dtype: the dtype of the computation.
