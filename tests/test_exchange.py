@@ -12,7 +12,7 @@ import pytest
 import vmflow as flow
 from tests.planted import failed_tensor
 from tests.vm.gates import PATIENCE, eager, entered
-from vmflow import nn
+from vmflow import exchange, nn
 from vmflow.instructions.builder import physical_run
 from vmflow.utils import dlpack
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
@@ -317,6 +317,15 @@ def test_dlpack_with_jax() -> None:
     narrow = flow.from_dlpack(there.astype("bfloat16"))
     assert narrow.dtype is flow.bfloat16
     assert narrow.tolist() == x.tolist()
+
+
+def test_capsules_of_devices_that_the_host_cannot_read_are_refused() -> None:
+    capsule = np.arange(4.0).__dlpack__()
+    exchange._described(capsule).device_type = 10  # ROCm
+    with pytest.raises(BufferError, match="kind 10 cannot be read by the host; copy it to the CPU first"):
+        flow.from_dlpack(capsule)
+    exchange._described(capsule).device_type = 3  # pinned by CUDA
+    assert flow.from_dlpack(capsule).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_capsules() -> None:

@@ -293,6 +293,7 @@ def test_dtypes_and_shapes(contract: KernelContract) -> None:
     assert flow.randn_like(source).dtype is flow.float64
     assert flow.rand_like(source, dtype=flow.float32).shape == (2, 3)
     assert flow.randperm(0).shape == (0,)
+    assert len(set(flow.randperm(2049, dtype=flow.float16).tolist())) == 2049
     assert flow.bernoulli(source).dtype is flow.float64
     assert flow.multinomial(flow.ones(3, 5), 2).shape == (3, 2)
     assert flow.multinomial(flow.ones(5), 8, replacement=True).shape == (8,)
@@ -358,6 +359,7 @@ def test_writing_in_place_through_views(contract: KernelContract) -> None:
         ),
         (lambda: flow.randperm(-1), ValueError, "cannot be negative"),
         (lambda: flow.randperm(300, dtype=flow.uint8), ValueError, "299 does not fit into uint8"),
+        (lambda: flow.randperm(2050, dtype=flow.float16), ValueError, "float16 does not hold all integers below 2050"),
         (lambda: flow.normal(0.0, -1.0, (2,)), ValueError, "cannot be negative"),
         (lambda: flow.normal(0.0, 1.0), TypeError, "give a size"),
         (lambda: flow.normal(flow.zeros(2), 1.0, (2,)), TypeError, "and none if one is a tensor"),

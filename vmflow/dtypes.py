@@ -292,7 +292,7 @@ class iinfo:
     """Limits of an integer dtype: ``bits, max, min``.
 
     Raises:
-        TypeError: for another dtype.
+        TypeError: for a dtype of another kind.
 
     Example:
         >>> flow.iinfo(flow.int8)

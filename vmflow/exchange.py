@@ -29,6 +29,9 @@ _KINDS: Final = {"cpu": 1, "cuda": 2, "sim": 12}
 
 _CUDA: Final = _KINDS["cuda"]
 
+# The kinds of devices whose memory the host can read: the CPU, and memory of the host that CUDA or ROCm has pinned.
+_READABLE: Final = (1, 3, 11)
+
 # The newest version of DLPack that this module understands.
 _VERSION: Final = (1, 0)
 
@@ -251,8 +254,8 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
 
     Raises:
         TypeError: if `x` is neither, or vmflow has no such dtype.
-        BufferError: if `copy` is False and a copy is needed, the owner cannot export `x` to the CPU, or the capsule was
-            used before.
+        BufferError: if `copy` is False and a copy is needed, the owner cannot export `x`, or the capsule was used
+            before.
 
     Example:
         >>> import numpy
@@ -295,7 +298,14 @@ def _taken_over(x: Any, copy: bool | None) -> Tensor:
     device = _cuda_device_of(x)
     if device is not None:
         return _borrowed(x, device, copy)
-    array, kind = _received(_requested(x))
+    capsule = _requested(x)
+    kind_of_device = _described(capsule).device_type
+    if kind_of_device not in _READABLE:
+        raise BufferError(
+            f"from_dlpack: memory on a device of DLPack's kind {kind_of_device} cannot be read by the host; copy it to "
+            "the CPU first"
+        )
+    array, kind = _received(capsule)
     array = array.view(kind.numpy)
     if copy:
         return from_array(array.copy(order="C"), Device("cpu"))

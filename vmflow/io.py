@@ -176,14 +176,16 @@ def load(
             name is "cpu".
         weights_only: must be True or None.  Files hold data alone, and loading them is safe.
         mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only the parts in use
-            are read; checksums are not compared then.  Writes to a tensor stay in memory.
+            are read; checksums are not compared then.  Writes to a tensor stay in memory.  Makes no difference for
+            safetensors and npz files.
         global_src_rank: the rank that reads the file for all ranks, each of which calls `load`; the tensors are global
             ones, broadcast over all ranks, on devices of the type that `map_location` chooses.
 
     Raises:
         ValueError: if the file is damaged, has another format, or holds a dtype that vmflow does not have; if the
             arrays of a compressed file are many times as large as the file; if the file's pickle asks for more than
-            tensors and plain data; if `mmap` is True for a file that cannot be mapped, or `weights_only` is False.
+            tensors and plain data; if `mmap` is True for an open file, one in PyTorch's old format or one that a rank
+            reads for all; if `weights_only` is False.
         TypeError: if `f` or `map_location` is of another type.
         DeviceUnavailable: if the device cannot be used here.
         OSError: if the file cannot be read.

@@ -219,7 +219,7 @@ def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp:
 
     Raises:
         ValueError: if the parts do not make a whole, or an argument is missing.
-        TypeError: if `sbp` is no sbp.
+        TypeError: if `sbp` is no sbp, or the parts differ in dtype.
 
     Example:
         >>> x = flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.broadcast)

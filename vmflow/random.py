@@ -530,7 +530,7 @@ def randint(
 
     Raises:
         TypeError: if a limit is no integer, or the dtype is complex.
-        ValueError: if there is no integer between the limits, or the dtype does not hold the integers.
+        ValueError: if there is no integer between the limits, or one is out of the dtype's range.
 
     Example:
         >>> flow.randint(3, 4, (2,))
@@ -580,7 +580,7 @@ def _no_limits(name: str) -> TypeError:
 
 
 def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> tuple[int, int]:
-    """Return the limits as ints, after checking that the dtype of `output` holds the integers between them.
+    """Return the limits as ints, after checking that the integers between them are in the range of the output's dtype.
 
     Tensors and arrays of one integer may be limits, too.
     """
@@ -616,7 +616,7 @@ def randperm(
 
     Raises:
         TypeError: for the dtype bool and complex dtypes.
-        ValueError: if `n` is negative, or the dtype does not hold the integers.
+        ValueError: if `n` is negative, or the dtype does not hold all the integers, as float16 beyond 2048.
 
     Example:
         >>> flow.randperm(4).sort()[0]
@@ -628,6 +628,8 @@ def randperm(
     if output.dtype.is_complex:
         raise TypeError(f"randperm is not defined for {output.dtype.name} tensors; give a real dtype")
     fitting("randperm", max(n - 1, 0), output.dtype)
+    if output.dtype.category == dtypes.FLOATING and n - 1 > 2 / dtypes.finfo(output.dtype).eps:
+        raise ValueError(f"randperm: {output.dtype.name} does not hold all integers below {n}; give an integer dtype")
     return tracked(draw(_RANDPERM, output, generator), requires_grad)
 
 
@@ -875,8 +877,8 @@ def random_(
     floating-point dtype, up to the largest integer below which the dtype holds every integer.
 
     Raises:
-        TypeError: for complex tensors.
-        ValueError: if there is no integer between the limits, or the dtype does not hold the integers.
+        TypeError: for complex tensors, or if a limit is no integer.
+        ValueError: if there is no integer between the limits, or one is out of the dtype's range.
 
     Example:
         >>> flow.zeros(3).random_(2, 3)

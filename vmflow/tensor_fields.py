@@ -30,7 +30,7 @@ class TensorFields:
 
     Attributes:
         _blob: describes the values: storage, shape, dtype, device and strides.
-        _lease: releases the memory when the last tensor on it is gone; None for small tensors, which need no lease.
+        _lease: releases the memory when the last tensor on it is gone; None where none is needed, as for small tensors.
         _autograd: requires_grad, grad and the node in the autograd graph; None for a tensor that needs none of them.
         _base: the tensor that this one is a view of, for autograd, see `vmflow.autograd.views`; else None.
     """
@@ -124,7 +124,7 @@ def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
 
 
 def lease_of(tensor: TensorFields) -> Lease | None:
-    """The lease of all tensors on a memory, which releases it after the last of them; None for small tensors."""
+    """The lease of all tensors on a memory, which releases it after the last of them; None where none is needed."""
     return tensor._lease
 
 

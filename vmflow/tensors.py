@@ -645,6 +645,8 @@ class Tensor(TensorMethods):
     def detach_(self) -> Tensor:
         """Forget this tensor's autograd history and `requires_grad`, in place, and return it; its `grad` is kept."""
         before = self._autograd
+        if before is not None:  # else no graph depends on it, see `watch_requires_grad`
+            changed()
         self._autograd = self._base = None
         if before is not None and before.grad is not None:
             self._autograd_meta().grad = before.grad

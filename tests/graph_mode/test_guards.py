@@ -222,6 +222,8 @@ def test_a_parameter_that_was_made_without_a_gradient() -> None:
     assert graph(x).item() == 0
     model.weight.requires_grad_()
     assert graph(x).item() == 1
+    model.weight.detach_()
+    assert graph(x).item() == 0
 
 
 @pytest.mark.host  # a global tensor is made when this module is imported
