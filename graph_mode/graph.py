@@ -651,8 +651,10 @@ class Graph:
         Raises:
             KeyError: if `strict`, and the state of a module, optimizer, scheduler or grad scaler is missing, or the
                 graph has none of that name.
+            RuntimeError: if the states of the modules do not fit; then nothing is loaded.
         """
-        have: dict[str, Any] = {name: block.origin for name, block in self._blocks.items()}
+        modules = {name: block.origin for name, block in self._blocks.items()}
+        have: dict[str, Any] = dict(modules)
         for number, (optimizer, schedule) in enumerate(self._optimizers):
             have[f"optimizer{number}"] = optimizer
             if schedule is not None:
@@ -663,8 +665,9 @@ class Graph:
         if strict and different:
             name = different[0]
             raise KeyError(f"{self.name}: {name!r} is {'missing' if name in have else 'not part of the graph'}")
+        _load_modules({name: module for name, module in modules.items() if name in state_dict}, state_dict)
         for name, owner in have.items():
-            if name in state_dict:
+            if name in state_dict and name not in modules:
                 owner.load_state_dict(state_dict[name])
         if self._optimizers:
             # The forms refer to the former state tensors of optimizers, which loading has replaced.
@@ -788,6 +791,26 @@ def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
         yield
     finally:
         builder.restore_gradients()
+
+
+class _Modules(Module):
+    """The modules of a graph."""
+
+    def __init__(self, modules: Mapping[str, Module]) -> None:
+        super().__init__()
+        self._modules.update(modules)
+
+
+def _load_modules(modules: Mapping[str, Module], states: Mapping[str, Mapping[str, Any]]) -> None:
+    """Load a state into each module, after checking that all fit."""
+    for name in modules:
+        if not isinstance(states[name], Mapping):
+            raise TypeError(
+                f"load_state_dict: expected a dict of tensors for {name!r}, got {type(states[name]).__name__}"
+            )
+    _Modules(modules).load_state_dict(
+        {f"{name}.{key}": value for name in modules for key, value in states[name].items()}
+    )
 
 
 def _has_rate(group: dict[str, Any]) -> bool:

@@ -286,6 +286,23 @@ def test_state_is_saved_and_training_goes_on_exactly() -> None:
         other.load_state_dict({**state, "more": {}})
 
 
+def test_no_module_is_loaded_if_the_state_of_another_does_not_fit() -> None:
+    class Two(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    graph = Two()
+    before = graph.state_dict()
+    values = {name: value.clone() for name, value in before["first"].items()}
+    state = {"first": nn.Linear(2, 2).state_dict(), "second": nn.Linear(3, 2).state_dict()}
+    with pytest.raises(RuntimeError, match=r"nothing was loaded:\n    'second.weight': shape \[2, 3\] does not fit"):
+        graph.load_state_dict(state)
+    assert_same(dict(graph.state_dict()["first"]), values)
+    with pytest.raises(TypeError, match="expected a dict of tensors for 'second', got int"):
+        graph.load_state_dict({**state, "second": 3})  # type: ignore[dict-item]
+
+
 # Arguments and results
 
 

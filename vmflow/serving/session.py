@@ -525,8 +525,8 @@ class InferenceSession:
             The new version.
 
         Raises:
-            Exception: from the model's `load_state_dict`, if names or shapes do not fit; then a module or a saved graph
-                keeps all its weights.
+            Exception: from the model's `load_state_dict`, if names or shapes do not fit; then a module, a graph or a
+                saved graph keeps all its weights.
             TypeError: for a model without `load_state_dict`.
             NotReady, RuntimeError: as `run`.
         """
