@@ -47,7 +47,8 @@ class Clock:
     Attributes:
         now: the time.
         barriers: of each block of the grid, the time of its last barrier.
-        fences: of each block, the time of its last fence for other blocks.
+        fences: of each block, the time of its last fence for other blocks.  Earlier ones are forgotten, so that a
+            correct program is said to race if a block fences again before another reads what it has written.
         looks: of each block, the time of its last atomic access to global memory.
         synced: of each lane of the present batch, the time at which it last synchronised with others of its warp.
         first, stride: as in `Batch`.
