@@ -108,6 +108,15 @@ def frozen(value: Any, depth: int = 0) -> Any:
     return Identity(value)
 
 
+def _changes_in_place(value: Any, depth: int = 0) -> bool:
+    """Whether the stand-in `frozen` of a value can become another one without a change of the value's owner."""
+    if isinstance(value, _MUTABLE):
+        return True
+    if not isinstance(value, _CONTAINERS) or depth == _DEEPEST or len(value) > _MOST_ITEMS:
+        return False
+    return any([_changes_in_place(item, depth + 1) for item in value])
+
+
 class Contents(NamedTuple):
     """Stands for a container: equal to that of a container of this type with equal items in the same order."""
 
@@ -138,13 +147,14 @@ class Guard:
         # The values of globals and of classes' attributes, by the namespaces in which they are looked up.
         self._named: list[tuple[Mapping[str, Any], str, Any]] = []
         # A change of a module's attribute changes `COUNT`, and a variable's new value has another identity.  Gradients,
-        # attributes of other objects, and containers that can change in place, have to be compared at each call.
+        # attributes of other objects, and containers with contents that can change in place, have to be compared at each
+        # call.
         self._uncounted = [
             (place, value)
             for place, value in self._places
             if isinstance(place, Gradient)
             or (isinstance(place, Member) and not place.is_counted)
-            or isinstance(place.now(), _MUTABLE)
+            or _changes_in_place(place.now())
         ]
         self._see_identities()
 

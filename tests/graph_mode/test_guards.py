@@ -226,6 +226,24 @@ def test_a_parameter_that_was_made_without_a_gradient() -> None:
     assert graph(x).item() == 0
 
 
+def test_a_list_inside_of_a_tuple() -> None:
+    factors = ([1.0], ({"b": 1.0},))
+
+    class Scaled(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factors = factors
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return x * self.factors[0][0] * self.factors[1][0]["b"]
+
+    by_closure = nn.Graph.trace(lambda x: x * factors[0][0] * factors[1][0]["b"])
+    for graph in (Scaled(), by_closure):
+        for first, second in ((1.0, 1.0), (5.0, 1.0), (5.0, 2.0)):
+            factors[0][0], factors[1][0]["b"] = first, second
+            assert graph(flow.ones(())).item() == first * second
+
+
 @pytest.mark.host  # a global tensor is made when this module is imported
 def test_variables_of_closures_and_globals(monkeypatch: pytest.MonkeyPatch) -> None:
     shift = flow.zeros(3)
