@@ -147,8 +147,7 @@ class Guard:
         # The values of globals and of classes' attributes, by the namespaces in which they are looked up.
         self._named: list[tuple[Mapping[str, Any], str, Any]] = []
         # A change of a module's attribute changes `COUNT`, and a variable's new value has another identity.  Gradients,
-        # attributes of other objects, and containers with contents that can change in place, have to be compared at each
-        # call.
+        # attributes of other objects, and containers whose contents can change in place, are compared at each call.
         self._uncounted = [
             (place, value)
             for place, value in self._places
