@@ -91,7 +91,7 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: in
     Raises:
         TypeError: for a value that cannot be saved; the message has its keys, and no file is touched.
         RuntimeError: if a graph has not been built, or trains.
-        FileExistsError: if `obj` is a graph and `f` exists and is no folder of a saved graph.
+        FileExistsError: if `obj` is a graph and `f` exists and is neither an empty folder nor a saved graph.
         ValueError: if a list or dict contains itself, or `obj` has a global tensor and `global_dst_rank` is None.
         ImportError: if the package safetensors is not installed and the file is no npz file.
         OSError: if the file cannot be written; a former file is kept.
