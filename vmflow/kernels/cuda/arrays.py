@@ -65,8 +65,8 @@ Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ...
 
 
 def into_outs(launch: Launch, problem: Problem) -> Function:
-    """Make the function of a `Kernel`, see `choosing.Function`, from `launch`; a background thread compiles the CUDA
-    kernels that `launch` needs.
+    """Make the function of a `Kernel`, see `choosing.Function`, from `launch`; a background thread may compile the
+    CUDA kernels that `launch` needs, see `rehearse_soon`.
 
     If the `out` that the function is given has another dtype than the inferred result, the result is computed in
     scratch memory and cast into `out`; if it is None, the function returns the scratch memory.

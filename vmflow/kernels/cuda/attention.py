@@ -55,7 +55,7 @@ class _Scores(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """One row for each query."""
+        """The number of rows of the scores: one for each query."""
         return prod(self.shape[:-1])
 
     def found(
@@ -178,7 +178,7 @@ def _attention_gradient(problem: Problem) -> Kernel:
             if outer is None
             else scores.product(launcher, outer, _turned(scores.widened(launcher, value)))
         )
-        # The kept logarithms do not tell which scores were masked: the scores are computed and masked again.
+        # If only logarithms of divisors were kept, the scores are computed and masked again.
         masks = operands[gradients + 4 : inputs] if masked else ()
         weights = contiguous(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
         logarithms: Argument = 0 if scores.keeps else contiguous(launcher, kept)
@@ -271,7 +271,8 @@ def _factor(drops: bool) -> str:
 @lru_cache(None)
 def _softmax(wide: str, kept: str, keeps: bool, causal: bool, masked: bool, drops: bool) -> CudaKernel:
     """Build the kernel that turns rows of scores into softmax weights in place, with dropout; if `masked`, a row of
-    only -inf becomes zeros.  `kept` gets the weights before dropout if `keeps` is set, else the logarithms of divisors.
+    only -inf becomes zeros.  The second result, of the dtype `kept`, is the weights before dropout if `keeps` is set,
+    else the logarithms of divisors.
     """
     options = {"weights": keeps, "causal": causal, "masked": masked, "drops": drops}
     name = "_".join(["attention", wide, kept, *[option for option, there in options.items() if there]])

@@ -1,8 +1,7 @@
 """Counts of elements by value: distinct elements, numbers (bincount) and elements in bins (histogram).
 
-The host never waits for a count: an element that belongs to no bin gets the number behind that of the last bin, and is
-left out.  Elements are counted by atomic additions, whose order does not change an integer; weights are added in the
-elements' order.
+An element that belongs to no bin gets the number behind that of the last bin, and is left out.  Elements are counted by
+atomic additions, whose order does not change an integer; weights are always added in the same order.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ _GROUPED: Final = Walk(
 
 # Numbers of elements
 
-# The length of a bincount's result: the largest number plus one; 0 if there are no numbers.
+# The length of a bincount's result without `minlength`: the largest number plus one; 0 if there are no numbers.
 _LENGTH: Final = RowReduction("length", "-1", "v", "p > q ? p : q", "total + 1", "int64")
 
 

@@ -96,8 +96,8 @@ def _triangle_places(dtype: str) -> Walk:
     element has a number of at most n, found by bisection.
     """
     lines = (
-        # `in_front` counts the elements left of the diagonal in the first `row` rows, and `chosen` the elements of the
-        # triangle in these rows.
+        # `in_front` counts the elements left of the diagonal (for `lower`, also on it) in the first `row` rows, and
+        # `chosen` the elements of the triangle in these rows.
         "auto sum_to = [&](int64 row) { return row * (row - 1) / 2 + row * met; };",
         "auto in_front = [&](int64 row) {",
         "const int64 first = least(most(-met, 0), row), full = least(most(columns - met, first), row);",

@@ -1,4 +1,4 @@
-"""A chain of elementwise ops as one generated kernel, or, while there is none, by the ops' own kernels one by one."""
+"""A chain of elementwise ops as one generated kernel, or, where there is none yet, as the ops' kernels one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _fused(problem: Problem) -> Kernel:
         assert generated is not None
         function, numbers = generated
         # Compiling a kernel for eager ops that happen to follow each other must not block an event loop: until the
-        # kernel is compiled, the ops run one by one.
+        # kernel is compiled, the ops run one by one, but in the mode "wait".
         wait = not fused.occasional or LOADER.mode == "wait"
         if not launch_pointwise(launcher, function, operands, numbers, outs, divided_by_zero, wait=wait):
             launch_one_by_one(launcher, operands, outs)

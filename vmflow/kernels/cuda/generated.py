@@ -25,8 +25,8 @@ from .sources import VARIABLES
 # The number of ops, from the beginning of a chain, whose names are part of the kernel's name.
 _NAMED: Final = 4
 
-# The most arrays of a kernel: its parameters may take up 4 KB, and each array takes 8 bytes, and 8 more for each
-# stride.
+# The most arrays of a chain's kernel: its parameters may take up 4 KB, and each array takes 8 bytes, and 8 more for
+# each stride.
 _MOST_ARRAYS: Final = 64
 
 _COMPARISONS: Final = {
@@ -44,7 +44,7 @@ class Generated(NamedTuple):
 
     Attributes:
         function: the kernel, for `launch_pointwise`.
-        numbers: the kernel's arguments behind the arrays.
+        numbers: the numbers among the ops' operands, as the kernel's arguments behind the arrays.
     """
 
     function: Pointwise
@@ -112,7 +112,7 @@ def single_kernel(
         compute, order: see `single`.
         number: turns a Python number and the dtype to compute in into the operand: an array without dimensions, or an
             integer that the dtype does not hold, with which all elements compare the same way.
-        moves: whether the op only moves elements; `compute` is then an integer that stands for their bits.
+        moves: whether the op only moves elements; `compute` is then a dtype that stands for their bits.
 
     Raises:
         NotImplementedError: if there is no rule for the op in this dtype.

@@ -12,7 +12,7 @@ class Layout(NamedTuple):
     """The common shape and the strides of several arrays, for one loop through all of them.
 
     Attributes:
-        shape: without dimensions of size 1; dimensions that are contiguous in all arrays are merged.
+        shape: without dimensions of size 1; neighbouring dimensions are merged where one stride suffices in each array.
         strides: each array's strides, in elements; 0 where the array is broadcast.
     """
 

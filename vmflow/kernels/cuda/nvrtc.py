@@ -1,7 +1,7 @@
 """NVRTC, the compiler of CUDA C++ as a library.  It needs neither a GPU nor a driver.
 
 The library comes with a wheel, or with a CUDA toolkit.  Neither is needed to import this module; `library` finds and
-loads it once.  Compiled code is cached on disk beside the C kernels, under a digest of everything that went into it.
+loads it.  Compiled code is cached on disk beside the C kernels, under a digest of everything that went into it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from vmflow.kernels.native import cache
 
 Target = Literal["ptx", "cubin"]
 
-# The library's paths in wheels, below a folder of `sys.path`.  The newest comes first: it compiles for more GPUs, and
-# accepts all sources that an older one accepts.
+# The library's paths in wheels, below a folder of `sys.path`.  The newest comes first, since it compiles for newer
+# GPUs.
 _WHEELS: Final = (Path("nvidia/cu13/lib/libnvrtc.so.13"), Path("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"))
 _NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12")
 _TOOLKIT: Final = "/usr/local/cuda"
@@ -39,15 +39,16 @@ _AROUND: Final = 1
 
 
 class NvrtcMissing(ImportError):
-    """NVRTC is missing, or cannot be loaded.  The message says where it was sought and how to install it."""
+    """NVRTC is missing, or cannot be loaded.  The message says where it was sought or found, and how to install it."""
 
 
 class CompileError(RuntimeError):
-    """The compiler refused a source or an option.
+    """The compiler refused a source or an option, or makes no code of the wanted form for the options.
 
     Attributes:
+        name, reason: the source's name, and what is wrong.
         log: the messages of the compiler.
-        excerpt: the lines of the source that the messages name, with their numbers.
+        excerpt: the source lines that the errors name, and the lines around them, with their numbers; or a hint.
     """
 
     def __init__(self, name: str, reason: str, log: str, excerpt: str) -> None:
@@ -117,7 +118,7 @@ class Nvrtc:
             keep: whether code is taken from the cache, and new code kept there.
 
         Raises:
-            CompileError: if the compiler refuses the source or an option.
+            CompileError: if the compiler refuses the source or an option, or makes no such code for the options.
             ValueError: if `to` is neither "ptx" nor "cubin", or `source`, `name` or an option contains NUL.
         """
         if to not in _CODE_OF:
@@ -213,8 +214,8 @@ _loaded: dict[Path | None, Nvrtc] = {}
 def find() -> Path | None:
     """Return the path of the library that `library` loads; None if there is none.
 
-    The wheels come first, then the loader's search path, then CUDA_HOME, CUDA_PATH and /usr/local/cuda.  If the loader
-    finds the library, the path is a bare file name.
+    The wheels come first, then the loader's search path, then CUDA_HOME, CUDA_PATH and /usr/local/cuda.  A library from
+    the loader's search path is named by its bare file name.
     """
     return next(_candidates(), None)
 
@@ -242,7 +243,7 @@ def _loader_finds(name: str) -> bool:
 
 
 def library(path: Path | None = None) -> Nvrtc:
-    """Return NVRTC, which the first call loads.
+    """Return NVRTC, which the first call with this path loads.
 
     Args:
         path: of the library to load; None for the first that is found.

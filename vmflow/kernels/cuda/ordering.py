@@ -1,4 +1,4 @@
-"""Positions of elements by their order: sorting, the k largest, the element of a rank, the most frequent element.
+"""Positions of elements by their order: sorting, the k largest or smallest, the element of a rank, the most frequent.
 
 Elements are compared by keys, integers of the same order; all nans have the same, largest key.  Each short row is
 sorted by a block of threads, in shared memory; long rows are sorted all together, by a radix sort.
@@ -126,8 +126,8 @@ extern "C" __global__ void keys_{dtype}(int64* keys, const {STORED[dtype]}* in, 
 
 @lru_cache(None)
 def _short(dtype: str) -> CudaKernel:
-    """Build the kernel that sorts short rows by bitonic sort, and writes the elements' positions; equal keys keep their
-    order.
+    """Build the kernel that writes the positions of short rows' elements in sorted order, found by bitonic sort; equal
+    keys keep their order.
     """
     source = f"""{KEYS}
 extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}* in, int64 size, int64 padded,
@@ -167,7 +167,7 @@ extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}
 
 
 def _along(rows: DeviceArray, shape: tuple[int, ...], dim: int) -> DeviceArray:
-    """Turn a matrix back into an array of `shape`, with its rows along `dim`: the inverse of `as_rows`."""
+    """Return a view of a matrix as an array of `shape`, with its rows along `dim`: the inverse of `as_rows`."""
     kept = [axis for axis in range(len(shape)) if axis != dim]
     strides = contiguous_strides(tuple([shape[axis] for axis in kept]), rows.strides[0])
     by_axis = dict(zip([*kept, dim], [*strides, rows.itemsize], strict=True))
@@ -224,8 +224,8 @@ def _build_rank(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _rank(dtype: str, checks: bool) -> Walk:
-    """Build the program that writes the position of the element of a rank in each row; if it `checks`, of the first
-    nan, if any, found by bisection, since nans are at the end in sorted order.
+    """Build the program that writes for each unsorted row the position of the element of a rank, by the row's sorted
+    order; if it `checks`, of the first nan, if any, found by bisection, since nans are at the end of that order.
     """
     lines = ["int64 at = place;"]
     if checks:
@@ -262,8 +262,8 @@ def _build_mode(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _mode(dtype: str) -> CudaKernel:
-    """Build the kernel of ``mode``: the last position of the first of the longest runs of equal elements in a sorted
-    row; nan equals nothing.
+    """Build the kernel of ``mode``: for each unsorted row, the position of the last element in the first of the longest
+    runs of equal elements in sorted order; nan equals nothing.
     """
     source = f"""{KEYS}{BLOCK}
 struct run {{ int64 length, last; }};

@@ -27,8 +27,8 @@ from .windows import Loop, names, searched
 def over_planes(
     launcher: Launcher, program: Walk, array: DeviceArray, outs: Sequence[DeviceArray], numbers: Sequence[Argument]
 ) -> None:
-    """Run a thread for each element of the result ``outs[0]``, (samples, channels, ...); its indices in its plane are
-    the counters p0, p1, ...
+    """Launch a thread for each element of the result ``outs[0]``, (samples, channels, ...); its indices in its plane
+    are the counters p0, p1, ...
 
     The strides of `array`, the program's `x`, within a plane are the program's first numbers: x_stride0...
     """
@@ -54,7 +54,7 @@ def launch_largest(
         launcher: of the stream.
         loops: the loops over a window, one for each dimension.
         known: the names of the numbers that the loops need for each dimension; `size` is among them.
-        better: whether an element `v` replaces the `best`, in C++.
+        better: a C++ condition: whether an element `v` replaces the `best` one before it.
         array: the images, (samples, channels, ...).
         outs: the results.
         numbers: the values of the numbers in `known`, for all dimensions.
@@ -128,11 +128,11 @@ def _gather(dtype: str) -> Walk:
 
 @builds("plane_scatter", package=PACKAGE)
 def _build_scatter(problem: Problem) -> Kernel:
-    """Build the kernel that adds values to the elements at their indices.  Overlapping windows may share their largest
-    element: their gradients are added in the order of windows.
+    """Build the kernel whose elements are the sums of the values at their indices, 0 without any.  Overlapping windows
+    may share their largest element: their gradients are added in the order of windows.
 
-    Threads link each element's values to a list, in any order.  A list is no longer than the number of windows that
-    contain an element; so the element's thread searches it again and again for the next value in order.
+    Threads link each element's values to a list, in any order.  After max pooling, a list is no longer than the number
+    of windows that contain an element; so the element's thread searches it again and again for the next value in order.
     """
     int64 = np.dtype(np.int64)
 

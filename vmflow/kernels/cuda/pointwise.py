@@ -27,7 +27,7 @@ _OF_SIZE: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex1
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
-# The most kernels that `kernel_of` caches in memory; their compiled code is also on disk.
+# The most kernels that `kernel_of` caches in memory; compiled code is also cached on disk.
 _KERNELS: Final = 1024
 
 # The most combinations of shapes and strides whose routes (see `_Route`) are cached.
@@ -176,10 +176,11 @@ def fill_array(launcher: Launcher, out: DeviceArray, number: Any) -> None:
 
 
 def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:
-    """Return the operand, or a copy of it if it shares memory with `out` and is not the same array: a thread could
-    change an element that another thread has yet to read.
+    """Return the operand, or a copy of it if it may share memory with `out` and is not the same array: a thread
+    could change an element that another thread has yet to read.
 
-    Threads run in any order.  If operand and result are one array, each thread reads only the element that it writes.
+    Threads run in any order.  If operand and result are one array, a thread of an elementwise kernel reads only the
+    element that it writes.
     """
     start, stop = operand.extent()
     low, high = out.extent()
@@ -194,7 +195,7 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
 
 @lru_cache(_KERNELS)
 def kernel_of(function: Pointwise, rank: int) -> CudaKernel:
-    """Return the kernel of a function for arrays with `rank` dimensions to go through; 0 for contiguous arrays."""
+    """Return the kernel of a function for arrays with `rank` dimensions to go through; 0 if all are contiguous."""
     dtypes = [*function.operands, *function.numbers, *[dtype for _, dtype in function.results]]
     name = f"{function.name}_{'_'.join(dict.fromkeys(dtypes))}_{rank}"
     source = _source(name, function, rank)

@@ -1,4 +1,4 @@
-"""Products of matrices, of any strides and leading dimensions, by the matrix library that the driver calls."""
+"""Products of matrices, of any strides and leading dimensions: of integers by our kernel, else by the driver."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ops that draw random numbers: each element is the same function of its index, the seed and the offset as on the CPU.
+"""Ops that draw random numbers, from the same random bits as on the CPU, given by index, seed and offset.
 
-Random bits, and so uniform numbers, integers and permutations, equal the CPU's exactly.
+So uniform numbers, integers and permutations equal the CPU's exactly.
 """
 
 from __future__ import annotations

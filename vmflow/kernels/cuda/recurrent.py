@@ -3,7 +3,7 @@
 The input has a row for each sequence and step.  The rows of one step are neighbours, and a step may have fewer rows
 than the step before it, as in a packed sequence.  Products that do not depend on the step before are computed for all
 rows together.  A step is one product with the state, or with gradients, and one kernel: a thread for each hidden unit
-of each row.
+of each row.  A projection adds a product to each step.
 """
 
 from __future__ import annotations
@@ -205,8 +205,8 @@ def _backward_arrays(
 
 
 def _begun(launcher: Launcher, last: DeviceArray | None, like: DeviceArray) -> DeviceArray:
-    """Return memory for a gradient that each step updates; it begins as `last`, the gradient by the last state, or as
-    zeros.
+    """Return memory for a gradient that each step updates; it begins as `last`, the gradient by the last state or cell,
+    or as zeros.
     """
     begun = launcher.scratch(like.shape, like.dtype)
     if last is not None:

@@ -210,12 +210,13 @@ FORWARD: Final = {
 # Backward
 #
 # `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` the
-# gradient by the cell.  A step, with its product, replaces them by the gradients by the state and cell before it.
+# gradient by the cell.  A step, with its product, replaces them by the gradients by the state and cell before it.  Of a
+# GRU, the product is apart, in `from_later`.
 
 
 def _by_state(given: bool, more: str = "") -> str:
     """Return the C++ statement that computes the gradient by a step's state; it adds `by_states` if the output has a
-    gradient (`given`).
+    gradient (`given`), and the C++ summand `more`.
     """
     return f"const value by_state = gradient[at]{more}{' + by_states[at]' if given else ''};"
 
@@ -234,7 +235,9 @@ def _rnn_backward(rectified: bool, given: bool) -> StepKernel:
 
 @lru_cache(None)
 def projection_backward(given: bool) -> StepKernel:
-    """Build the kernel that adds up the gradient by an LSTM's projected state, for the product with the projection."""
+    """Build the kernel that adds up the gradient by an LSTM's projected state, for the product with the projection;
+    for `given` see `_by_state`.
+    """
     lines = _by_state(given), "by_projected[at] = by_state;", _STATE_BEFORE
     arrays = "gradient", *_STATES_BEFORE, *(["by_states"] if given else [])
     return StepKernel("lstm_projection_back", ("by_projected", "before"), arrays, lines)

@@ -1,8 +1,8 @@
-"""Kernels of ops are compiled in the background, by threads that rehearse each launch in advance.
+"""Kernels of ops are compiled in the background, by threads that rehearse launches.
 
-A `Kernel` is chosen when an op is first inferred, some time before it is launched.  Meanwhile a thread calls, once,
-the function that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are assumed
-to be contiguous; a launch that needs another kernel than the rehearsed one compiles that itself.
+A `Kernel` is chosen when an op is first inferred for its shapes and dtypes.  Then a thread calls, once, the function
+that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are assumed to be
+contiguous.  A launch compiles by itself what no rehearsal has compiled before.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _rehearse_or_tell(launch: _Launch, problem: Problem, device: CudaDevice) -> 
     try:
         rehearse(launch, problem, device)
     except Exception:
-        # The launch itself will raise the error, to its caller.
+        # If the launch fails, too, it raises the error to its caller.
         _log.debug("the launch of %s could not be rehearsed", problem.op, exc_info=True)
 
 

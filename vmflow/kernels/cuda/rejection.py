@@ -78,14 +78,20 @@ __device__ double gamma_number(double concentration, double drawn, uint64_t seed
 
 
 def _tried(op: str, wrong: str, finish: str, error: str) -> None:
-    """Declare the kernel of an op that draws by rejection, with one array operand, whose elements are checked."""
+    """Declare the kernel of an op that draws by rejection, with one array operand.
+
+    Args:
+        op: the op's name.
+        wrong: a C++ condition under which an element `x` of the operand is an error, with the message `error`.
+        finish: see `Drawing`.
+    """
 
     def build(problem: Problem) -> Kernel:
         (output,) = problem.attributes
         given = ((f"const {STORED[problem.inputs[0].dtype.name]}*", "operand"), ("double", "least"))
         before = f"const double x = converted<double>(operand[i]); if ({wrong}) wrong();"
         drawing = Drawing(op, _UNIFORM, finish, given, _FUNCTIONS, before, checks=True)
-        # The smallest positive number that is not denormal.
+        # The smallest positive number of float64, or of float32, that is not denormal.
         least = 2.0**-1022 if output.dtype.itemsize == 8 else 2.0**-126
 
         def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

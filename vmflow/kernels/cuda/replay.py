@@ -1,8 +1,9 @@
 """`Replay`: kernels that run over the same memory again and again, one by one at first, and then as a graph.
 
 The first run loads the kernels.  The second captures them, and runs them both ways over the same inputs: one by one,
-and as the graph.  If all results have the same bits, later runs launch the graph; if not, or if the work cannot be
-captured, later runs go on one by one.  The results of the first two runs are those of the kernels one by one.
+and as the graph.  If all results have the same bits, runs launch the graph as soon as the host knows this; if not, or
+if the work cannot be captured, later runs go on one by one.  The results of the first two runs are those of the kernels
+one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _BYTE: Final = np.dtype(np.uint8)
 # A place in a sequence of random numbers, as an operand of a kernel: an integer, or an array that holds it.
 Place: TypeAlias = "int | DeviceArray"
 
-# call(places, noted): launch all kernels in order, and call noted(note) behind each; see `Launcher.note_checks`.
+# call(places, noted): launch all kernels in order, and call noted(note) behind those of each op; see
+# `Launcher.note_checks`.
 Calls: TypeAlias = "Callable[[Sequence[Place], Callable[[Note], None]], None]"
 
 
@@ -36,7 +38,7 @@ class Replay:
     """Runs kernels over the same memory again and again, as a captured graph if possible; see the module.
 
     Args:
-        changed: memory that the kernels change: inputs there have to be restored before the kernels run again.
+        changed: memory that the kernels change; the second run restores it before the graph runs.
         results: the arrays in the changed memory that other code reads.
         places: the number of places in sequences of random numbers that each run takes.
         report: called at most once: with None when later runs launch the graph, or with the reason why they do not.
@@ -60,7 +62,7 @@ class Replay:
         self._verified = False
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
-        """Do one run by the current launcher: the kernels one by one, as the graph, or, in the second run, both.
+        """Do one run by the current launcher: the kernels one by one, as the graph, or, perhaps in run 2, both.
 
         Args:
             call: see `Calls`.

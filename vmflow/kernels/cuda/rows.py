@@ -1,4 +1,4 @@
-"""Kernels that go through the rows of a matrix, one block of threads for each row."""
+"""Kernels that go through the rows of a matrix, one block of threads for each row, or part of a row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 
 _KERNELS: Final = 256
 
-# Fewer than `_FEW_ROWS` rows, if longer than `_PART`, are cut into parts, so that all multiprocessors have blocks.
+# Fewer than `_FEW_ROWS` rows, if longer than `_PART`, are cut into parts, so that more multiprocessors have blocks.
 _PART: Final = 1 << 14
 _FEW_ROWS: Final = 64
 _MOST_PARTS: Final = 256

@@ -36,10 +36,10 @@ _SMALL_TABLE: Final = 1 << 16
 
 
 class Chosen(NamedTuple):
-    """The dimensions of the result where an array is indexed by arrays, by numpy's rule.
+    """The dimensions of the result where an array is indexed by arrays.
 
-    The broadcast dimensions of the indices replace the indexed dimensions if these are adjacent, and otherwise come
-    first.  Indices without dimensions are applied before.
+    Indices without dimensions are applied first, and remove their dimensions.  Then the broadcast dimensions of the
+    indices replace the indexed dimensions if these are adjacent, and otherwise come first.
 
     Attributes:
         joint: the broadcast shape of all indices.
@@ -322,7 +322,7 @@ def combine_at(
     """Combine values with the elements at their places (or with `how.start`), one after the other; see `put_at`.
 
     Sorted by their places, the values are cut into stretches.  If a stretch begins with the place at which the one
-    before it ends, its values for that place are combined first: so no thread goes through all values of one place.
+    before it ends, its values for that place are combined first: so a thread goes through one stretch's values only.
 
     Args:
         launcher, target, places, values, joint, joint_shape, slices: see `put_at`.
@@ -446,7 +446,7 @@ def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -
 
 
 def extreme(dtype: np.dtype[Any], highest: bool) -> str:
-    """Return the highest or the lowest number of a dtype that is not complex, in C++: infinity for floats."""
+    """Return the highest or the lowest number of a dtype that is not complex, in C++: an infinity for floats."""
     if dtype.kind == "b":
         return "true" if highest else "false"
     if dtype.kind in "iu":

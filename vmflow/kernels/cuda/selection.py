@@ -34,5 +34,5 @@ def _bits_of(half: dtypes.dtype) -> Any:
 
 @builds("clamp", package=PACKAGE)
 def _clamp(problem: Problem) -> Kernel:
-    # A limit is rounded to the result's dtype before elements are compared with it.
+    # A limit is converted to the result's dtype before elements are compared with it.
     return single_kernel(problem, problem.outputs[0].dtype, range(3), saturated)

@@ -1,7 +1,7 @@
 """A stable radix sort of keys together with their positions, by their digits from the last to the first.
 
-For each digit, a block counts the digit's values in a tile of keys, running sums turn the counts into starting
-positions, and the block moves its keys there.  Keys of equal digits keep their order, so that the result does not
+For each digit, every block counts the digit's values in its tile of keys, running sums turn the counts into starting
+positions, and every block moves its keys there.  Keys of equal digits keep their order, so that the result does not
 depend on the threads (N. Satish et al., Designing Efficient Sorting Algorithms for Manycore GPUs, 2009).
 """
 
@@ -26,8 +26,8 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class Sorted(NamedTuple):
-    """Keys in ascending order, and the former position of each key; the number 0 instead of positions if the order has
-    not changed.
+    """Keys, in ascending order once they are sorted, and the former position of each key; the number 0 instead of
+    positions if no key was moved.
     """
 
     keys: DeviceArray

@@ -1,4 +1,4 @@
-"""Our own kernels: CUDA C++ that NVRTC compiles at the first use, for each device."""
+"""Our own kernels: CUDA C++ that NVRTC compiles, at the first launch or in the background before."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class CudaKernel:
         self.source = source
         self._writes = tuple(writes)
         self._code: dict[CompileTarget, bytes] = {}
-        # A thread holds this lock while it compiles.  A child that is forked meanwhile cannot use the devices, and so
-        # compiles nothing.
+        # A thread holds this lock while it compiles or loads.  A child that is forked meanwhile cannot use the devices,
+        # and so compiles nothing.
         self._compiling = threading.Lock()
 
     def launch(
@@ -49,22 +49,24 @@ class CudaKernel:
         threads: int = THREADS,
         shared: int = 0,
     ) -> None:
-        """Run the kernel behind all earlier work of the stream; for no blocks, nothing is launched."""
+        """Launch the kernel behind all earlier work of the launcher's stream; for no blocks, nothing is launched."""
         if blocks:
             launcher.launch(launcher.function(self), (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
 
     def launch_over(self, launcher: Launcher, count: int, arguments: Sequence[Argument]) -> None:
-        """Run the kernel with a thread for each of `count` elements, or with fewer threads that go on to further
+        """Launch the kernel with a thread for each of `count` elements, or with fewer threads that go on to further
         elements.
         """
         self.launch(launcher, min(-(-count // THREADS), _MOST_BLOCKS), arguments)
 
     def is_there(self, device: CudaDevice) -> bool:
-        """Return whether a launch on the device need not wait for the compiler."""
+        """Return whether a launch on the device has nothing to compile: the code is loaded, or in memory."""
         return self in device.functions or device.driver.target in self._code
 
     def compile(self, target: CompileTarget) -> bytes:
-        """Return the kernel's code for a target, which the first call compiles; other threads wait for that call."""
+        """Return the kernel's code for a target, compiled unless it is in memory or cached on disk; other threads
+        wait meanwhile.
+        """
         with self._compiling:
             code = self._code.get(target)
             if code is None:
@@ -80,7 +82,7 @@ class CudaKernel:
         with self._compiling:
             if self not in device.functions:
                 device.functions[self] = driver.function(driver.load(code), self.name)
-                # The code need not stay in memory: another device takes it from the cache on disk.
+                # The code need not stay in memory: another device reads it from the cache on disk.
                 self._code.pop(driver.target, None)
         return device.functions[self]
 
@@ -95,7 +97,7 @@ def compile_options(architecture: str) -> tuple[str, ...]:
     return (*_OPTIONS, f"--gpu-architecture={architecture}")
 
 
-# Half precision is kept as bits and computed in float; the conversions are one instruction each.
+# Half precision is kept as bits and computed in float; a conversion from or to float is one instruction.
 PRELUDE: Final = """
 typedef long long int64;
 typedef signed char int8_t;
@@ -164,7 +166,7 @@ template <typename T> __device__ __forceinline__ float rounded_bfloat16(T value)
 }
 """
 
-# The definitions that must stand in front of `expressions.sources.elements`.
+# The definitions that must stand in front of the source from `expressions.sources.elements`.
 ELEMENTS_PRELUDE: Final = """
 #define INLINED static __device__ __forceinline__
 #define FMA(a, b, c) __fmaf_rn(a, b, c)
@@ -174,7 +176,7 @@ INLINED float of_bits(int32_t bits) { return __int_as_float(bits); }
 INLINED int32_t bits_of(float value) { return __float_as_int(value); }
 """
 
-# By dtype, the C++ type of an element in memory, and the type that it is computed in.
+# By dtype, the C++ type of an element in memory; in `COMPUTED`, the type that it is computed in.
 STORED: Final = {
     "bool": "bool",
     "uint8": "unsigned char",

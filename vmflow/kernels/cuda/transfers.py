@@ -22,8 +22,8 @@ from .pointwise import copy_array, launch_pointwise
 def copy_across(array: Array, *more: Array | None) -> Array:
     """Copy an array across devices to ``more[-1]``, or, if that is None, to a new page-locked array of the host.
 
-    Copies from and to the host go through page-locked memory, unless the source is page-locked memory of the host: only
-    from and to such memory can a device copy while the host goes on.
+    Copies from and to the host go through page-locked memory, unless the source is a contiguous array in such memory:
+    only from and to page-locked memory can a device copy while the host goes on.
     """
     out = more[-1]
     launcher = current()

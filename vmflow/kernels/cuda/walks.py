@@ -51,7 +51,7 @@ class Walk(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """An array, or 0 for none, and its steps along a walk's dimensions; threads may read other elements, too."""
+    """An array, or 0 for none, and its steps along a walk's dimensions; threads may use other elements, too."""
 
     array: DeviceArray | int
     steps: Steps
@@ -66,7 +66,7 @@ def walk(
     counters: Sequence[Steps] = (),
     numbers: Sequence[Argument] = (),
 ) -> None:
-    """Run a program's thread for each place of a shape; `outs` overlap no arrays, unless threads read only elements
+    """Launch a program's thread for each place of a shape; `outs` overlap no arrays, unless threads read only elements
     they write.
     """
     every = [each.steps for each in (*outs, *arrays)] + list(counters)
@@ -112,7 +112,7 @@ def contiguous(launcher: Launcher, array: DeviceArray, dtype: np.dtype[Any] | No
 
 
 def separate(launcher: Launcher, array: DeviceArray, *outs: DeviceArray) -> DeviceArray:
-    """Return the array, or a copy of it if it shares memory with one of `outs`, which are written."""
+    """Return the array, or a copy of it if it may share memory with one of `outs`, which are written."""
     start, stop = array.extent()
     for low, high in [out.extent() for out in outs]:
         if start < high and low < stop:
