@@ -1,1 +1,1 @@
-"""The kernels of CUDA devices: our own, compiled by NVRTC, and CuPy's functions for the rest."""
+"""The kernels of CUDA devices: our own, compiled by NVRTC, and libraries' for matrix products and the rest."""

@@ -246,7 +246,7 @@ struct Kept {
 };
 """
 
-# Parameters of a kernel that determine the elements that dropout drops.
+# Parameters of a kernel for dropout: the place of random numbers, the probability, and the scale of kept weights.
 _DROPPED: Final = f"{PLACE}, int64 limit, double rest, double scale"
 
 # The loop over a row's elements.  With dropout, a thread takes eight neighbouring elements, for which one block of

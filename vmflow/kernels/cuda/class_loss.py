@@ -123,7 +123,7 @@ def _explain(cases: Cases) -> Any:
 
 
 def _inner(cases: Cases) -> int:
-    """Return the distance in memory, in elements, between the scores of neighbouring classes of one row."""
+    """Return the distance in contiguous memory, in elements, between the scores of neighbouring classes of one row."""
     return int(np.prod(cases.shape[cases.axis + 1 :], dtype=np.int64))
 
 

@@ -63,7 +63,7 @@ def from_columns(launcher: Launcher, matrix: DeviceArray, steps: Steps, sizes: G
         matrix: the columns.
         steps: the strides of the matrix, in elements, along the dimensions of `column_shape`.
         sizes: the geometry of the convolution.
-        out: the images; their elements are sums in the dtype of the matrix, or in float32 if that is half precision.
+        out: the images; sums are taken in the dtype of the matrix, or in float32 if that is half precision.
     """
     rank = sizes.rank
     channel, *rest = steps

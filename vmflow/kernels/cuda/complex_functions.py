@@ -1,7 +1,7 @@
 """Complex arithmetic and functions of one element in CUDA C++.
 
-Inverse functions are W. Kahan's (Branch Cuts for Complex Elementary Functions, 1987), without his care for numbers at
-the ends of the range.
+Inverse trigonometric and hyperbolic functions are W. Kahan's (Branch Cuts for Complex Elementary Functions, 1987),
+without his care for numbers at the ends of the range.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ extern "C" __global__ void {name}(int64* keys, const {STORED[dtype]}* in, const 
 
 @lru_cache(None)
 def _begins(dtype: str) -> Walk:
-    """Build a program that tells for each row, in the order `order`, whether it is the first one or differs from the
-    row before it.
+    """Build a program that tells for each row, in the order given by the array `order`, whether it is the first one or
+    differs from the row before it.
     """
     lines = (
         f"typedef {COMPUTED[dtype]} value;",

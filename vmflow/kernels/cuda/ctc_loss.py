@@ -51,7 +51,7 @@ class _Cases(NamedTuple):
 
     @property
     def states(self) -> int:
-        """The number of all cases' states: twice the size of the (padded) targets, and one more for each case."""
+        """The number of all cases' states, also in padding: twice the size of the targets, and one for each case."""
         return 2 * self.targets.size + self.batch
 
     @property

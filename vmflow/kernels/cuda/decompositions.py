@@ -25,7 +25,8 @@ by_arrays("slogdet", "cholesky", "qr", "svd", "svdvals", "eig", "eigh", "lu_fact
 def _solve_triangular(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None:
     upper, unitriangular = problem.attributes
     wide = computes_in(problem.outputs[0].dtype)
-    # Given an upper triangle, the general solver only substitutes back; a lower triangle is reversed into an upper one.
+    # Given an upper triangle, the general solver in effect substitutes back; a lower triangle is reversed into an upper
+    # one.
     triangle = xp.triu(array.astype(wide)) if upper else xp.tril(array.astype(wide))[..., ::-1, ::-1]
     if unitriangular:
         diagonal = xp.eye(triangle.shape[-1], dtype=bool)

@@ -1,7 +1,7 @@
-"""Elementwise ops: each has one generated kernel.
+"""Elementwise ops, each by one generated kernel.
 
 Operands are cast to the dtype in which the op computes, and numbers are converted as on the CPU.
-Half precision is computed in float32 and rounded once.
+Half precision is computed in float32, and the result is rounded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms by CuPy, and related ops by kernels."""
+"""Discrete Fourier transforms by the array module, such as CuPy, and related ops by kernels."""
 
 from __future__ import annotations
 

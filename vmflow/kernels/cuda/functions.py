@@ -149,9 +149,9 @@ template <typename T> INLINED T sine_by_argument(T x) {
 }
 """
 
-# gelu(x) = max(x, 0) - |x| P(X > |x|), in which nothing cancels where x is negative.  Far out, as on the CPU, the last
-# three digits are lost, since the tail magnifies the rounding of |x| / sqrt(2).  |x| is limited to a finite number,
-# since the product of infinity and a probability of 0 would be nan.
+# gelu(x) = max(x, 0) - |x| P(X > |x|), X normal, in which nothing cancels where x is negative.  Far out, as on the CPU,
+# the last three digits are lost, since the tail magnifies the rounding of |x| / sqrt(2).  |x| is limited to a finite
+# number, since the product of infinity and a probability of 0 would be nan.
 _GELU: Final = """
 INLINED double gelu_of_double(double x) {
     const double size = fabs(x) > 1e5 ? 1e5 : fabs(x);
@@ -194,8 +194,8 @@ INLINED double digamma_of(double x) {{
 }}
 """
 
-# gcd and lcm, like the CPU's.  Results that the type does not hold wrap around: the gcd of the lowest number, and large
-# multiples.
+# gcd and lcm, like the CPU's.  Results that the type does not hold wrap around, such as the gcd of the lowest number
+# and 0, and large multiples.
 _DIVISORS: Final = """
 template <typename T> INLINED T magnitude(T x) { return x < 0 ? (T)(0 - (uint64_t)x) : x; }
 template <typename T> INLINED T common_divisor(T x, T y) {

@@ -1,4 +1,4 @@
-"""A chain of elementwise ops as one generated kernel, or, where there is none yet, as the ops' kernels one by one."""
+"""A chain of elementwise ops as one generated kernel, or, where that is missing, as the ops' kernels one by one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _fused(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         assert generated is not None
         function, numbers = generated
-        # Compiling a kernel for eager ops that happen to follow each other must not block an event loop: until the
-        # kernel is compiled, the ops run one by one, but in the mode "wait".
+        # Compiling a kernel for eager ops that happen to follow each other must not block an event loop, except in the
+        # mode "wait": until the kernel is compiled, the ops run one by one.
         wait = not fused.occasional or LOADER.mode == "wait"
         if not launch_pointwise(launcher, function, operands, numbers, outs, divided_by_zero, wait=wait):
             launch_one_by_one(launcher, operands, outs)
@@ -44,7 +44,7 @@ def _fused(problem: Problem) -> Kernel:
 
 
 def _overlaps(out: DeviceArray, operands: tuple[Any, ...]) -> bool:
-    """Return whether the memory of the result `out` overlaps with an operand's."""
+    """Return whether the memory of the result `out` may overlap with an operand's."""
     low, high = out.extent()
     extents = [operand.extent() for operand in operands]
     return any([start < high and low < stop for start, stop in extents])

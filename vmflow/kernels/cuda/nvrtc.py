@@ -212,7 +212,7 @@ _loaded: dict[Path | None, Nvrtc] = {}
 
 
 def find() -> Path | None:
-    """Return the path of the library that `library` loads; None if there is none.
+    """Return the path of the library that `library` loads by default; None if there is none.
 
     The wheels come first, then the loader's search path, then CUDA_HOME, CUDA_PATH and /usr/local/cuda.  A library from
     the loader's search path is named by its bare file name.

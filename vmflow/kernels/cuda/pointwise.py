@@ -102,7 +102,7 @@ class _Route(NamedTuple):
     Attributes:
         rank: see `kernel_of`.
         size: the number of elements.
-        arguments: the kernel's last arguments: counts, sizes and strides.
+        arguments: the kernel's last arguments: the number of elements, sizes and strides.
         reaches: for each array, the bytes from its first element to the lowest one, and to the end of the highest one.
     """
 

@@ -1,5 +1,5 @@
-"""Pooling: each thread goes through one window, or, for a gradient, through the windows that contain an element; see
-`windows`.
+"""Pooling: each thread goes through one window, or, for the gradient of averages, through the windows that contain an
+element; see `windows`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The input has a row for each sequence and step.  The rows of one step are neighbours, and a step may have fewer rows
 than the step before it, as in a packed sequence.  Products that do not depend on the step before are computed for all
-rows together.  A step is one product with the state, or with gradients, and one kernel: a thread for each hidden unit
-of each row.  A projection adds a product to each step.
+rows together.  A step is at most one product with the state, or with gradients, and one kernel: a thread for each
+hidden unit of each row.  A projection adds a product, and in the backward pass a kernel.
 """
 
 from __future__ import annotations

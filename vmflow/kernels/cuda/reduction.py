@@ -29,7 +29,7 @@ from .sources import COMPUTED, STORED, THREADS, CudaKernel
 
 
 def _limit(compute: str, lowest: bool) -> str:
-    """Return the lowest or the highest value of a C++ type, as an expression."""
+    """Return the lowest or the highest value of a C++ type, as an expression; an infinity for float and double."""
     if compute in ("float", "double"):
         infinity = "__int_as_float(0x7f800000)"
         return f"-{infinity}" if lowest else infinity
@@ -79,8 +79,8 @@ def _build(problem: Problem) -> Kernel:
 
 
 def _compute(problem: Problem) -> str:
-    """Return the C++ type to compute in: float for half precision, in which sums of ones would stop growing at 2048;
-    double for products of float32.
+    """Return the C++ type to compute in.  It is float for half precision, since sums of ones in float16 would stop
+    growing at 2048, and double for products of float32.
     """
     source, output = problem.inputs[0].dtype, problem.outputs[0].dtype
     if problem.op in ("all", "any"):

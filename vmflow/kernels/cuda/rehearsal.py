@@ -109,7 +109,7 @@ def rehearse(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
 
 
 def rehearse_soon(launch: _Launch, problem: Problem) -> None:
-    """Have a background thread rehearse a launch, if all its arrays are on one CUDA device that is already in use."""
+    """Have a background thread rehearse a launch, if all its arrays are on one CUDA device and that is open already."""
     places = {meta.device for meta in (*problem.inputs, *problem.outputs)}
     place = places.pop() if len(places) == 1 else None
     devices = registry.opened()

@@ -62,7 +62,7 @@ class Replay:
         self._verified = False
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
-        """Do one run by the current launcher: the kernels one by one, as the graph, or, perhaps in run 2, both.
+        """Do one run by the current launcher: the kernels one by one, as the graph, or in the second run perhaps both.
 
         Args:
             call: see `Calls`.
@@ -101,7 +101,10 @@ class Replay:
             self._refuse(_refusal(error))
 
     def _verify(self, launcher: Launcher, call: Calls, places: Sequence[int]) -> None:
-        """Run the kernels one by one, then as the graph, and compare the results; the first results stay."""
+        """Run the kernels one by one, then as the graph, and compare the results; the first results stay.
+
+        Without a graph, or memory to compare, run them one by one only.
+        """
         if self._graph is None:
             _call(launcher, call, places)
             return

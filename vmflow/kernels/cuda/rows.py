@@ -88,7 +88,7 @@ class RowReduction(NamedTuple):
 
 
 def sums_in(dtype: np.dtype[Any]) -> RowReduction:
-    """Return the reduction that adds up rows in this floating-point dtype, or, for an integer dtype, in int64."""
+    """Return the reduction that adds up rows in this dtype, float32 or float64, or, for an integer dtype, in int64."""
     compute = STORED[dtype.name] if dtype.kind == "f" else "int64"
     return RowReduction("sum", "0", "v", "p + q", "total", compute)
 

@@ -11,8 +11,8 @@ from vmflow.kernels.expressions.rules import C_TYPES, FLOATS, INTEGERS, RULES as
 
 from .complex_functions import COMPLEX_RULES
 
-# Ops that are functions of CUDA's math library: for float64, and, with an f appended, for float32 where C has no rule.
-# The tests allow 6 units in the last place for erfc and 3 for the others, and in float64 one unit more.
+# Ops that are functions of CUDA's math library: for float64, and, with an f appended, for float32 unless the C kernels
+# have a rule.  The tests allow 6 units in the last place for erfc and 3 for the others, and in float64 one unit more.
 LIBRARY: Final = (
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "hypot", "atan2"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),

@@ -67,7 +67,7 @@ def walk(
     numbers: Sequence[Argument] = (),
 ) -> None:
     """Launch a program's thread for each place of a shape; `outs` overlap no arrays, unless threads read only elements
-    they write.
+    they write.  Arrays, counters and numbers come in the order of the program's names.
     """
     every = [each.steps for each in (*outs, *arrays)] + list(counters)
     sizes, steps = with_merged_dimensions(shape, every)
@@ -102,7 +102,7 @@ def along(axis: int, ndim: int, step: int = 1) -> Steps:
 
 
 def contiguous(launcher: Launcher, array: DeviceArray, dtype: np.dtype[Any] | None = None) -> DeviceArray:
-    """Return the array, or a copy, if it is not contiguous or has another dtype than `dtype`."""
+    """Return the array, or a copy, if it is not contiguous or has another dtype than `dtype` (None: any)."""
     to = array.dtype if dtype is None else dtype
     if array.contiguous and array.dtype == to:
         return array

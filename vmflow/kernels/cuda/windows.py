@@ -19,7 +19,7 @@ class Loop(NamedTuple):
 
     Attributes:
         head: the statements that begin it; `at<axis>` is the index of the current element or window.
-        length: the number of elements of the current window, an expression that is valid within the loop.
+        length: the number of elements of the current window, maybe with padding, as an expression within the loop.
     """
 
     head: str
@@ -31,7 +31,7 @@ WINDOW_NUMBERS: Final = ("size", "output", "kernel", "stride", "padding", "dilat
 
 
 def window_numbers(windows: Sequence[Window], with_padding: bool = False) -> list[Argument]:
-    """Return the values of `WINDOW_NUMBERS` for all dimensions, one dimension after the other."""
+    """Return the values of `WINDOW_NUMBERS` for all dimensions in turn; `padded` is 1 if `with_padding`."""
     return [number for window in windows for number in (*window, int(with_padding))]
 
 
@@ -52,7 +52,7 @@ def taps_of_window(axis: int) -> Loop:
 
 
 def windows_of_place(axis: int) -> Loop:
-    """Return the loop over the windows that contain the element `p<axis>_place`, in the order of their taps."""
+    """Return the loop over the windows that contain the element `p<axis>_place`, the last one first."""
     head = (
         f"#pragma unroll 1\nfor (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
         f"const int64 far{axis} = p{axis}_place + padding{axis} - tap{axis} * dilation{axis};\n"
@@ -63,7 +63,7 @@ def windows_of_place(axis: int) -> Loop:
 
 
 def _count(axis: int, start: str) -> str:
-    """Return the C++ expression of the number of a window's elements, padding included if `padded<axis>` is set."""
+    """Return the C++ expression of the number of a window's elements from `start`, with padding if `padded<axis>`."""
     end = f"{start} + kernel{axis}"
     padded = f"least({end}, size{axis} + padding{axis}) - {start}"
     return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"
@@ -100,7 +100,7 @@ def _even(number: str, size: str, parts: str) -> tuple[str, str]:
 
 
 def searched(loops: Sequence[Loop], body: Sequence[str]) -> list[str]:
-    """Return C++ statements that run `body` for all elements of a window, in the order of memory."""
+    """Return C++ statements that run `body` for all elements of a window, in the order of their indices."""
     return [*[loop.head for loop in loops], *body, "}" * len(loops)]
 
 

@@ -16,7 +16,7 @@ from vmflow.streams.cuda.launching import Launcher
 
 from .together import REDUCING, Change, Given
 
-# The number of elements of a row that a block goes through.
+# The most elements of a row that a block goes through.
 _PART: Final = 16 * THREADS
 
 
@@ -39,7 +39,7 @@ class Combination(NamedTuple):
     def of_rows(self, name: str, arrays: tuple[str, ...], body: str, common: tuple[Given, ...], head: str = "",
                 writes: tuple[str, ...] = ()) -> Change:  # fmt: skip
         """Return a `Change` whose blocks compute one number each, `total`; `body` combines an element with `total`
-        by `combine`.
+        by `combine`.  It reads `arrays`; for the other arguments see `Change`.
         """
         tail = "total = of_block(total, combine); if (threadIdx.x == 0) partial[0] = total;"
         return Change(name, writes, arrays, body, self.head + head, (), (), common, tail, 1, _PART)

@@ -1,7 +1,7 @@
 """Gradient descent, with momentum.
 
-The running sum of gradients begins with the first gradient, without dampening.  Only the device knows whether a step is
-a parameter's first, since earlier ones may have been skipped: so its flag tells, until a step was certainly taken.
+The running sum of gradients begins with the first gradient, without dampening.  If steps may be skipped, only the
+device knows whether one is a parameter's first: so its flag tells, until a step was certainly taken.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _sgd(
 
 
 def _emptiness(flags: _Flags, flag: list[bool], may_skip: bool, matters: bool) -> DeviceArray | None:
-    """Return the device's flag if only this tells whether a running sum is empty before this step, and that `matters`;
-    else None.  Set the host's `flag`, unless the step may be skipped.
+    """Return the device's flag; None if the host's `flag` tells that the running sum is not empty before this step, or
+    if that does not matter.  Set the host's `flag`, unless the step may be skipped.
 
     A step that is captured in a graph is repeated: so the device has a flag for a step known to be the first, too.
     """

@@ -21,7 +21,7 @@ from vmflow.streams.cuda.launching import Launcher
 # The numbers of rows that a kernel can take: the smallest sufficient one is chosen.
 _SLOT_COUNTS: Final = 1, 8, 32
 
-# The number of elements of a row that a block changes, unless `Change.part` says otherwise.
+# The most elements of a row that a block changes, unless `Change.part` says otherwise.
 _PART: Final = 4 * THREADS
 
 _KERNELS: Final = 512
@@ -65,7 +65,7 @@ class Change(NamedTuple):
         common: parameters of the kernel that all rows share.
         tail: statements that a thread runs behind its last element.
         parts: the number of float64 results of each block, which `tail` writes to ``partial[0]``, ``partial[1]``, ....
-        part: the number of elements that a block changes.
+        part: the most elements that a block changes.
     """
 
     name: str
@@ -308,7 +308,7 @@ def _have_one_order(arrays: Sequence[DeviceArray]) -> bool:
 
 
 def _meet(rows: Sequence[_Numbered], written: int) -> bool:
-    """Return whether a row's written array overlaps with any other array, except with an identical array of its row."""
+    """Return whether a row's written array may overlap with another array, except an identical array of its row."""
     spans = []
     for number, _, row, flat in rows:
         for place, array in enumerate(row.arrays):
@@ -331,7 +331,7 @@ def _meet(rows: Sequence[_Numbered], written: int) -> bool:
 
 
 def _separated(launcher: Launcher, row: Row, written: int) -> Row:
-    """Return the row with copies of read arrays that overlap with written arrays, unless both are identical."""
+    """Return the row with copies of read arrays that may overlap with written arrays, unless both are identical."""
     arrays = list(row.arrays)
     for place in range(written, len(arrays)):
         for target in arrays[:written]:
