@@ -18,8 +18,8 @@ from vmflow.streams.cuda.launching import Launcher
 from .sources import COMPUTED, STORED
 from .walks import Steps, Walk, Walked, along, steps_of, walk, walked
 
-# The most bytes of columns that are made and multiplied together: larger batches are cut into pieces, but no sample is.
-# Columns may be larger than the images by the number of the kernel's taps.
+# The most bytes of columns that are made and multiplied together, unless they are kept: `pieces` cuts larger batches,
+# but no sample.  Columns may be larger than the images by the number of the kernel's taps.
 COLUMN_BYTES: Final = 256 << 20
 
 

@@ -188,7 +188,7 @@ def _spread(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
 
 
 def _view(whole: DeviceArray, part: Part) -> DeviceArray:
-    """Return the view of a contiguous array that `part` (sizes, strides, offset) describes; None for all of it."""
+    """Return the view of a contiguous array that `part` (sizes, strides, offset) describes; all if that is None."""
     if part is None:
         return whole
     sizes, strides, offset = part

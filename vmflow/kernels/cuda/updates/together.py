@@ -470,8 +470,8 @@ def _numbers(names: Sequence[str]) -> str:
 def _selected(
     names: Sequence[str], fields: Sequence[tuple[str, str]], start: int, stop: int, bound: str, block: str
 ) -> str:
-    """Return C++ statements that set variables to the parameters of the row that a block belongs to, found by
-    bisection.
+    """Return C++ statements that set the variables `fields` to the parameters of the row that a block belongs to, found
+    by bisection of the rows from `start` to before `stop`.
     """
     if stop - start == 1:
         return " ".join([f"{declaration.split()[-1]} = {name}{start};" for declaration, name in fields])
