@@ -20,7 +20,7 @@ from .walks import Walk, Walked, along, part_of, steps_of, walk, walked
 
 
 def _interior(array: DeviceArray, pairs: Pairs) -> DeviceArray:
-    """Return a view of the part of a padded array that is not padding."""
+    """Return a view of the part of an array padded by `pairs` that is not padding."""
     for axis, (before, after) in enumerate(pairs):
         array = part_of(array, axis, before, array.shape[axis] - after)
     return array
@@ -133,8 +133,8 @@ def _build_borders_gradient(problem: Problem) -> Kernel:
 def _add_borders(
     launcher: Launcher, mode: str, array: DeviceArray, axis: int, pair: Sequence[int], out: DeviceArray
 ) -> None:
-    """Compute the gradient by an array padded along `axis`: add the gradients of copies in the padding to their
-    elements' gradients.
+    """Compute the gradient by an array padded along `axis` by `pair`: add the gradients of copies in the padding to
+    their elements' gradients.
     """
     own = steps_of(array)
     source = Walked(array, (*own[:axis], 0, *own[axis + 1 :]))

@@ -30,7 +30,8 @@ def over_planes(
     """Launch a thread for each element of the result ``outs[0]``, (samples, channels, ...); its indices in its plane
     are the counters p0, p1, ...
 
-    The strides of `array`, the program's `x`, within a plane are the program's first numbers: x_stride0...
+    The strides of `array`, the program's `x`, within a plane are the program's first numbers: x_stride0...  Then come
+    `numbers`.
     """
     sample, channel, *strides = steps_of(array)
     shape, rank = outs[0].shape, len(strides)

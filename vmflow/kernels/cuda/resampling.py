@@ -56,7 +56,9 @@ def _resample(
     wide: np.dtype[Any] | None,
     out: DeviceArray,
 ) -> None:
-    """Resample one dimension: choose elements if `wide` is None, else compute weighted sums in that dtype."""
+    """Resample one dimension: choose elements if `wide` is None, else compute weighted sums in that dtype; if
+    `transposed`, by the transposed table, for a gradient.
+    """
     if not out.size:
         return
     places = launcher.constant(("places", how, transposed), lambda: table(how, transposed).places)

@@ -49,7 +49,10 @@ class CudaKernel:
         threads: int = THREADS,
         shared: int = 0,
     ) -> None:
-        """Launch the kernel behind all earlier work of the launcher's stream; for no blocks, nothing is launched."""
+        """Launch the kernel behind all earlier work of the launcher's stream; for no blocks, nothing is launched.
+
+        A block has `threads` threads, and `shared` bytes of dynamic shared memory.
+        """
         if blocks:
             launcher.launch(launcher.function(self), (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
 
