@@ -63,7 +63,7 @@ class CudaKernel:
         self.launch(launcher, min(-(-count // THREADS), _MOST_BLOCKS), arguments)
 
     def is_there(self, device: CudaDevice) -> bool:
-        """Return whether a launch on the device has nothing to compile: the code is loaded, or in memory."""
+        """Return whether the kernel is loaded on the device, or its code in memory: then a launch need not compile."""
         return self in device.functions or device.driver.target in self._code
 
     def compile(self, target: CompileTarget) -> bytes:
