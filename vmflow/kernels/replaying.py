@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from vmflow.instructions.blob import Array
 
 # call(places, noted): call all kernels in order, with these positions in the random number generators' streams, and
-# call noted(note) behind each kernel, where note(error) adds a note to an error of that kernel that the device finds
-# later.
+# call noted(note) behind the kernels of each op, where note(error) adds a note to an error that the device finds later
+# in one of them.
 Calls: TypeAlias = "Callable[[Sequence[Any], Callable[[Callable[[Exception], None]], None]], None]"
 
 

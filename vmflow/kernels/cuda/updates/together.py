@@ -376,7 +376,7 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
     typedef {"double" if "float64" in dtypes else "float"} real;
     {_unless(skip)}
     {" ".join([f"{declaration};" for declaration, _ in fields])}
-    {_selected([name for _, name in fields], fields, 0, slots, "row_block{}", "blockIdx.x")}
+    {_selected(fields, 0, slots, "row_block{}", "blockIdx.x")}
     {_numbers(change.numbers)}
     {"partial += (row_part + blockIdx.x - row_block) * " + str(change.parts) + ";" if change.parts else ""}
     const int64 begin = (blockIdx.x - row_block) * {change.part};
@@ -425,7 +425,7 @@ def _plan_kernel(plan: Plan, dtypes: tuple[str, ...], skip: str | None, slots: i
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     {_unless(skip)}
     {" ".join([f"{declaration};" for declaration, _ in fields])}
-    {_selected([name for _, name in fields], fields, 0, slots, "", "blockIdx.x")}
+    {_selected(fields, 0, slots, "", "blockIdx.x")}
     {" ".join(counts)}
     {" ".join([f"double {name};" for name in plan.numbers])}
     {plan.body}
@@ -467,18 +467,14 @@ def _numbers(names: Sequence[str]) -> str:
     )
 
 
-def _selected(
-    names: Sequence[str], fields: Sequence[tuple[str, str]], start: int, stop: int, bound: str, block: str
-) -> str:
+def _selected(fields: Sequence[tuple[str, str]], start: int, stop: int, bound: str, block: str) -> str:
     """Return C++ statements that set the variables `fields` to the parameters of the row that a block belongs to, found
     by bisection of the rows from `start` to before `stop`.
     """
     if stop - start == 1:
         return " ".join([f"{declaration.split()[-1]} = {name}{start};" for declaration, name in fields])
     middle = (start + stop) // 2
-    low, high = (
-        _selected(names, fields, first, last, bound, block) for first, last in ((start, middle), (middle, stop))
-    )
+    low, high = (_selected(fields, first, last, bound, block) for first, last in ((start, middle), (middle, stop)))
     limit = bound.format(middle) if bound else str(middle)
     return f"if ({block} < {limit}) {{ {low} }} else {{ {high} }}"
 
