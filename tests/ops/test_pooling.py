@@ -356,6 +356,22 @@ def test_gradients_of_lines_and_volumes() -> None:
     check_gradients(lambda x: lp_pool2d(x, 3, 2, 1), x[0], second=True)
 
 
+@pytest.mark.parametrize("windows", [1, 2, 3])
+def test_adaptive_windows_with_several_nans_give_the_last_one(windows: int) -> None:
+    nan = float("nan")
+    row = [nan, nan, nan, 5.0, 4.0]
+    x = flow.tensor([[[row, row[::-1], [1.0, 2.0, 2.0, 3.0, nan], row[::-1], [7.0] * 5]]])
+    values, indices = adaptive_max_pool2d(x, windows, return_indices=True)
+    places = np.arange(25).reshape(5, 5)
+    for (i, j), found in np.ndenumerate(indices.numpy()[0, 0]):
+        window = tuple([slice(k * 5 // windows, -(-(k + 1) * 5 // windows)) for k in (i, j)])
+        elements = x.numpy()[0, 0][window].ravel()
+        nans = np.flatnonzero(np.isnan(elements))
+        chosen = nans[-1] if len(nans) else np.argmax(elements)
+        assert found == places[window].ravel()[chosen]
+        np.testing.assert_equal(values.numpy()[0, 0, i, j], elements[chosen])
+
+
 def test_the_first_of_equals_is_the_largest_of_uneven_windows() -> None:
     values, indices = adaptive_max_pool2d(flow.zeros(1, 1, 5, 5), 3, return_indices=True)
     _, even = adaptive_max_pool2d(flow.zeros(1, 1, 6, 6), 3, return_indices=True)

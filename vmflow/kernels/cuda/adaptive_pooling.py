@@ -32,8 +32,8 @@ def _build_max(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out, _) = operands, outs
-        # The first nan of a window is its largest element.
-        better = "best == best && (v != v || v > best)"
+        # The last nan of a window is its largest element, as in PyTorch.
+        better = "v != v || v > best"
         launch_largest(launcher, loops, EVEN_NUMBERS, better, array, outs, _numbers(array, out))
 
     return Kernel(into_outs(launch, problem), casts=True)

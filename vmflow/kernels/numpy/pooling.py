@@ -363,12 +363,21 @@ def _adaptive_largest(array: Array, sizes: Sequence[int]) -> tuple[Array, Array]
         best, where = np.empty(shape, array.dtype), np.empty(shape, np.int64)
         for position, (begin, end) in enumerate(_intervals(array.shape[axis], output)):
             part = array[_at(axis, slice(begin, end))]
-            chosen = np.expand_dims(np.argmax(part, axis), axis)
+            chosen = np.expand_dims(_last_largest(part, axis), axis)
             one = _at(axis, slice(position, position + 1))
             best[one] = np.take_along_axis(part, chosen, axis)
             where[one] = np.take_along_axis(places[_at(axis, slice(begin, end))], chosen, axis)
         array, places = best, where
     return array, places
+
+
+def _last_largest(array: Array, axis: int) -> Array:
+    """Return the index of the largest element along an axis: the first of equal ones, but the last nan, as in PyTorch."""
+    chosen: Array = np.argmax(array, axis)
+    nans = np.isnan(array) if array.dtype.kind not in "iu" else None
+    if nans is None or not nans.any():
+        return chosen
+    return np.where(nans.any(axis), array.shape[axis] - 1 - np.argmax(np.flip(nans, axis), axis), chosen)
 
 
 @builds("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
