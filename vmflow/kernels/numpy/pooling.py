@@ -372,7 +372,7 @@ def _adaptive_largest(array: Array, sizes: Sequence[int]) -> tuple[Array, Array]
 
 
 def _last_largest(array: Array, axis: int) -> Array:
-    """Return the index of the largest element along an axis: the first of equal ones, but the last nan, as in PyTorch."""
+    """Return the index of the largest element along an axis: of equal ones the first, of nans the last, as PyTorch."""
     chosen: Array = np.argmax(array, axis)
     nans = np.isnan(array) if array.dtype.kind not in "iu" else None
     if nans is None or not nans.any():
