@@ -72,12 +72,12 @@ def _steps(calls: Sequence[Chainable]) -> tuple[list[Blob], tuple[Step, ...]]:
 
 
 def _identity(blob: Blob) -> Hashable:
-    """Return a key that is equal for two blobs exactly if they are the same view of the same memory."""
+    """Return a key of a blob; two blobs with equal keys are the same view of the same memory."""
     return blob.storage, blob.meta, blob.strides, blob.offset
 
 
 def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, dtypes: tuple[Any, ...]) -> Kernel | None:
-    """Return the fused kernel of the steps; None if any step's result has another dtype than the eager call (`dtypes`).
+    """Return the fused kernel of the steps; None unless their results have the `dtypes` of the eager calls' results.
 
     They may differ because each eager call was inferred under the default dtype of its own task."""
     key = (steps, wanted, metas, dtypes)

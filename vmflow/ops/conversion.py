@@ -125,7 +125,7 @@ def cpu(self: Tensor) -> Tensor:
 
 @method()
 def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor:
-    """Copy the tensor to a CUDA device, by default the current one.  The caller never waits.  The shape stays.
+    """Copy the tensor to a CUDA device, by default the current one, without waiting for the copy.  The shape stays.
 
     Raises:
         ValueError: if `device` is no CUDA device.

@@ -87,7 +87,8 @@ def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def transfer(input: Tensor, device: Device) -> Tensor:
     """Copy a tensor to another device; the gradient of the copy is copied back to the device of `input`.
 
-    Between two accelerators, unless both are CUDA devices, the copy goes through the host's memory.
+    Between two accelerators, unless both are CUDA devices, the copy goes through the host's memory.  To the meta device
+    go only the shape and the dtype, and no gradient comes back.
 
     Raises:
         RuntimeError: if `input` is a meta tensor, and `device` another device.
@@ -206,6 +207,7 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
     Raises:
         TypeError: if `src` is neither a tensor nor a number.
         ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
+        RuntimeError: if `input` is a leaf that requires a gradient, while gradients are recorded.
 
     Example:
         >>> flow.zeros(2).copy_(flow.tensor([1, 2]))
@@ -256,8 +258,9 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """Set every element to `value`, a number, or a tensor or array without dimensions.
 
     Raises:
-        TypeError: if `value` is neither a number nor a tensor.
+        TypeError: if `value` is neither a number nor a tensor, or a complex number for a real `input`.
         ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
+        RuntimeError: if `input` is a leaf that requires a gradient, while gradients are recorded.
     """
     check_tensors("fill_", input)
     if isinstance(value, _tensors.Tensor):

@@ -1,9 +1,9 @@
 """`Formula`: a function of elementwise ops that runs eagerly as one op, and its gradient as another.
 
-The ops that the function calls are recorded once for each dtype, shape and set of numbers, without values, and become
-the steps of the op `fused`: its kernel, in C if a compiler is available, reads and writes memory once, and keeps no
-intermediate result for the backward pass.  The gradient becomes a fused op too: autograd runs on the recorded ops.  The
-results are equal to the bit to the results of the separate ops.
+The ops that the function calls are recorded, without values, when a dtype, a shape or a number is new.  They become the
+steps of one op with a kernel of the op `fused`, which keeps no intermediate result for the backward pass.  The gradient
+becomes such an op too, except where it has to be differentiable: autograd runs on the recorded ops.  The results are
+equal to the bit to the results of the separate ops.
 
 A graph that is being built records the separate ops, and fuses them with their neighbours.
 """
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# A formula's op caches this many plans.  The limit is low since a formula's numbers are attributes, so that each new
-# number makes a new plan.
+# A formula's op caches at most this many plans: few, since the numbers are attributes, and each new one makes a plan.
 _REMEMBERED: Final = 512
 
 
 class Formula:
     """A function of tensors and numbers that runs as one op if all tensors have one shape, device and floating dtype.
 
+    It runs as separate ops if they have not, under autocast, and while a graph is being built.
     Half precision is computed in float32, and rounded once, since separate ops would each round.
 
     Args:
@@ -45,7 +45,7 @@ class Formula:
         by_steps: the function, run as separate ops.
 
     Raises:
-        TypeError: when first called, if `function` calls ops that are not elementwise.
+        TypeError: when called as one op, if `function` calls ops that are not elementwise.
     """
 
     __slots__ = ("_gradient", "_op", "_operands", "by_steps", "name")

@@ -1,5 +1,6 @@
-"""In-place methods of functions that no single op computes in place: ``x.cumsum_(0)`` copies ``x.cumsum(0)`` into x.
+"""In-place methods of functions that no single op computes in place.
 
+``x.cumsum_(0)`` copies ``x.cumsum(0)`` into x, and ``x.squeeze_()`` makes x a view with the shape of ``x.squeeze()``.
 In-place methods of elementwise ops, whose kernels write into the operand, are declared by `elementwise.pointwise`.
 """
 
@@ -32,7 +33,7 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
 
         def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             check_tensors(f"{name}_", input)
-            # The backward pass reads the old elements, which the copy below overwrites.
+            # The backward pass may read the old elements, which the copy below overwrites.
             before = clone(input) if MODE.get().grad and input.requires_grad else input
             result = function(before, *args, **kwargs)
             check_fits(f"{name}_", result._blob.meta, input)
@@ -45,7 +46,7 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
 
 
 def viewed_in_place(*others: str, documented: bool = False) -> Callable[[Declared], Declared]:
-    """Declare an in-place method, such as ``squeeze_``, that gives a tensor the decorated view's shape and strides.
+    """Declare an in-place method, such as ``squeeze_``, that turns a tensor into the decorated function's view of it.
 
     No element moves, and other tensors on the same memory keep their shapes.
 

@@ -176,7 +176,7 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
     """The dtype to which two operands of an op, tensors or numbers, promote.
 
     Raises:
-        TypeError: if an operand is neither a tensor nor a number.
+        TypeError: if an operand is neither a tensor nor a number, or for uint64 with a signed integer dtype.
 
     Example:
         >>> flow.result_type(flow.tensor([1]), 2.0)

@@ -50,7 +50,7 @@ class _Unknown(Storage):
 
 @final
 class Recording:
-    """An interpreter that records elementwise ops as steps of a fused op, and refuses all other ops.
+    """An interpreter that records ops that can be fused as the steps of a fused op, and refuses all other ops.
 
     It implements `vmflow.interpreters.Recorder`.
 

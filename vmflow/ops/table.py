@@ -3,8 +3,8 @@
 An `OpExpr` holds an op's inference (shapes, dtypes and cost of its results) and its gradient rule.  The kernels that
 compute the op are in `vmflow.kernels`; interpreters run the op.
 
-The result of inference is cached for each combination of attributes and input metas.  A Python number among the
-operands is a *scalar*: only its type takes part in inference, so that ``x * 0.1`` and ``x * 0.2`` share an entry.
+The result of inference is cached for each combination of attributes, input metas, types of scalars and default dtype.
+A Python number among the operands is a *scalar*: as only its type counts, ``x * 0.1`` and ``x * 0.2`` share an entry.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class Form(NamedTuple):
 
     Attributes:
         inputs: the number of tensors; or a pair, the least and the most, where None is no upper limit.
-        attributes: the type of the tuple of all attributes: a tuple type or a named tuple; None if there are none.
+        attributes: the type of the tuple of all attributes but `rest`: a tuple type or a named tuple; None if there are
+            none.
         scalars: the number of Python numbers among the operands; or a pair, the least and the most.
         draws: whether the scalars are the seed and the offset from which a random op draws its numbers.
-        rest: the type of each further attribute, if any number of them may follow.
+        rest: the type of each further attribute, if any number of them may follow; else None.
 
     Example:
         >>> flow.random.Form(inputs=2).scalars
@@ -79,8 +80,7 @@ class Inferred:
 
     Args:
         outputs: the metas of the results; a tuple if the kernel returns a tuple.
-        cost: estimated nanoseconds on one core, good to a factor of a few; decides whether the call runs inline or on a
-            worker thread.
+        cost: estimated nanoseconds on one core, good to a factor of a few; expensive calls run on worker threads.
         details: further data for the op's kernels, beside metas and attributes; see `Problem`.
 
     Attributes:
@@ -106,7 +106,7 @@ class Inferred:
 
 
 class OpPlan(CallPlan):
-    """The inferred results, and the kernel, for all calls of an op with the same attributes, metas and scalar types.
+    """The inferred results and the kernel of an op for equal attributes, metas, scalar types and default dtype.
 
     Args:
         name: of the op.
@@ -119,7 +119,7 @@ class OpPlan(CallPlan):
         kernel: the chosen kernel.
         casts: whether the kernel may write into a result of another dtype, casting.
         leased: the total bytes of the results that are large enough to be released in stream order.
-        spread: the function that runs the op on global tensors; None for local tensors.
+        spread: the object whose methods run the op on global tensors; None for local tensors.
         step: the op's `Step` in chains of elementwise ops; False if its calls cannot be chained or are too cheap, None
             until that is known.
     """
@@ -139,9 +139,9 @@ class OpPlan(CallPlan):
         self.spread: Any = None
 
 
-# On the CPU, elementwise ops of at least this many nanoseconds wait for elementwise ops that read their results, to run
-# together as one `vmflow.instructions.chain`.  Smaller arrays stay in the caches between two ops, so that a chain saves
-# nothing.  On a GPU ops of any size wait, since each saved launch saves the host some microseconds.
+# On the CPU, elementwise ops of at least this many nanoseconds may wait for elementwise ops that read their results, to
+# run together as one `vmflow.instructions.chain`.  Smaller arrays stay in the caches between two ops, so that a chain
+# saves nothing.  On a GPU ops of any size may wait, since each saved launch saves the host some microseconds.
 CHAINED_FROM: Final = 250_000
 
 
@@ -197,7 +197,7 @@ class OpExpr:
     """An op of the table: its name, inference, gradient rule and cached plans.
 
     Attributes:
-        name: as in PyTorch, unique in the table.
+        name: unique in the table.
         family: the family of kernels that compute the op, see `Problem`; empty if it has kernels of its own.
         form: see `Form`; None for an op that cannot be read from a file.
         infer: see `Infer`.
@@ -208,7 +208,7 @@ class OpExpr:
             all entries would be None.
         known: the cached plans, by key.
         remembers: the number of cached plans at which all are dropped.
-        recent: the most recently used plan, as a `Recent`; None before the first.
+        recent: see `Recent`; None if no call has used such a plan since the start or the last `forget`.
         is_slice: whether the op is a slice with the attributes axis, start, length and step: autograd then joins the
             gradients of several slices of one tensor, instead of padding each with zeros and adding them.
 
@@ -443,7 +443,7 @@ def flag(name: str, what: str, value: Any) -> bool:
     """Convert `value`, an argument of a function, to a bool; errors name both by the other two arguments.
 
     Raises:
-        TypeError: if the value is neither True nor False, also as a numpy bool.
+        TypeError: if the value is neither a bool nor a numpy bool.
 
     Example:
         >>> flow.nn.utils.rnn.flag("sum", "keepdim", True)
@@ -460,7 +460,7 @@ def flag(name: str, what: str, value: Any) -> bool:
 
 
 def encoded(value: Any) -> tuple[str, ...]:
-    """Encode a number as strings that, unlike numbers, are equal only if the numbers' types and bits are: a cache key.
+    """Encode a number as strings, a cache key: 1, 1.0 and True differ, and so do 0.0 and -0.0; nan equals nan.
 
     Raises:
         TypeError: if `value` is no Python number.

@@ -166,7 +166,7 @@ def tensor(
     Args:
         data: the values.
         dtype, device: of the result; by default the dtype said above, and the device of a tensor `data`, else that of
-            `vmflow.set_default_device`.
+            `vmflow.get_default_device`.
         requires_grad: whether gradients are computed for the tensor.
         pin_memory: without effect, in all functions that make tensors; see `Tensor.pin_memory`.
         placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
@@ -596,7 +596,7 @@ def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tu
 
 
 def meta_like(name: str, input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
-    """Return a meta with the shape of `input`, and its dtype and device (or placement and sbp) where none is given.
+    """Return a meta with the shape of `input`, and its dtype and device (or global spread) where none is given.
 
     Raises:
         TypeError: if `input` is no tensor; the message names the function `name`.
@@ -1052,7 +1052,7 @@ def _meta_like(
 ) -> TensorMeta:
     """Return the meta of a tensor that a method such as `new_zeros` of `self` makes.
 
-    A global `self` gives a global meta by default: with its sbp for the same shape, else broadcast on its ranks."""
+    A global `self` gives a global meta by default: broadcast on its ranks, or for the same shape with its splits."""
     placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
     shape = lengths(name, size, named)
     kind = dtype or self.dtype

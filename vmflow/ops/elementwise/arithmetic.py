@@ -311,7 +311,7 @@ def scaled(name: str, what: str, operand: Tensor, factor: Any, dtype: DType) -> 
         dtype: of the result.
 
     Raises:
-        TypeError: if the factor is no number, or of a higher category than `dtype`.
+        TypeError: if the factor is no number, no integer for a bool or integer result, or complex for a real result.
     """
     product: Tensor = cast(operand, dtype) * _factor(name, what, factor, dtype)
     return product
@@ -495,7 +495,8 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate of each element; a real tensor is returned itself.
 
-    Raises no error.
+    Raises:
+        TypeError: if `input` is no tensor.
 
     Example:
         >>> flow.conj(flow.tensor([1 + 2j]))

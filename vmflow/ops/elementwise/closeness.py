@@ -71,7 +71,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
     Raises:
         TypeError: if an operand is no tensor.
-        RuntimeError: if the tensors are on different devices.
+        RuntimeError: if the shapes are the same, but the devices are not.
 
     Example:
         >>> flow.equal(flow.tensor([1, 2]), flow.tensor([1, 2]))

@@ -75,7 +75,7 @@ def _digamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @_POLYGAMMA.gradient(inputs=(0,))
 def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     (n,) = cast("tuple[int]", node.attributes)
-    # Not `polygamma`, whose order has a limit that derivatives do not have.
+    # Not `polygamma`, whose orders have a lower limit than those of derivatives.
     return (gradient * _interpreter.dispatch(_POLYGAMMA, (node.input(0),), (n + 1,)),)
 
 

@@ -190,7 +190,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     axis = normalize_dim("gumbel_softmax", dim, logits.ndim)
 
     def sampled(x: Tensor) -> Tensor:
-        # Random numbers may be 0, whose logarithm is infinite: clamp them at the smallest positive number.
+        # Random numbers may be 0, whose logarithm is infinite: clamp them at the smallest normal number.
         uniform = random.rand_like(x.detach()).clamp(min=dtypes.finfo(x.dtype).tiny)
         soft = softmax((x - (-uniform.log()).log()) / tau, axis)
         if not hard:

@@ -154,11 +154,11 @@ def _largest(dtype: DType) -> float:
 
 
 def fitting(name: str, value: Any, dtype: DType) -> Any:
-    """Convert a number to one that `dtype` holds: to a bool, or an integer without the fraction; floats are unchanged.
+    """Convert a number to a bool or, without its fraction, an int, if `dtype` is bool or integer; else return it.
 
     Raises:
         TypeError: if `value` is no number, or complex while the dtype is not.
-        ValueError: if `value` is out of the dtype's range; inf and nan are out of the range of integers only.
+        ValueError: if `value` is real and out of the dtype's range; inf and nan are out of the range of integers only.
 
     Example:
         >>> flow.random.fitting("uniform", 2.5, flow.int64)

@@ -120,7 +120,7 @@ def into(
     return _interpreter.dispatch_into(op, target, inputs, attributes, scalars)
 
 
-# Names, in error messages, of the categories of dtypes, from BOOL to COMPLEX.
+# Names, in docstrings, of the categories of dtypes, from BOOL to COMPLEX.
 _CATEGORIES: Final = ("bool", "integer", "floating-point", "complex")
 
 # For docstrings: a description of the returned tensor, for each rule for its dtype, of a function of one operand and of

@@ -246,7 +246,7 @@ _differentiate(asin, lambda x: rsqrt(1 - x * x))
 _differentiate(acos, lambda x: -rsqrt(1 - x * x))
 _differentiate(atan, lambda x: reciprocal(x * x + 1))
 _differentiate(asinh, lambda x: rsqrt(x * x + 1))
-# The product of two roots is on acosh's branch everywhere; for real numbers, both are at least 1, or nan.
+# For complex numbers, the product of two roots is on acosh's branch everywhere, unlike the root of the product.
 _differentiate(acosh, lambda x: rsqrt(x - 1) * rsqrt(x + 1))
 _differentiate(atanh, lambda x: reciprocal(1 - x * x))
 _differentiate(exp2, lambda x: exp2(x) * math.log(2))

@@ -80,7 +80,7 @@ def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int
 
 
 def _end(start: int, length: int, step: int) -> int:
-    """Return the index one past the last element of the slice (start, length, step)."""
+    """Return the index one past the last element of the slice (start, length, step), or `start` if it is empty."""
     return start + (length - 1) * step + 1 if length else start
 
 

@@ -85,7 +85,7 @@ def _apply_slice(input: Tensor, dim: int, item: slice) -> Tensor:
 
 
 def normal_index(index: Any, input: Tensor) -> tuple[Any, ...]:
-    """Return the items of an index of `input`; lists and arrays become tensors, on the ranks of a global `input`."""
+    """Return the items of an index of `input`; lists, arrays and bools become tensors, global if `input` is global."""
     items = index if isinstance(index, tuple) else (index,)
     return tuple([_normal_item(item, input) for item in items])
 

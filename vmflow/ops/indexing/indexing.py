@@ -61,7 +61,7 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     Raises:
         IndexError: if there are too many indices, an index is of another type, or an integer or a mask does not fit;
             when the result is read, if an element of an index tensor is out of range.
-        ValueError: for a slice with a step that is not positive.
+        ValueError: for a slice with a step that is not positive, or index tensors that do not broadcast.
     """
     part, tensors = parted(input, normal_index(index, input))
     if tensors:
@@ -356,7 +356,7 @@ def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def end_of(geometry: Geometry) -> int:
-    """Return the memory offset one past the last element of a view (shape, strides >= 0, offset)."""
+    """Return the memory offset one past the last element of a view (shape, strides >= 0, offset); its own if empty."""
     shape, strides, offset = geometry
     if 0 in shape:
         return offset
@@ -431,7 +431,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.
-        ValueError: if the index is no vector, or has several elements for a 0-d tensor.
+        ValueError: if the index has several dimensions, or not one element for a 0-d tensor.
         IndexError: if the dimension does not exist; when the result is read, if an index is negative or too large.
 
     Example:
@@ -459,7 +459,7 @@ def index_add(
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype, or the other two dtypes differ.
-        ValueError: if the index is no vector, or the shape of `source` does not fit.
+        ValueError: if the index has several dimensions, or the shape of `source` does not fit.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:
@@ -499,7 +499,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.
-        ValueError: if the index is no vector, or the value has dimensions or does not fit the dtype.
+        ValueError: if the index has several dimensions, or the value has dimensions or does not fit the dtype.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Floating-point operations per nanosecond and core in a large matrix product: a rough value, which only decides whether
-# a product runs inline or on a worker thread.
+# Floating-point operations per nanosecond and core in a large matrix product: a rough value, for estimates of cost.
 _PER_NANOSECOND = 20.0
 
 

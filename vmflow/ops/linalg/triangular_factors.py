@@ -257,7 +257,7 @@ def lu_unpack(
         unpack_pivots: whether to return P; otherwise it is empty.
 
     Raises:
-        TypeError: if the factors are integer, bool or complex, or the pivots are no integers.
+        TypeError: if the factors are integer, bool or complex, or the pivots are neither int32 nor int64.
         ValueError: if the shapes do not fit.
         IndexError: for pivots that are no row numbers, when the result is read.
 

@@ -173,7 +173,7 @@ def _nll_loss_gradient(node: OpNode, gradient: Tensor, *_: Tensor | None) -> tup
     none = (None,) * (len(node.metas) - 1)
     if is_grad_enabled():
         parts = _Recorded(node, gradient)
-        return (0.0 - parts.chosen * parts.factors, *none)  # no gradient is 0, not -0
+        return (0.0 - parts.chosen * parts.factors, *none)  # a zero is 0.0, not -0.0
     operands = (gradient, node.input(1), node.output(1), *_weight_of(node))
     return (_interpreter.dispatch(_NLL_LOSS_GRADIENT, operands, (node.attributes, node.meta(0))), *none)
 

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
 _NAME: Final = "scaled_dot_product_attention"
 
-# Nanoseconds per multiply-add: an estimate that only decides whether a call runs inline or on a worker thread.
+# Nanoseconds per multiply-add, for estimates of cost.
 _PER_PRODUCT: Final = 0.1
 
-# Attention weights of more bytes, if none are dropped, are not kept for the backward pass, which recomputes them: both
-# passes together take a quarter longer, but memory grows with the sequence length instead of its square.
+# Attention weights of more bytes are not kept for the backward pass, unless some are dropped or the caller needs them.
+# The backward pass recomputes them: both passes together take a quarter longer, but memory grows with the sequence
+# length instead of its square.
 KEPT_BYTES: Final = 16 << 20
 
 # The attributes of the op: (factor of the scores, whether position l attends only to positions up to l, probability of

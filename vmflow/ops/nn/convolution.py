@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiply-add, and per copied element: estimates that only decide whether a call runs inline or on a
-# worker thread.
+# Nanoseconds per multiply-add, and per copied element, for estimates of cost.
 _PER_PRODUCT: Final = 0.02
 _PER_COPY: Final = 0.5
 

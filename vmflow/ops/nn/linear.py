@@ -1,7 +1,7 @@
 """`linear`, the affine map of a dense layer: one op forward, and one backward unless that is recorded or complex.
 
-Dense layers are often so small that issuing an instruction costs more than the matrix product.  As a transpose, a
-product and a sum, with three gradients, a layer would take ten instructions.
+Dense layers are often so small that issuing an instruction costs more than the matrix product, and a layer would take
+several as a product and a sum with three gradients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiply-add: an estimate that only decides whether a call runs inline or on a worker thread.
+# Nanoseconds per multiply-add, for estimates of cost.
 _PER_PRODUCT: Final = 0.1
 
 

@@ -1,6 +1,6 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A time step of a small layer takes less time than issuing an instruction, and as separate ops a step would be ten
+A time step of a small layer takes less time than issuing an instruction, and as separate ops a step would be several
 instructions.  A backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable
 ops, step by step.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiply-add: an estimate that only decides whether a call runs inline or on a worker thread.
+# Nanoseconds per multiply-add, for estimates of cost.
 _PER_PRODUCT: Final = 0.1
 
 

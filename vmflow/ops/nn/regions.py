@@ -50,7 +50,7 @@ def _line_of_samples(
     """
     step = size / bins
     count = ceil(step) if ratio < 1 else None
-    # Wait for the regions' sizes: they decide the number of samples, and so the shape of the results.
+    # If `ratio` is below 1, wait for the regions' sizes: they decide the number of samples, and so the results' shape.
     most = ratio if count is None else max(int(count.max().item()), 0) if count.numel() else 0
     number = beside(arange(most, dtype=start.dtype, device=start.device), start)
     spacing = step.unsqueeze(1) / (most if count is None else count.clamp(min=1).unsqueeze(1))
@@ -89,8 +89,8 @@ def roi_align(
         pooled_h, pooled_w: the numbers of rows and columns of parts into which a region is cut.
         sampling_ratio: the number of samples of a part in each dimension; below 1, as many as the part has pixels,
             rounded up, for which the function waits for the regions.
-        aligned: whether pixels' centres lie half a pixel behind the coordinates; otherwise at the coordinates, and
-            regions are at least one pixel large.
+        aligned: whether the centre of pixel i has the coordinate ``i + 0.5``; otherwise it has i, and regions are at
+            least one pixel large.
 
     Returns:
         (regions, channels, pooled_h, pooled_w).

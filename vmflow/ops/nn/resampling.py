@@ -1,7 +1,7 @@
 """`interpolate`: resizing of lines, images and volumes.
 
-Along each dimension, an element of the result is a weighted sum of a few elements of the input.  The op of the gradient
-is the same op, with the matrix of these weights transposed.
+Along each dimension, an element of the result is a weighted sum of elements of the input.  The op of the gradient is
+the same op, with the matrix of these weights transposed.  Only the mode "area" is adaptive pooling.
 """
 
 from __future__ import annotations

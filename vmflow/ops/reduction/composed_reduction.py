@@ -49,7 +49,7 @@ def var(
 
     Raises:
         TypeError: for bools and integers.
-        ValueError: if both `unbiased` and `correction` are given.
+        ValueError: if both `unbiased` and `correction` are given, or a dimension is named twice.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -183,7 +183,7 @@ def norm(
 
     Raises:
         TypeError: for bools and integers.
-        ValueError: if `p` is another string.
+        ValueError: if `p` is another string, or a dimension is named twice.
         IndexError: if a dimension does not exist, or has no elements and `p` is infinite.
 
     Example:
@@ -258,9 +258,10 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 
     Raises:
         IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.count_nonzero(flow.tensor([[0, 1], [2, 3]]), dim=0)
+        flow.tensor([[0, 1], [2, 3]]), dim=0)
         tensor([1, 2])
     """
     return number_of_nonzero(input) if dim is None else sum(input != 0, dim)
@@ -275,9 +276,10 @@ def nansum(
 
     Raises:
         IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.nansum(flow.tensor([1.0, flow.nan, 2.0]))
+        flow.tensor([1.0, flow.nan, 2.0]))
         tensor(3.)
     """
     check_tensors("nansum", input)
@@ -293,9 +295,10 @@ def nanmean(
 
     Raises:
         IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.nanmean(flow.tensor([1.0, flow.nan, 2.0]))
+        flow.tensor([1.0, flow.nan, 2.0]))
         tensor(1.5000)
     """
     check_tensors("nanmean", input)
@@ -312,9 +315,10 @@ def logsumexp(
     Raises:
         TypeError: for complex tensors.
         IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.logsumexp(flow.tensor([1000.0, 1000.0]), 0)
+        flow.tensor([1000.0, 1000.0]), 0)
         tensor(1000.6932)
     """
     check_tensors("logsumexp", input)

@@ -131,9 +131,10 @@ def prod(
 
     Raises:
         IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.prod(flow.tensor([[1, 2], [3, 4]]), dim=1)
+        flow.tensor([[1, 2], [3, 4]]), dim=1)
         tensor([ 2, 12])
     """
     check_tensors("prod", input)
@@ -170,9 +171,10 @@ def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
     Raises:
         TypeError: for complex tensors.
         IndexError: if a dimension does not exist or has no elements.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.amax(flow.tensor([[1, 2], [4, 3]]), dim=1)
+        flow.tensor([[1, 2], [4, 3]]), dim=1)
         tensor([2, 4])
     """
     check_tensors("amax", input)
@@ -186,9 +188,10 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
     Raises:
         TypeError: for complex tensors.
         IndexError: if a dimension does not exist or has no elements.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.amin(flow.tensor([[1, 2], [4, 3]]), dim=1)
+        flow.tensor([[1, 2], [4, 3]]), dim=1)
         tensor([1, 3])
     """
     check_tensors("amin", input)
@@ -206,9 +209,10 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
     Raises:
         IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.all(flow.tensor([[1, 2], [0, 3]]), dim=1)
+        flow.tensor([[1, 2], [0, 3]]), dim=1)
         tensor([ True, False])
     """
     check_tensors("all", input)
@@ -223,9 +227,10 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
     Raises:
         IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
 
     Example:
-        >>> flow.any(flow.tensor([[0, 0], [0, 3]]), dim=1)
+        flow.tensor([[0, 0], [0, 3]]), dim=1)
         tensor([False,  True])
     """
     check_tensors("any", input)

@@ -149,7 +149,7 @@ def _recurrence(factors: Tensor, terms: Tensor, dim: int) -> Tensor:
 
 
 def product_before(input: Tensor, dim: int) -> Tensor:
-    """Return, for each element, the product of all elements before it along `dim`, a dimension of at least one."""
+    """Return, for each element, the product of all elements before it along `dim`, which must not be empty."""
     shape = list(input.shape)
     shape[dim] = 1
     return cumprod(cat([input.new_ones(shape), input.narrow(dim, 0, input.shape[dim] - 1)], dim), dim)

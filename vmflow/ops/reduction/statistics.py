@@ -151,7 +151,7 @@ def gradient(
 
     Raises:
         ValueError: for another `edge_order`, for a number of spacings that differs from that of the dimensions, and for
-            dimensions with too few points.
+            dimensions that are named twice or have too few points.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -211,7 +211,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of ``input - other`` over all elements; the tensors broadcast.
 
     Raises:
-        TypeError: for no tensors, or if both are bools or integers.
+        TypeError: if an operand is no tensor, or both are bools or integers.
         ValueError: if the shapes do not broadcast.
 
     Example:

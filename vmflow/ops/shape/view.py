@@ -1,6 +1,6 @@
 """Views: ops whose results share the input's memory with another shape, strides or offset, and issue no instruction.
 
-Where no view is possible (some reshapes of strided tensors), `view` raises; other functions copy.
+Where no view is possible (some reshapes of strided tensors), `view` and `view_as` raise; other functions copy.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
 
 
 def reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
-    """Return strides by which a tensor of shape `old` can be viewed in the shape `new`; None if no strides can.
+    """Return strides by which a tensor of shape `old` can be viewed in the shape `new`; None if there are none.
 
     Dimensions that are contiguous with each other are merged into runs, which are then cut into the new sizes.
     """
