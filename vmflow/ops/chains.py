@@ -79,7 +79,7 @@ def _identity(blob: Blob) -> Hashable:
 def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, dtypes: tuple[Any, ...]) -> Kernel | None:
     """Return the fused kernel of the steps; None unless their results have the `dtypes` of the eager calls' results.
 
-    They may differ because each eager call was inferred under the default dtype of its own task."""
+    The dtypes may differ because each eager call was inferred under the default dtype of its own task."""
     key = (steps, wanted, metas, dtypes)
     # One look-up, not `in` and then `[]`: another thread may clear the dict in between.
     try:

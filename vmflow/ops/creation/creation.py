@@ -172,7 +172,7 @@ def tensor(
         placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
 
     Raises:
-        TypeError: if `data` holds anything but numbers.
+        TypeError: if `data` holds anything but numbers, or Python's complex numbers for a real dtype.
         ValueError: if nested sequences differ in length, or nan is to become an integer.
         OverflowError: if a Python number (not an array's) does not fit into an integer dtype.
 

@@ -344,7 +344,7 @@ def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor
     base, exponent = node.input(0), node.input(1)
     if exponent.dtype.category < FLOATING:
         exponent = cast(exponent, gradient.dtype)
-    # Negative bases have powers and logarithms with complex exponents, as complex numbers.
+    # With complex exponents, powers and logarithms of negative bases exist as complex numbers only.
     if base.dtype.category < gradient.dtype.category:
         base = cast(base, gradient.dtype)
     first, second = node.needs

@@ -1,7 +1,7 @@
 """The error function, its complement and its inverse.
 
-numpy lacks these functions.  vmflow computes them in float64 and rounds once, except the error function of float32,
-which is used most and computed in float32.
+numpy lacks these functions.  On the CPU vmflow computes them in float64 and rounds once, except the error function of
+float32, which is used most and computed in float32.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ digamma = unary(
 )
 
 
-# The largest order n of a polygamma function, and that of its derivatives of any order: the kernels' scales overflow
-# beyond 2000.
+# The largest order n that `polygamma` takes, and the largest order of its derivatives, beyond which the kernels' scales
+# overflow.
 _MOST_ORDER: Final = 1000
 _MOST_DERIVATIVES: Final = 2000
 

@@ -1,6 +1,6 @@
 """Bessel functions, functions of the normal distribution, incomplete gamma functions and zeta functions.
 
-Like the gamma functions, they are computed in float64 for every dtype and rounded once, except `ndtr`,
+On the CPU, like the gamma functions, they are computed in float64 for every dtype and rounded once, except `ndtr`,
 `log_ndtr`, `xlog1py` and `mvlgamma`, which are composed of other functions.
 """
 

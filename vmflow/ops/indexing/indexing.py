@@ -202,8 +202,8 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
 
     Args:
         input: of any shape.
-        indices: from the first dimension on, an integer tensor for a dimension, a mask for as many dimensions as the
-            mask has, or None, which takes all of a dimension.
+        indices: from the first dimension on, an integer tensor for a dimension (negative numbers count from its end), a
+            mask for as many dimensions as the mask has, or None, which takes all of a dimension.
         values: broadcast to the shape of the indexed part, and cast to the dtype of `input`.
         accumulate: whether to add.
 
@@ -254,6 +254,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
     Raises:
         IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
+        TypeError: if the value holds anything but numbers.
         RuntimeError: for a leaf that requires a gradient, while gradients are recorded.
     """
     is_number = isinstance(value, Number)
@@ -268,7 +269,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     through_whole = tracked and not is_view and MODE.get().grad
     seen = input if is_view else input.detach()
     if through_whole and input.is_global:
-        # Only a local tensor has a part with strides; its values do not matter.
+        # The part's strides and offset are those in a local tensor of the same shape, whose values do not matter.
         seen = full_of(meta(input.shape, input.dtype, Device("meta")), 0)
     part, tensors = parted(seen, normal_index(index, input))
     whole = part._blob is seen._blob
@@ -459,7 +460,7 @@ def index_add(
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype, or the other two dtypes differ.
-        ValueError: if the index has several dimensions, or the shape of `source` does not fit.
+        ValueError: if the index has several dimensions or `input` none, or the shape of `source` does not fit.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:
@@ -499,7 +500,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.
-        ValueError: if the index has several dimensions, or the value has dimensions or does not fit the dtype.
+        ValueError: if the index has several dimensions, `input` none, or the value some or does not fit the dtype.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:

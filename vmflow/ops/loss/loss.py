@@ -228,7 +228,7 @@ def smooth_l1_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for complex tensors, or two bool tensors.
+        TypeError: for complex tensors, or two bool tensors; for a `beta` of 0 also as `l1_loss`.
         ValueError: for shapes that differ, another reduction, or a negative `beta`.
 
     Example:

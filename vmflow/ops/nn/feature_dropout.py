@@ -29,7 +29,7 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         inplace: whether to write the result into `input` and return that.
 
     Raises:
-        TypeError: if the probability is no number.
+        TypeError: if `p` is no number, or, in training with `p` between 0 and 1, for integers and bools.
         ValueError: if the probability is not within [0, 1], or for another number of dimensions.
 
     Example:
@@ -50,7 +50,7 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     (N, C, ...), with a warning.
 
     Raises:
-        TypeError: if the probability is no number.
+        TypeError: as `dropout1d`.
         ValueError: if the probability is not within [0, 1], or for less than two dimensions.
 
     Example:
@@ -70,7 +70,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     Input of other numbers of dimensions is taken as (C, ...), with a warning.
 
     Raises:
-        TypeError: if the probability is no number.
+        TypeError: as `dropout1d`.
         ValueError: if the probability is not within [0, 1], or, where channels are dropped, for a 0-d input.
 
     Example:

@@ -1,4 +1,4 @@
-"""Quantization-aware training: numbers rounded to a few levels, but with gradients as if they were not rounded.
+"""Quantization-aware training: numbers rounded to a few levels, with gradients as if they were not rounded.
 
 The formulas are OneFlow's, "google" (B. Jacob et al., 2018) and "cambricon" (scales that are powers of two), and
 PyTorch's `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine`.
