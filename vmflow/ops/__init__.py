@@ -1,1 +1,1 @@
-"""The ops, most of them in one subpackage for each family.  Most modules declare ops and the functions that call them."""
+"""The ops, in one subpackage for each family.  Most modules declare ops and the functions by which users call them."""

@@ -80,7 +80,7 @@ class Inferred:
 
     Args:
         outputs: the metas of the results; a tuple if the kernel returns a tuple.
-        cost: estimated nanoseconds on one core, good to a factor of a few; expensive calls run on worker threads.
+        cost: estimated nanoseconds on one core, good to a factor of a few; expensive calls may run on workers.
         details: further data for the op's kernels, beside metas and attributes; see `Problem`.
 
     Attributes:

@@ -357,7 +357,7 @@ def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def end_of(geometry: Geometry) -> int:
-    """Return the memory offset one past the last element of a view (shape, strides >= 0, offset); its own if empty."""
+    """Return the offset one past the last element of a view (shape, strides >= 0, offset); if empty, its own offset."""
     shape, strides, offset = geometry
     if 0 in shape:
         return offset
@@ -500,7 +500,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.
-        ValueError: if the index has several dimensions, `input` none, or the value some or does not fit the dtype.
+        ValueError: if the index has several dimensions, `input` none, or the value any, or if the dtype cannot hold it.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:

@@ -261,7 +261,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([[0, 1], [2, 3]]), dim=0)
+        >>> flow.count_nonzero(flow.tensor([[0, 1], [2, 3]]), dim=0)
         tensor([1, 2])
     """
     return number_of_nonzero(input) if dim is None else sum(input != 0, dim)
@@ -279,7 +279,7 @@ def nansum(
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([1.0, flow.nan, 2.0]))
+        >>> flow.nansum(flow.tensor([1.0, flow.nan, 2.0]))
         tensor(3.)
     """
     check_tensors("nansum", input)
@@ -298,7 +298,7 @@ def nanmean(
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([1.0, flow.nan, 2.0]))
+        >>> flow.nanmean(flow.tensor([1.0, flow.nan, 2.0]))
         tensor(1.5000)
     """
     check_tensors("nanmean", input)
@@ -318,7 +318,7 @@ def logsumexp(
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([1000.0, 1000.0]), 0)
+        >>> flow.logsumexp(flow.tensor([1000.0, 1000.0]), 0)
         tensor(1000.6932)
     """
     check_tensors("logsumexp", input)

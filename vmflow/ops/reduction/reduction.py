@@ -134,7 +134,7 @@ def prod(
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([[1, 2], [3, 4]]), dim=1)
+        >>> flow.prod(flow.tensor([[1, 2], [3, 4]]), dim=1)
         tensor([ 2, 12])
     """
     check_tensors("prod", input)
@@ -174,7 +174,7 @@ def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([[1, 2], [4, 3]]), dim=1)
+        >>> flow.amax(flow.tensor([[1, 2], [4, 3]]), dim=1)
         tensor([2, 4])
     """
     check_tensors("amax", input)
@@ -191,7 +191,7 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([[1, 2], [4, 3]]), dim=1)
+        >>> flow.amin(flow.tensor([[1, 2], [4, 3]]), dim=1)
         tensor([1, 3])
     """
     check_tensors("amin", input)
@@ -212,7 +212,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([[1, 2], [0, 3]]), dim=1)
+        >>> flow.all(flow.tensor([[1, 2], [0, 3]]), dim=1)
         tensor([ True, False])
     """
     check_tensors("all", input)
@@ -230,7 +230,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         ValueError: if a dimension is named twice.
 
     Example:
-        flow.tensor([[0, 0], [0, 3]]), dim=1)
+        >>> flow.any(flow.tensor([[0, 0], [0, 3]]), dim=1)
         tensor([False,  True])
     """
     check_tensors("any", input)
