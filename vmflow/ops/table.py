@@ -29,7 +29,7 @@ from .declaration import declaring_module
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# The largest allowed stride, padding or dilation of windows of convolution and pooling.
+# The largest allowed size, stride, padding or dilation of windows of convolution and pooling.
 MOST_OF_WINDOWS: Final = (1 << 31) - 1
 
 # A tensor of at least this many bytes releases its memory in stream order, by an instruction.  Smaller ones are left to
@@ -210,7 +210,7 @@ class OpExpr:
         remembers: the number of cached plans at which all are dropped.
         recent: see `Recent`; None if no call has used such a plan since the start or the last `forget`.
         is_slice: whether the op is a slice with the attributes axis, start, length and step: autograd then joins the
-            gradients of several slices of one tensor, instead of padding each with zeros and adding them.
+            gradients of slices of one tensor that do not overlap, instead of padding each with zeros and adding them.
 
     A module may declare its ops again, since Ctrl-C may interrupt its import, which is then repeated.
 
