@@ -219,6 +219,17 @@ def test_the_gradient_of_the_number_of_nonzero_elements_is_0() -> None:
     assert x.grad.tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("p", [-1, -0.5, -2])
+def test_norms_of_infinities_for_negative_powers(p: float) -> None:
+    assert flow.norm(flow.tensor([math.inf, math.inf]), p).item() == math.inf
+    assert flow.norm(flow.tensor([math.inf, 2.0]), p).item() == pytest.approx(2.0)
+    assert flow.norm(flow.tensor([0.0, 2.0]), p).item() == 0.0
+
+
+def test_without_classes_no_target_is_among_the_largest() -> None:
+    assert flow.in_top_k(flow.tensor([-1, 0]), flow.zeros(2, 0), 1).tolist() == [False, False]
+
+
 def test_random_numbers_in_place() -> None:
     with flow.fork_rng():
         flow.manual_seed(0)

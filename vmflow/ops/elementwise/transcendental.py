@@ -44,7 +44,7 @@ log = unary(
     "log",
     TO_FLOAT,
     cost=EXPENSIVE,
-    doc="The natural logarithm; nan below zero, -inf at zero.",
+    doc="The natural logarithm; -inf at zero, nan for negative real numbers.",
     example=("flow.log(flow.tensor([1.0, 2.0]))", "tensor([0.0000, 0.6931])"),
 )
 log2 = unary(
@@ -71,7 +71,7 @@ log1p = unary(
 sqrt = unary(
     "sqrt",
     TO_FLOAT,
-    doc="The square root; nan below zero.",
+    doc="The square root; nan for negative real numbers.",
     example=("flow.sqrt(flow.tensor([4.0, 9.0]))", "tensor([2., 3.])"),
 )
 sin = unary(
@@ -179,7 +179,7 @@ asin = unary(
     TO_FLOAT,
     cost=EXPENSIVE,
     also=("arcsin",),
-    doc="The arc sine, in radians; nan outside [-1, 1].",
+    doc="The arc sine, in radians; nan for real numbers outside [-1, 1].",
     example=("flow.asin(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5708])"),
 )
 acos = unary(
@@ -187,7 +187,7 @@ acos = unary(
     TO_FLOAT,
     cost=EXPENSIVE,
     also=("arccos",),
-    doc="The arc cosine, in radians; nan outside [-1, 1].",
+    doc="The arc cosine, in radians; nan for real numbers outside [-1, 1].",
     example=("flow.acos(flow.tensor([1.0, 0.0]))", "tensor([0.0000, 1.5708])"),
 )
 atan = unary(
@@ -211,7 +211,7 @@ acosh = unary(
     TO_FLOAT,
     cost=EXPENSIVE,
     also=("arccosh",),
-    doc="The inverse hyperbolic cosine; nan below 1.",
+    doc="The inverse hyperbolic cosine; nan for real numbers below 1.",
     example=("flow.acosh(flow.tensor([1.0, 2.0]))", "tensor([0.0000, 1.3170])"),
 )
 atanh = unary(
@@ -219,7 +219,7 @@ atanh = unary(
     TO_FLOAT,
     cost=EXPENSIVE,
     also=("arctanh",),
-    doc="The inverse hyperbolic tangent; infinite at -1 and 1, nan outside.",
+    doc="The inverse hyperbolic tangent; infinite at -1 and 1, nan for other real numbers outside.",
     example=("flow.atanh(flow.tensor([0.0, 0.5]))", "tensor([0.0000, 0.5493])"),
 )
 exp2 = unary(

@@ -110,12 +110,12 @@ def _powers(size: Tensor, p: float) -> Tensor:
 
 
 def _root(total: Tensor, p: float) -> Tensor:
-    """Compute the `p`-th root of `total`, a sum of powers, with a gradient of 0 where `total` is 0.
+    """Compute the `p`-th root of `total`, a sum of `p`-th powers, with a gradient of 0 where `total` is 0.
 
     The root's derivative at 0 is infinite: times the derivative of the sum, 0, it would give nan.
     """
     nothing = total == 0
-    return where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
+    return where(nothing, 0.0 if p > 0 else math.inf, where(nothing, 1.0, total) ** (1.0 / p))
 
 
 @function(numpy_names=True)
