@@ -42,7 +42,8 @@ class MultiheadAttention(Module):
 
     Raises:
         ValueError: for sizes or a probability out of range; when called with shapes that do not fit.
-        TypeError: when called with a mask of integers.
+        TypeError: for sizes that are no integers; when called with another dtype than the weights', or a mask of
+            integers.
 
     Example:
         >>> query, key = flow.ones(3, 1, 4), flow.ones(5, 1, 4)
@@ -136,7 +137,7 @@ class MultiheadAttention(Module):
             attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to
                 the scores.
             average_attn_weights: whether to return the mean of the weights over the heads, not those of each head.
-            is_causal: whether `attn_mask`, which must be given, is the causal mask, so that it need not be read.
+            is_causal: whether `attn_mask`, which must be given, is the causal mask; its values may then not be read.
 
         Returns:
             The result, shaped like the query; and the weights (batch, L, S), or (batch, num_heads, L, S) of each head,
@@ -144,7 +145,7 @@ class MultiheadAttention(Module):
 
         Raises:
             ValueError: for shapes that do not fit, or is_causal without a mask.
-            TypeError: for a mask of integers.
+            TypeError: for another dtype than the weights', or a mask of integers.
         """
         name = "MultiheadAttention"
         check_operands(name, (query, key, value), (self.embed_dim, self.kdim, self.vdim), self.batch_first)

@@ -106,8 +106,8 @@ class Convolution(_Convolution):
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weight's.
         ValueError: for sizes out of range, channels that `groups` does not divide, another padding mode, or the padding
-            "same" with a stride above 1; when called with another number of dimensions or channels, or an input smaller
-            than the kernel.
+            "same" with a stride above 1; when called with another number of dimensions or channels, or a padded input
+            smaller than the kernel.
     """
 
     def __init__(

@@ -18,7 +18,8 @@ class _Dropout(FunctionLayer):
         inplace: whether to write the result into the input.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
+        TypeError: when called with anything else than a tensor; in training mode, with integers, if `p` is neither 0
+            nor 1.
         ValueError: if `p` is no probability.
     """
 
@@ -64,7 +65,8 @@ class Dropout1d(_Dropout, function=F.dropout1d):
     Shape: input (N, C, L) or (C, L), output the same shape.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
+        TypeError: when called with anything else than a tensor; in training mode, with integers, if `p` is neither 0
+            nor 1.
         ValueError: if `p` is no probability; when the input has another number of dimensions.
 
     Example:
@@ -77,11 +79,12 @@ class Dropout1d(_Dropout, function=F.dropout1d):
 class Dropout2d(_Dropout, function=F.dropout2d):
     """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
 
-    Shape: input (N, C, H, W) or (C, H, W), output the same shape; any other shape of two or more dimensions, with a
+    Shape: input (N, C, H, W) or (N, C, L), output the same shape; (N, C, *) of any other number of dimensions, with a
     warning.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
+        TypeError: when called with anything else than a tensor; in training mode, with integers, if `p` is neither 0
+            nor 1.
         ValueError: if `p` is no probability; when the input has fewer than two dimensions.
 
     Example:
@@ -93,7 +96,8 @@ class Dropout2d(_Dropout, function=F.dropout2d):
 class Dropout3d(_Dropout, function=F.dropout3d):
     """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
 
-    Shape: input (N, C, D, H, W) or (C, D, H, W), output the same shape; any other shape with a warning.
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output the same shape; (C, *) of any other number of dimensions, with
+    a warning.
 
     Example:
         >>> flow.nn.Dropout3d(0.5).eval()(flow.ones(1, 1, 1, 2))
@@ -105,6 +109,10 @@ class AlphaDropout(_Dropout, function=F.alpha_dropout):
     """Dropout for the results of `SELU` that keeps their mean and variance (Klambauer et al., 2017).
 
     Shape: input (*), output (*), the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability.
 
     Example:
         >>> flow.nn.AlphaDropout(0.5).eval()(flow.ones(3))

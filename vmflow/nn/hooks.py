@@ -297,7 +297,7 @@ def _watched(
     passed = _Watched.apply(reached, *[values[position] for position in positions])
     for position, value in zip(positions, passed, strict=True):
         changed[position] = value
-    # A named tuple is made from its fields, other tuples from an iterable.
+    # A named tuple is made from its fields, a plain tuple from an iterable.
     return tuple(changed) if type(values) is tuple else type(values)(*changed)
 
 

@@ -135,7 +135,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `in_features` by the input's last dimension, and draw the parameters; if loaded, set it by the weight."""
+        """Set `in_features` by a loaded weight, or the input's last dimension; draw the parameters without shapes."""
         self.in_features = (input if is_lazy(self.weight) else self.weight).shape[-1]
         _initialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
 
@@ -149,7 +149,7 @@ def _initialize(module: Any, shapes: dict[str, tuple[int, ...]]) -> None:
     """
     if not module.has_uninitialized_params():
         return
-    # `reset_parameters` sets all parameters and buffers, but those that have shapes already have been loaded.
+    # `reset_parameters` sets all parameters and buffers, but those that have shapes already may have been loaded.
     members = [*module._parameters.values(), *module._buffers.values()]
     loaded = [(member, member.detach().clone()) for member in members if member is not None and not is_lazy(member)]
     for name, shape in shapes.items():
@@ -181,7 +181,7 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Set `in_channels` by the input's channels, and draw the parameters; if loaded, set it by the weight."""
+        """Set `in_channels` by a loaded weight, or the input's channels; draw the parameters without shapes."""
         self.in_channels = self._channels_of(input) if is_lazy(self.weight) else self._loaded_channels()
         _initialize(self, {"weight": (*self._channels(), *self.kernel_size), "bias": (self.out_channels,)})
 
@@ -214,7 +214,7 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
             `Conv2d`.
 
     Raises:
-        TypeError: for sizes that are no integers.
+        TypeError: for sizes that are no integers, besides `out_channels`.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
             called with another number of dimensions, or channels that `groups` does not divide.
     """
@@ -291,7 +291,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
             as for `ConvTranspose2d`.
 
     Raises:
-        TypeError: for sizes that are no integers.
+        TypeError: for sizes that are no integers, besides `out_channels`.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
             called with another number of dimensions, or channels that `groups` does not divide.
     """
@@ -318,7 +318,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
         self._forget_sizes(out_channels, bias, device, dtype)
 
     def initialize_parameters(self, input: Tensor, output_size: Sequence[int] | None = None) -> None:
-        """Set `in_channels` by the input's channels, and draw the parameters; if loaded, set it by the weight."""
+        """Set `in_channels` by a loaded weight, or the input's channels; draw the parameters without shapes."""
         super().initialize_parameters(input)
 
     def _channels(self) -> tuple[int, int]:
@@ -399,7 +399,7 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Set `num_features` by the input's channels, and initialize the tensors; if loaded, set it by their size."""
+        """Set `num_features` by loaded tensors, or the input's channels; initialize the tensors without shapes."""
         names = ("weight", "bias", "running_mean", "running_var")
         members = [getattr(self, name) for name in names]
         known = [member for member in members if member is not None and not is_lazy(member)]
@@ -490,7 +490,8 @@ class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
     Shape: input (N, C, L) or (C, L), output the same shape.
 
     Args:
-        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `InstanceNorm1d`.
+        eps, momentum, device, dtype, bias: as for `InstanceNorm1d`.
+        affine, track_running_stats: likewise, but by default True.
 
     Raises:
         ValueError: when called with another number of dimensions or channels.
@@ -509,7 +510,8 @@ class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
     Shape: input (N, C, H, W) or (C, H, W), output the same shape.
 
     Args:
-        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `InstanceNorm2d`.
+        eps, momentum, device, dtype, bias: as for `InstanceNorm2d`.
+        affine, track_running_stats: likewise, but by default True.
 
     Raises:
         ValueError: when called with another number of dimensions or channels.
@@ -528,7 +530,8 @@ class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
     Shape: input (N, C, D, H, W) or (C, D, H, W), output the same shape.
 
     Args:
-        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `InstanceNorm3d`.
+        eps, momentum, device, dtype, bias: as for `InstanceNorm3d`.
+        affine, track_running_stats: likewise, but by default True.
 
     Raises:
         ValueError: when called with another number of dimensions or channels.

@@ -182,7 +182,7 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
         beta: the difference from which on the loss is linear.
 
     Raises:
-        TypeError: when called with anything else than tensors.
+        TypeError: when called with anything else than tensors, with complex tensors, or with two bool tensors.
         ValueError: when called, for shapes that differ, another reduction, or a negative `beta`.
 
     Example:
@@ -210,7 +210,7 @@ class HuberLoss(_Loss, function=F.huber_loss):
         delta: the difference from which on the loss is linear.
 
     Raises:
-        TypeError: when called with anything else than tensors.
+        TypeError: when called with anything else than tensors, with complex tensors, or with two bool tensors.
         ValueError: when called, for shapes that differ, another reduction, or a `delta` that is not positive.
 
     Example:
@@ -332,7 +332,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
         reduction: "mean", "sum" or "none".
 
     Raises:
-        TypeError: when called with anything else than tensors.
+        TypeError: when called with anything else than tensors, or two bool tensors.
         ValueError: when called, for shapes that differ, or another reduction.
 
     Example:

@@ -51,7 +51,8 @@ class CosineEmbeddingLoss(_MarginLoss, function=F.cosine_embedding_loss):
 class MarginRankingLoss(_MarginLoss, function=F.margin_ranking_loss):
     """``max(0, -target * (input1 - input2) + margin)``: a target of 1 says that `input1` should be larger, -1 `input2`.
 
-    Shape: inputs and target (*), broadcast together; output a scalar, or (*) with the reduction "none".
+    Shape: inputs and target (*), of equally many dimensions, broadcast together; output a scalar, or (*) with the
+    reduction "none".
 
     Example:
         >>> flow.nn.MarginRankingLoss()(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 1.0]), flow.tensor([1, 1]))

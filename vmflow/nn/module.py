@@ -119,7 +119,7 @@ class Module:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Call ``hook(module, args)`` before `forward`; a result that is not None replaces the arguments.
+        """Call ``hook(module, args)`` before `forward`; a result that is not None replaces the positional arguments.
 
         Args:
             hook: the function to call.
@@ -158,16 +158,18 @@ class Module:
         """Call ``hook(module, grad_output)`` when the gradients of a call's results are known.
 
         ``grad_output`` is a tuple with None where there is no gradient.  A result of the hook that is not None replaces
-        ``grad_output``.
+        ``grad_output``.  The hook is not called if no gradient reaches the results, nor, with a warning, if they are
+        neither a tensor nor a tuple.
         """
         return hooks.registered(self._backward_pre_hooks, hook, prepend)
 
     def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
 
-        Both are tuples with None where there is no gradient, without keyword arguments and tensors within nested
-        arguments or results.  A result of the hook that is not None replaces ``grad_input``.  The hook is not called
-        if no gradient reaches the results, nor, with a warning, if they are neither a tensor nor a tuple.
+        Both are tuples, of the positional arguments and the results, with None where there is no gradient, also for a
+        list or dict of tensors.  A result of the hook that is not None replaces ``grad_input``.  The hook is not called
+        if no gradient reaches the results, or none the arguments though some require gradients; nor, with a warning, if
+        the results are neither a tensor nor a tuple.
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 
@@ -361,8 +363,8 @@ class Module:
     ) -> Iterator[tuple[str, Module]]:
         """Iterate over this module, named `prefix`, and all modules below it, with dotted names that begin with it.
 
-        A module that appears several times comes once, and is added to `memo`, unless `remove_duplicate` is False.
-        Modules in `memo` are left out, with those below them.
+        Each module comes once, and is added to `memo`, unless `remove_duplicate` is False.  Modules in `memo` are left
+        out, and not searched for modules below them.
         """
         memo = set() if memo is None else memo
         if self in memo:
@@ -589,8 +591,9 @@ class Module:
         Args:
             state_dict: tensors, or arrays of numpy, under dotted names.
             strict: whether missing and unexpected names are an error.
-            assign: replace the module's tensors by the given tensors, with their dtypes, instead of copying.  Make the
-                optimizer afterwards: an optimizer made before would update the old tensors.
+            assign: replace the module's tensors by the given tensors, or by parameters that share their memory, with
+                their dtypes, instead of copying.  Make the optimizer afterwards: an optimizer made before would update
+                the old tensors.
 
         Returns:
             The module's names that the dict lacks, ``missing_keys``, and names that the module lacks,

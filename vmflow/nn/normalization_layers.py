@@ -87,7 +87,7 @@ class _ChannelNorm(_AffineNorm):
         self._add_parameters(shape, affine, affine and bias, device, dtype)
 
     def reset_running_stats(self) -> None:
-        """Reset the running statistics: mean 0, variance 1, and no batches counted."""
+        """Reset the running statistics, if any: mean 0, variance 1, and no batches counted."""
         if self.track_running_stats:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
@@ -556,12 +556,12 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
-    """Divides by a power of ``k`` plus a mean square of neighbouring channels (Krizhevsky and others, 2012).
+    """Divides by a power that grows with the mean square of neighbouring channels (Krizhevsky and others, 2012).
 
     Shape: input (N, C, *), output the same shape.
 
     Args:
-        size: the number of neighbouring channels in the mean.
+        size: the number of channels in the mean, the channel itself among them.
         alpha, beta, k: the constants of the divisor ``(k + alpha * mean_square)**beta``.
 
     Raises:

@@ -45,8 +45,9 @@ class MinMaxObserver(_Quantization):
     """Computes the scale and the zero point that quantise a tensor's range, from its smallest to its largest number.
 
     With b bits, the symmetric scale is ``max(|x|) / (2**(b - 1) - 1)`` and its zero point 0; the affine scale is
-    ``(max(x) - min(x)) / (2**b - 1)``, with the zero point ``-round(min(x) / scale)``.  The formula "cambricon" gives
-    the exponent ``floor(log2(max(|x|))) - (b - 2)`` instead of a scale.
+    ``(max(x) - min(x)) / (2**b - 1)``, with the zero point ``-round(min(x) / scale)``; if all numbers are equal, the
+    range is from them to 0.  The formula "cambricon" gives the exponent ``floor(log2(max(|x|))) - (b - 2)`` instead of
+    a scale.
 
     Shape: input (*), outputs (1,) each, or (S,) for slices along a first dimension of size S.
 

@@ -124,7 +124,7 @@ def dropout(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
     """`nn.functional.dropout` of a tensor of any shape.
 
     Raises:
-        TypeError: for anything else than a floating-point tensor.
+        TypeError: for anything else than a tensor; with `train`, for integers, if `p` is neither 0 nor 1.
         ValueError: if `p` is no probability.
 
     Example:
@@ -266,11 +266,11 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 0
 ) -> Tensor:
-    """`nn.functional.margin_ranking_loss` of three tensors, whose shapes are broadcast together.
+    """`nn.functional.margin_ranking_loss` of three tensors of equally many dimensions, broadcast together.
 
     Raises:
         TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
-        ValueError: for shapes that do not broadcast, or another reduction.
+        ValueError: for shapes that do not fit, or another reduction.
 
     Example:
         >>> flow.margin_ranking_loss(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 1.0]), flow.tensor([1, 1]))
@@ -312,7 +312,7 @@ def triplet_margin_loss(
 
     Raises:
         TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
-        ValueError: for shapes that do not fit, or another reduction.
+        ValueError: for shapes that do not fit, a margin that is not positive, or another reduction.
 
     Example:
         >>> anchor, positive, negative = flow.zeros(1, 2), flow.tensor([[3.0, 4.0]]), flow.tensor([[0.0, 2.0]])
@@ -353,7 +353,8 @@ def ctc_loss(
 
     Raises:
         TypeError: for targets that are no integers; for a reduction that is neither an integer nor a name.
-        ValueError: for shapes that do not fit, a blank that is no class, or another reduction.
+        ValueError: for shapes that do not fit, a blank that is no class, or another reduction; when the result is read,
+            for lengths out of range.
 
     Example:
         >>> flow.ctc_loss(flow.full((3, 1, 2), 0.5).log(), flow.tensor([[1]]), [3], [1])

@@ -137,7 +137,8 @@ class TransformerDecoderLayer(_Layer):
 
     A. Vaswani et al., 2017.
 
-    Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first`; output the target's shape.
+    Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first`, or both without N; output
+    the target's shape.
 
     Args:
         d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
@@ -194,7 +195,8 @@ def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
 class TransformerEncoder(Module):
     """An encoder: copies of an encoder layer, one after the other.
 
-    Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first` of the layer; output the same shape.
+    Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first` of the layer, also without N; output the same
+    shape.
 
     Args:
         encoder_layer: the layer to copy `num_layers` times.
@@ -245,8 +247,8 @@ class TransformerEncoder(Module):
 class TransformerDecoder(Module):
     """A decoder: copies of a decoder layer, one after the other.
 
-    Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first` of the layer; output the
-    target's shape.
+    Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first` of the layer, or both
+    without N; output the target's shape.
 
     Args:
         decoder_layer: the layer to copy `num_layers` times.
@@ -282,7 +284,7 @@ class TransformerDecoder(Module):
     ) -> Tensor:
         """Return `tgt` decoded by all layers, in the same shape; the arguments are as for `TransformerDecoderLayer`.
 
-        But `tgt_is_causal` and `memory_is_causal` have no effect without the mask.
+        But `tgt_is_causal` has no effect without `tgt_mask`, nor `memory_is_causal` without `memory_mask`.
         """
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         causal = _is_causal(tgt_mask, tgt_is_causal), _is_causal(memory_mask, memory_is_causal)
@@ -294,7 +296,8 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """A transformer of an encoder and a decoder (A. Vaswani et al., Attention Is All You Need, 2017).
 
-    Shape: source (S, N, d_model), target (L, N, d_model), or (N, S, ...) with `batch_first`; output the target's shape.
+    Shape: source (S, N, d_model), target (L, N, d_model), or (N, S, ...) with `batch_first`, or both without N; output
+    the target's shape.
 
     Args:
         num_encoder_layers, num_decoder_layers: the numbers of layers of encoder and decoder.

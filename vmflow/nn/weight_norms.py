@@ -105,7 +105,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
     Raises:
         ValueError: if there is no such parameter.
         IndexError: if the weight has no such dimension.
-        RuntimeError: if the weight is normalised already.
+        RuntimeError: if the weight has a weight norm already.
 
     Example:
         >>> layer = flow.nn.utils.weight_norm(flow.nn.Linear(4, 3))
@@ -201,7 +201,7 @@ def spectral_norm(
     Raises:
         ValueError: if there is no such parameter, or for fewer than one iteration.
         IndexError: if the weight has no such dimension.
-        RuntimeError: if the weight is normalised already.
+        RuntimeError: if the weight has a spectral norm already.
 
     Example:
         >>> layer = flow.nn.utils.spectral_norm(flow.nn.Linear(4, 3))

@@ -78,7 +78,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
 
     Raises:
         ValueError: if there is no such weight.
-        IndexError: if the weight has no such dimension.
+        IndexError: if the weight has no such dimension, or `dim` is below -1.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.weight_norm(flow.nn.Linear(4, 3))
@@ -209,7 +209,10 @@ class _Orthogonal(Module):
         return result.mT if wide else result
 
     def _of_skew(self, tall: Tensor) -> Tensor:
-        """Return the exponential, or Cayley's map, of the antisymmetric matrix made of the lower triangle of `tall`."""
+        """Return the exponential, or Cayley's map, of the antisymmetric matrix made of the lower triangle of `tall`.
+
+        Of the result, as many of the first columns are returned as `tall` has.
+        """
         n, k = tall.shape[-2:]
         lower = tall.tril()
         if n != k:
@@ -239,7 +242,8 @@ class _Orthogonal(Module):
             more = random.randn((*tall.shape[:-2], n, n - k), dtype=tall.dtype, device=tall.device)
             tall = cat([tall, _beside(more, tall)], -1)
         base, triangle = qr(tall)
-        # Choose the QR decomposition with a positive diagonal of R: then `base` is Q itself if Q is orthogonal.
+        # Choose the QR decomposition with a positive diagonal of R: then `base` begins with the columns of an
+        # orthogonal Q, or of its transpose if Q is wide.
         self.base = base * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         # Minus the identity: each of the three maps turns this matrix into the identity, so that the result is `base`.
         return zeros_like(Q) - _beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
@@ -301,6 +305,7 @@ def orthogonal(
     Raises:
         ValueError: if there is no such weight, it is no matrix, or for another map, or "householder" with a complex
             weight.
+        TypeError: for a complex weight with "matrix_exp" or `use_trivialization`.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 4))

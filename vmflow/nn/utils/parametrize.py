@@ -33,8 +33,9 @@ class _Block:
     """A block of `cached`.
 
     Attributes:
-        kept: the tensors computed within the block, by parametrization, interpreter, grad mode and autocast; None after
-            the block's end, because tasks that began within the block may go on with a copy of its context.
+        kept: the tensors computed within the block, by parametrization, interpreter, grad mode and autocast; None
+            outside of blocks, and after the block's end, because tasks that began within the block may go on with a
+            copy of its context.
     """
 
     def __init__(self, kept: dict[tuple[Any, ...], Tensor] | None) -> None:
@@ -48,8 +49,9 @@ _block: ContextVar[_Block] = ContextVar("block", default=_Block(None))  # noqa: 
 def cached() -> Iterator[None]:
     """Make a block in which parametrized tensors are computed once, not at each reading, in this task or thread.
 
-    Tasks that begin within the block share its tensors until its end.  The original tensors, other parameters and
-    buffers of the parametrizations, and the training mode must not change within the block.
+    A tensor is computed once for each grad mode and autocast in which it is read.  Tasks that begin within the block
+    share its tensors until its end.  The original tensors, other parameters and buffers of the parametrizations, and
+    the training mode must not change within the block.
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 2))
@@ -78,13 +80,13 @@ class ParametrizationList(ModuleList):
 
     Attributes:
         original: the original parameter or buffer; several originals are ``original0``, ``original1`` and so on.
-        is_tensor: whether there is a single original.
+        is_tensor: whether the original is named ``original``, without a number.
         ntensors: the number of originals.
         unsafe: the argument `unsafe`.
 
     Raises:
-        ValueError: without modules, if a `right_inverse` returns something else than tensors, or another dtype; unless
-            `unsafe`, for a result of another dtype or shape.
+        ValueError: without modules, if a `right_inverse` returns something else than tensors, or one tensor of another
+            dtype; unless `unsafe`, for a result of another dtype or shape.
 
     Example:
         >>> chain = flow.nn.utils.parametrize.ParametrizationList([flow.nn.ReLU()], flow.tensor([-1.0, 2.0]))

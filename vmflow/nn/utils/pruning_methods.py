@@ -255,7 +255,7 @@ class Identity(BasePruningMethod):
 
     @classmethod
     def apply(cls, module: Module, name: str) -> BasePruningMethod:  # type: ignore[override]
-        """Give a module's parameter a mask that prunes nothing, and return the method."""
+        """Give a parameter a mask that prunes nothing; see `BasePruningMethod.apply` for the result."""
         return super().apply(module, name)
 
 
@@ -297,7 +297,7 @@ class RandomUnstructured(BasePruningMethod):
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a fraction above 1; when called with fewer elements than the amount.
+        ValueError: if the amount is negative, or a fraction above 1; when a tensor has fewer elements.
 
     Example:
         >>> (flow.nn.utils.prune.RandomUnstructured(2).prune(flow.ones(3)) == 0).sum()
@@ -315,7 +315,7 @@ class RandomUnstructured(BasePruningMethod):
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:  # type: ignore[override]
-        """Prune a parameter, and return the method; see `random_unstructured`."""
+        """Prune a parameter as `prune.random_unstructured` does; see `BasePruningMethod.apply` for the result."""
         return super().apply(module, name, amount=amount)
 
 
@@ -327,7 +327,7 @@ class L1Unstructured(BasePruningMethod):
 
     Raises:
         TypeError: if the amount is no number.
-        ValueError: if the amount is negative, or a fraction above 1; when called with fewer elements than the amount.
+        ValueError: if the amount is negative, or a fraction above 1; when a tensor has fewer elements.
 
     Example:
         >>> flow.nn.utils.prune.L1Unstructured(1).prune(flow.tensor([3.0, 1.0, -2.0]))
@@ -347,7 +347,7 @@ class L1Unstructured(BasePruningMethod):
     def apply(  # type: ignore[override]
         cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
     ) -> BasePruningMethod:
-        """Prune a parameter, and return the method; see `l1_unstructured`."""
+        """Prune a parameter as `prune.l1_unstructured` does; see `BasePruningMethod.apply` for the result."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
 
@@ -418,7 +418,7 @@ class RandomStructured(_Structured):
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> BasePruningMethod:  # type: ignore[override]
-        """Prune a parameter, and return the method; see `random_structured`."""
+        """Prune a parameter as `prune.random_structured` does; see `BasePruningMethod.apply` for the result."""
         return super().apply(module, name, amount=amount, dim=dim)
 
 
@@ -453,7 +453,7 @@ class LnStructured(_Structured):
     def apply(  # type: ignore[override]
         cls, module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
     ) -> BasePruningMethod:
-        """Prune a parameter, and return the method; see `ln_structured`."""
+        """Prune a parameter as `prune.ln_structured` does; see `BasePruningMethod.apply` for the result."""
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
 
 
@@ -487,5 +487,5 @@ class CustomFromMask(BasePruningMethod):
 
     @classmethod
     def apply(cls, module: Module, name: str, mask: Tensor) -> BasePruningMethod:  # type: ignore[override]
-        """Prune a parameter, and return the method; see `custom_from_mask`."""
+        """Prune a parameter as `prune.custom_from_mask` does; see `BasePruningMethod.apply` for the result."""
         return super().apply(module, name, mask=mask)

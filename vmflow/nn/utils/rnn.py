@@ -105,7 +105,8 @@ def pack_padded_sequence(
         enforce_sorted: whether sequences not sorted by falling length are an error; else this function sorts them.
 
     Raises:
-        ValueError: for lengths that do not fit the input, or with `enforce_sorted` are not sorted.
+        ValueError: for fewer than two dimensions, or lengths that do not fit the input, or with `enforce_sorted` are
+            not sorted.
 
     Example:
         >>> padded = flow.tensor([[1, 2, 3], [4, 5, 0]])
