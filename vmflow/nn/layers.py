@@ -301,6 +301,7 @@ class EmbeddingBag(Module):
         scale_grad_by_freq: whether to divide a row's gradient by the number of its indices in the input; not for "max".
         mode: "sum", "mean" or "max".
         sparse: must be False; gradients are dense.
+        _weight: a table whose memory the layer shares; by default the layer makes a table with random values.
         include_last_offset: whether the last offset is the end of the last bag, so that there are N + 1.
         padding_idx: a row that the bags leave out; it gets no gradient, and is zero at first in a table that the layer
             makes.

@@ -266,7 +266,7 @@ class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
         pos_weight: the weight of the loss's term for positive targets, broadcast to the input's shape.
 
     Raises:
-        TypeError: when called with anything else than floating-point tensors of one dtype.
+        TypeError: when called with anything else than floating-point tensors.
         ValueError: when called, for shapes that do not fit, or another reduction.
 
     Example:

@@ -21,7 +21,7 @@ class _MarginLoss(_Loss):
         reduction: "mean", "sum" or "none".
 
     Raises:
-        TypeError: when called with anything else than tensors.
+        TypeError: when called with anything else than tensors, or for dtypes that do not fit.
         ValueError: when called, for shapes that do not fit, or another reduction.
     """
 

@@ -168,8 +168,8 @@ class Module:
 
         Both are tuples, of the positional arguments and the results, with None where there is no gradient, also for a
         list or dict of tensors.  A result of the hook that is not None replaces ``grad_input``.  The hook is not called
-        if no gradient reaches the results, or none the arguments though some require gradients; nor, with a warning, if
-        the results are neither a tensor nor a tuple.
+        if no gradient reaches the results; nor if some arguments require gradients, but none reaches them; nor, with a
+        warning, if the results are neither a tensor nor a tuple.
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 

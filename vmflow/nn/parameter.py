@@ -154,8 +154,8 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
         persistent: whether the buffer is part of the module's `state_dict`.
 
     Raises:
-        ValueError: if a gradient is required, or for an object that is no device.
-        TypeError: for an object that is no dtype.
+        ValueError: if a gradient is required, or for an unknown name of a device.
+        TypeError: for an object that is no dtype or no device.
         RuntimeError: when the shape is read.
 
     Example:

@@ -379,7 +379,7 @@ class MaxUnpool3d(_MaxUnpool, rank=3):
 
 
 class _LPPool(FunctionLayer):
-    """The base of power-average poolings: ``sum(x ** norm_type) ** (1 / norm_type)`` over each window, or 0.
+    """The base of power-average poolings: ``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window.
 
     The output's sizes are ``floor((size - kernel_size) / stride) + 1``.
 
@@ -387,7 +387,8 @@ class _LPPool(FunctionLayer):
         norm_type: the exponent of the formula.
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
+        ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge;
+            its sum is then scaled up as if it were whole.
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
@@ -401,7 +402,7 @@ class _LPPool(FunctionLayer):
 
 
 class LPPool1d(_LPPool, function=F.lp_pool1d, rank=1):
-    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of sequences, 0 for a negative sum.
+    """``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window of sequences.
 
     Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -412,7 +413,7 @@ class LPPool1d(_LPPool, function=F.lp_pool1d, rank=1):
 
 
 class LPPool2d(_LPPool, function=F.lp_pool2d, rank=2):
-    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of images, 0 for a negative sum.
+    """``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window of images.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -423,7 +424,7 @@ class LPPool2d(_LPPool, function=F.lp_pool2d, rank=2):
 
 
 class LPPool3d(_LPPool, function=F.lp_pool3d, rank=3):
-    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of volumes, 0 for a negative sum.
+    """``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window of volumes.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
 
@@ -442,6 +443,7 @@ class _FractionalMaxPool(FunctionLayer):
         output_ratio: instead of `output_size`, the output's size divided by the input's, between 0 and 1, a number for
             all dimensions or one for each.
         return_indices: whether to return also the flat indices of the largest elements within the image.
+        _random_samples: numbers within [0, 1) that place the windows, instead of new random numbers.
 
     Raises:
         TypeError: for sizes that are no integers.

@@ -236,8 +236,7 @@ def binary_cross_entropy_with_logits(
     """`nn.functional.binary_cross_entropy_with_logits` of two tensors of one shape, to which the weights are broadcast.
 
     Raises:
-        TypeError: for anything else than floating-point tensors of one dtype; for a reduction that is neither an
-            integer nor a name.
+        TypeError: for anything else than floating-point tensors; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that do not fit, or another reduction.
 
     Example:
@@ -286,7 +285,7 @@ def cosine_embedding_loss(
     """`nn.functional.cosine_embedding_loss` of inputs (N, D) and targets (N,), or (D,) and a scalar.
 
     Raises:
-        TypeError: for anything else than floating-point inputs; for a reduction that is neither an integer nor a name.
+        TypeError: for anything else than tensors; for a reduction that is neither an integer nor a name.
         ValueError: for other shapes, or another reduction.
 
     Example:
