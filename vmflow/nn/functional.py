@@ -226,8 +226,8 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
     """Return `input`; within a graph, ops on the result run after `depend` is computed, even if no op uses `depend`.
 
-    Under OneFlow's name.  Outside of graphs ops run in the order of their calls anyway.  In a graph the result is a
-    copy of `input`; no gradient flows into `depend`.
+    Under OneFlow's name.  Outside of graphs the result is `input` itself; in a graph it is a copy of `input`, and no
+    gradient flows into `depend`.
 
     Args:
         input: a tensor of any shape.
@@ -275,7 +275,7 @@ def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *par
     """Return ``function(input, *parameters)``; if `inplace`, write the result into `input`, and return `input`."""
     if not inplace:
         return function(input, *parameters)
-    # `function` may keep its operand for the gradient, so it gets a copy of the values that `input` is about to lose.
+    # If a gradient is needed, `function` may keep its operand: it gets a copy of the values that `input` is to lose.
     before = input.clone() if input.requires_grad and is_grad_enabled() else input
     return input.copy_(function(before, *parameters))
 

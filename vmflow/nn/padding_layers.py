@@ -12,7 +12,7 @@ from vmflow.tensors import Tensor
 from . import functional as F
 from .ranked_layer import RankedLayer
 
-# The type of paddings: one number for all borders, or pairs (before, behind) from the last dimension to the first.
+# The type of paddings: one number for all borders, or one for each: before, behind, from the last dimension on.
 Borders = int | tuple[int, ...] | list[int]
 
 

@@ -191,7 +191,7 @@ class PruningContainer(BasePruningMethod):
         args: the methods, in the order in which they have pruned.
 
     Raises:
-        TypeError: for anything else than pruning methods.
+        TypeError, AttributeError: for anything else than pruning methods.
         ValueError: if they prune tensors of different names.
 
     Example:
