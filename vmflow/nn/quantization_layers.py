@@ -105,7 +105,8 @@ class MovingAverageMinMaxObserver(_Quantization):
 
     Raises:
         ValueError: for settings out of range.
-        TypeError: when called with anything else than a tensor.
+        TypeError: when a call updates the averages with anything else than a tensor.
+        IndexError: when a call updates them with an empty tensor.
 
     Example:
         >>> observer = flow.nn.MovingAverageMinMaxObserver(training=True, momentum=0.5)
