@@ -556,13 +556,13 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
-    """Divides by a power that grows with the mean square of neighbouring channels (Krizhevsky and others, 2012).
+    """Divides by ``(k + alpha * mean_square)**beta`` of the neighbouring channels (Krizhevsky and others, 2012).
 
     Shape: input (N, C, *), output the same shape.
 
     Args:
         size: the number of channels in the mean, the channel itself among them.
-        alpha, beta, k: the constants of the divisor ``(k + alpha * mean_square)**beta``.
+        alpha, beta, k: the constants of the divisor.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.

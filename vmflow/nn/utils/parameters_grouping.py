@@ -71,7 +71,7 @@ class ContiguousParamsGroup:
             dtype and device; parameters that require no gradient are left as they are.
 
     Raises:
-        TypeError: for anything else than parameters.
+        TypeError: for anything else than tensors.
         ValueError: for parameters that are global, or not of a floating-point dtype.
     """
 

@@ -185,8 +185,8 @@ class _Orthogonal(Module):
     """Computes an orthogonal matrix from an unconstrained matrix; see `orthogonal`.
 
     Attributes:
-        base: an orthogonal matrix by which the result is multiplied, None before a value is assigned; missing without
-            `use_trivialization`.
+        base: an orthogonal matrix by which the result is multiplied, None before `right_inverse` is called; missing
+            without `use_trivialization`.
     """
 
     base: Tensor | None
