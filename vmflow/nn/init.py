@@ -168,7 +168,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill a tensor of any shape with one number.
 
     Raises:
-        TypeError: if `val` is no number.
+        TypeError: if `val` is neither a number nor a tensor.
 
     Example:
         >>> flow.nn.init.constant_(flow.empty(2), 3.0)
@@ -379,7 +379,7 @@ def trunc_normal_(
 
     Raises:
         TypeError: for a dtype that is not floating-point.
-        ValueError: if `std` is not positive, or the interval is empty.
+        ValueError: if `std` is not positive, or `a` is not below `b`.
 
     Example:
         >>> weight = flow.nn.init.trunc_normal_(flow.empty(3, 5), a=-1.0, b=1.0)

@@ -332,7 +332,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
         reduction: "mean", "sum" or "none".
 
     Raises:
-        TypeError: when called with anything else than tensors, or two bool tensors.
+        TypeError: when called with anything else than tensors, or with two bool tensors.
         ValueError: when called, for shapes that differ, or another reduction.
 
     Example:
