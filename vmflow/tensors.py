@@ -656,9 +656,9 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """A tensor of the same shape on the same memory, without autograd history.
 
-        Assigning another tensor gives this tensor the other's memory, shape, dtype and device.  RuntimeError if this
-        tensor requires a gradient, and the other is neither floating-point nor complex, or if one is global and the
-        other local.
+        Assigning another tensor gives this tensor the other's memory, shape, dtype and device; a global tensor's also
+        spreads this tensor over ranks.  RuntimeError if this tensor requires a gradient, and the other is neither
+        floating-point nor complex, or if this tensor is global and the other local.
 
         Example:
             >>> x = flow.ones(2, requires_grad=True)
@@ -671,12 +671,10 @@ class Tensor(TensorMethods):
 
     @data.setter
     def data(self, other: Tensor) -> None:
-        if isinstance(other, Tensor) and other.is_global is not self.is_global:
-            spread = (other if other.is_global else self)._blob.meta.spread
+        if self.is_global and isinstance(other, Tensor) and other.is_local:
+            spread = self._blob.meta.spread
             raise RuntimeError(
                 f"data: a local tensor cannot be that of a global one, {spread!r}; spread it by to_global"
-                if self.is_global
-                else f"data: a global tensor, {spread!r}, cannot be that of a local one; take its to_local()"
             )
         replace_data(self, other)
 
