@@ -60,7 +60,7 @@ class Upsample(FunctionLayer, function=F.interpolate):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Enlarges images by repeating elements: `Upsample` with the mode "nearest".
+    """Resizes images by the nearest elements: `Upsample` with the mode "nearest".
 
     Shape: input (N, C, H, W), output (N, C, H_out, W_out); sequences and volumes as for `Upsample` are accepted, too.
 
@@ -84,7 +84,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Enlarges images by bilinear interpolation with aligned corners: `Upsample` with the mode "bilinear".
+    """Resizes images by bilinear interpolation with aligned corners: `Upsample` with the mode "bilinear".
 
     Shape: input (N, C, H, W), output (N, C, H_out, W_out).
 
