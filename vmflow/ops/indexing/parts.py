@@ -162,7 +162,7 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
         )
     classes = predictions.shape[1]
     if not classes:
-        return targets != targets
+        return targets.new_zeros(tuple(targets.shape), dtype=dtypes.bool_)
     known = (targets >= 0) & (targets < classes)
     of_target = gather(predictions, 1, targets.clamp(0, classes - 1).unsqueeze(1))
     larger = (predictions > of_target).sum(1)
