@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,28 @@ def gradients(model: nn.Module, free: flow.Tensor) -> list[Any]:
     return [None if one.grad is None else one.grad.numpy() for one in (*model.parameters(), free)]
 
 
+def assert_same_gradients(model: nn.Module, free: flow.Tensor, other_model: nn.Module, other_free: flow.Tensor) -> None:
+    for found, expected in zip(gradients(model, free), gradients(other_model, other_free), strict=True):
+        assert (found is None) == (expected is None)
+        if found is not None:
+            np.testing.assert_array_equal(found, expected)
+
+
+class Running(nn.Graph):
+    """Runs a program that computes gradients of a model and of a tensor."""
+
+    def __init__(self, program: Callable[..., None], model: nn.Module, free: flow.Tensor) -> None:
+        super().__init__()
+        self.program = program
+        self.model = model
+        self.free = {"scale": free}
+        self.config.allow_fusion(False)
+
+    def build(self, x: flow.Tensor) -> flow.Tensor:
+        self.program(self.model, self.free["scale"], x)
+        return x + 1
+
+
 @pytest.mark.parametrize("by_vm", [False, True])
 def test_they_add_up_as_in_eager_code(by_vm: bool) -> None:
     (model, free), (twin, other) = made(), made()
@@ -52,10 +75,7 @@ def test_they_add_up_as_in_eager_code(by_vm: bool) -> None:
         eager = loss_of(twin, other, x)
         eager.backward()
         assert loss.item() == eager.item()
-        for found, expected in zip(gradients(model, free), gradients(twin, other), strict=True):
-            assert (found is None) == (expected is None)
-            if found is not None:
-                np.testing.assert_array_equal(found, expected)
+        assert_same_gradients(model, free, twin, other)
         if step == 1:
             for one in (model, twin):
                 one.zero_grad()
@@ -123,18 +143,7 @@ def _halved(model: Any, free: flow.Tensor, x: flow.Tensor) -> None:
 def test_gradients_of_earlier_calls_that_build_asks_for_are_as_in_eager_code(program: Any, by_vm: bool) -> None:
     (model, free), (twin, other) = made(), made()
 
-    class Asking(nn.Graph):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-            self.free = {"scale": free}
-            self.config.allow_fusion(False)
-
-        def build(self, x: flow.Tensor) -> flow.Tensor:
-            program(self.model, self.free["scale"], x)
-            return x + 1
-
-    graph = Asking()
+    graph = Running(program, model, free)
     for step in range(6):
         x = flow.randn(5, 3)
         if step == 3:
@@ -142,10 +151,7 @@ def test_gradients_of_earlier_calls_that_build_asks_for_are_as_in_eager_code(pro
                 leaf.grad = None
         (graph.run_by_vm if by_vm else graph)(x)
         program(twin, other, x)
-        for found, expected in zip(gradients(model, free), gradients(twin, other), strict=True):
-            assert (found is None) == (expected is None)
-            if found is not None:
-                np.testing.assert_array_equal(found, expected)
+        assert_same_gradients(model, free, twin, other)
     # One form for no gradients, one for gradients, and if ops of the graph use them, one for the tensors after step 3.
     assert len(graph._forms) == (2 if program is _asked_to_none else 3)
 
@@ -178,18 +184,7 @@ def test_a_graph_with_an_optimizer_begins_without_gradients() -> None:
 def test_gradients_are_cleared_in_build_as_in_eager_code(program: Any, by_vm: bool) -> None:
     (model, free), (twin, other) = made(), made()
 
-    class Clearing(nn.Graph):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-            self.free = {"scale": free}
-            self.config.allow_fusion(False)
-
-        def build(self, x: flow.Tensor) -> flow.Tensor:
-            program(self.model, self.free["scale"], x)
-            return x + 1
-
-    graph = Clearing()
+    graph = Running(program, model, free)
     for step in range(4):
         x = flow.randn(5, 3)
         if step == 2:
@@ -197,10 +192,7 @@ def test_gradients_are_cleared_in_build_as_in_eager_code(program: Any, by_vm: bo
                 loss_of(one, scale, x).backward()
         (graph.run_by_vm if by_vm else graph)(x)
         program(twin, other, x)
-        for found, expected in zip(gradients(model, free), gradients(twin, other), strict=True):
-            assert (found is None) == (expected is None)
-            if found is not None:
-                np.testing.assert_array_equal(found, expected)
+        assert_same_gradients(model, free, twin, other)
     assert len(graph._forms) == 1
 
 
