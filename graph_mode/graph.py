@@ -254,7 +254,7 @@ class Graph:
     def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
         """Allow arguments of other shapes, dtypes, structure or values: build for each of these kinds.
 
-        What was built for the `size` kinds used last is kept.  Returns this graph.
+        The forms built for the `size` kinds used last are kept.  Returns this graph.
 
         Raises:
             ValueError: if `size` is less than 1.

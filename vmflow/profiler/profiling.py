@@ -293,7 +293,7 @@ class profile:
 
 
 def _task_or_thread() -> int:
-    """What identifies the running asyncio task if there is one, else the current thread."""
+    """Return a key of the running asyncio task if there is one, else of the current thread."""
     task = current_task()
     return threading.get_ident() if task is None else id(task)
 

@@ -210,8 +210,8 @@ FORWARD: Final = {
 # Backward
 #
 # `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` the
-# gradient by the cell.  A step, with its product, replaces them by the gradients by the state and cell before it.  Of a
-# GRU, the product is apart, in `from_later`.
+# gradient by the cell.  A step, with its product, replaces them by the gradients by the state and cell before it.  A
+# GRU's product is apart, in `from_later`.
 
 
 def _by_state(given: bool, more: str = "") -> str:

@@ -232,7 +232,7 @@ def beyond_poles(of_positive: Callable[[Array], Array], q: Array, odd: Any) -> A
     result = of_positive(np.where(below, 1.0 - fraction, q))
     negative = of_positive(fraction)
     beyond = of_positive(np.where(below, 1.0 - q, 1.0))
-    # Of sums that overflow, the one from the smallest base is the largest, and equal ones cancel out.
+    # If both sums overflow, the one from the smaller base is the larger, and equal ones cancel out.
     same = odd & (fraction == 0.5)
     beyond = np.where(np.isinf(negative) & ~same, 0.0, beyond)
     both = np.isinf(result) & np.isinf(negative)

@@ -211,7 +211,7 @@ class _Orthogonal(Module):
     def _of_skew(self, tall: Tensor) -> Tensor:
         """Return the exponential, or Cayley's map, of the antisymmetric matrix made of the lower triangle of `tall`.
 
-        Of the result, as many of the first columns are returned as `tall` has.
+        The result has the first columns of that matrix, as many as `tall`.
         """
         n, k = tall.shape[-2:]
         lower = tall.tril()
