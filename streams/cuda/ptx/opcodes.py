@@ -52,7 +52,7 @@ def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
 
     def run(group: Group) -> None:
         clock = group.batch.launch.clock
-        clock.fences[group.batch.first + group.blocks] = clock.tick()
+        clock.fence(group.batch.first + group.blocks)
 
     return run
 

@@ -47,8 +47,6 @@ class Clock:
     Attributes:
         now: the time.
         barriers: of each block of the grid, the time of its last barrier.
-        fences: of each block, the time of its last fence for other blocks.  Earlier ones are forgotten, so that a
-            correct program is said to race if a block fences again before another reads what it has written.
         looks: of each block, the time of its last atomic access to global memory.
         synced: of each lane of the present batch, the time at which it last synchronised with others of its warp.
         first, stride: as in `Batch`.
@@ -57,11 +55,13 @@ class Clock:
     def __init__(self, blocks: int) -> None:
         self.now = 1
         self.barriers = np.ones(blocks, np.int64)
-        self.fences = np.zeros(blocks, np.int64)
         self.looks = np.zeros(blocks, np.int64)
         self.synced = np.zeros(0, np.int64)
         self.first = 0
         self.stride = 1
+        # The fences for other blocks, as sorted numbers, a block above a time; `_new_fences` are not among them yet.
+        self._fences = np.zeros(0, np.int64)
+        self._new_fences: list[Array] = []
 
     def begin(self, first: int, blocks: int, stride: int) -> None:
         """Begin another batch."""
@@ -73,6 +73,20 @@ class Clock:
         self.now += 1
         return self.now
 
+    def fence(self, blocks: Array) -> None:
+        """Note a fence of these blocks for other blocks."""
+        self._new_fences.append((blocks.astype(np.int64) << TIME) | self.tick())
+
+    def _next_fence(self, block: Array, time: Array) -> Array:
+        """The time of the first fence of each block after a time; for a block without one, a time that never comes."""
+        if self._new_fences:
+            self._fences = np.sort(np.concatenate([self._fences, *self._new_fences]))
+            self._new_fences.clear()
+        place = np.searchsorted(self._fences, (block << TIME) | time, side="right")
+        # The number behind the last one belongs to no block.
+        found = np.append(self._fences, -1).take(place)
+        return np.where(found >> TIME == block, found & _IDENTITY, _IDENTITY)
+
     def unordered(self, old: Array, mine: Array) -> Array:
         """Whether nothing orders the accesses of stamps `old` before those of stamps `mine`."""
         time = old >> TIME
@@ -82,8 +96,9 @@ class Clock:
         same = known & (block == other)
         ordered = same & (time < self.barriers.take(block))
         ordered |= same & self._synced_in_warp(old & _WITHIN, mine & _WITHIN, block, time)
-        fence = self.fences.take(other)
-        ordered |= known & ~same & (time < fence) & (fence <= self.looks.take(block))
+        foreign = known & ~same
+        if foreign.any():
+            ordered |= foreign & (self._next_fence(other, time) <= self.looks.take(block))
         return np.asarray(~ordered)
 
     def _synced_in_warp(self, old: Array, mine: Array, block: Array, time: Array) -> Array:

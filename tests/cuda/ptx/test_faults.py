@@ -181,6 +181,58 @@ def test_reads_before_a_barrier_do_not_matter_behind_it(order: str) -> None:
         run(kernel(source), 2, 64, x, np.zeros(128, np.float32))
 
 
+# Block 0 writes a number and raises a flag; block 1 waits for the flag, and reads the number after block 0 has gone on.
+FLAG = """
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+ .reg .b64 %rd<4>; .reg .b32 %r<9>; .reg .pred %p<4>;
+ ld.param.u64 %rd1,[p];
+ mov.u32 %r1,%ctaid.x;
+ setp.ne.u32 %p1,%r1,0;
+ @%p1 bra READER;
+ st.global.u32 [%rd1],7;
+ FIRST
+ atom.global.exch.b32 %r2,[%rd1+64],1;
+AGAIN:
+ atom.global.add.u32 %r3,[%rd1+128],0;
+ setp.eq.u32 %p2,%r3,0;
+ @%p2 bra AGAIN;
+ SECOND
+ ret;
+READER:
+WAIT:
+ atom.global.add.u32 %r3,[%rd1+64],0;
+ setp.eq.u32 %p2,%r3,0;
+ @%p2 bra WAIT;
+ membar.gl;
+ atom.global.exch.b32 %r2,[%rd1+128],1;
+ mov.u32 %r5,0;
+SPIN:
+ add.u32 %r5,%r5,1;
+ setp.lt.u32 %p3,%r5,500;
+ @%p3 bra SPIN;
+ ld.global.u32 %r4,[%rd1];
+ st.global.u32 [%rd1+256],%r4;
+ ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("membar.gl;", ""), ("membar.gl;", "membar.gl;"), ("", "membar.gl;")])
+def test_a_fence_before_the_flag_orders_blocks_whatever_fences_follow(first: str, second: str) -> None:
+    program = ptx.parse(FLAG.replace("FIRST", first).replace("SECOND", second)).kernels["k"]
+    memory = np.zeros(512, np.uint8)
+    if first:
+        program.run((2,), (1,), [0x10000], [ptx.Region(0x10000, memory)])
+        assert memory.view(np.uint32)[64] == 7
+        return
+    with pytest.raises(ptx.DataRace, match="nothing orders them within the launch"):
+        program.run((2,), (1,), [0x10000], [ptx.Region(0x10000, memory)])
+
+
 def test_blocks_far_apart_that_write_the_same_byte() -> None:
     """They are not even run at the same time."""
     x = np.zeros(1 << 17, np.float32)
