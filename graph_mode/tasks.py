@@ -144,7 +144,9 @@ class _Forming:
             maker.outputs.append(number)
 
     def _task_of(self, position: int, op: JobOp) -> Task:
-        """The task of an op: a new one for `GATHERING`, else the open or a new chain of its stream, phase and stage."""
+        """The task of an op: a new one if its kind is in `GATHERING`, else the open or a new chain of its stream, phase
+        and stage.
+        """
         device, stream = _stream_of_stage(self.job, op)
         if op.kind not in GATHERING:
             task = self._chain(device, stream, op.phase, op.stage)

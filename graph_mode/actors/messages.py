@@ -17,7 +17,7 @@ FULL: Final = 0
 FREE: Final = 1
 # The message that tells a consumer that no more slots of a register will come ("end of register data").
 EORD: Final = 2
-# Commands to an actor thread: construct the actors; let actors with buffers begin; stop.
+# Commands to an actor thread: construct the actors; let actors that take items from a buffer begin; stop.
 CONSTRUCT: Final = 3
 START: Final = 4
 STOP: Final = 5

@@ -118,7 +118,9 @@ class _Work:
         return made.difference(*[entry.op.writes() for entry in self.entries[:start]])
 
     def _needed(self, start: int, end: int, wanted: set[int], own: set[int]) -> list[int]:
-        """The positions of the ops that make `wanted` buffers, and of those that make the `own` buffers they read."""
+        """The positions, from `start` to `end`, of the ops that write `wanted` buffers or `own` buffers that a later op
+        of the result reads.
+        """
         needed = set(wanted)
         chosen: list[int] = []
         for position in reversed(range(start, end)):

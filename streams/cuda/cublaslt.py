@@ -24,7 +24,8 @@ from .precision import allows_tf32
 # The most plans that are kept.
 MOST_PLANS: Final = 1024
 
-# Bytes of a workspace for Hopper and later GPUs, and for older ones; NVIDIA recommends 32 and 4 MiB.
+# The compute capability of Hopper GPUs, and the bytes of a workspace for them and later ones, and for older ones.
+# NVIDIA recommends 32 MiB and 4 MiB; older GPUs get 8 MiB here.
 _HOPPER: Final = 9
 _WORKSPACE: Final = 32 << 20
 _SMALL_WORKSPACE: Final = 8 << 20

@@ -107,7 +107,9 @@ class CudaDevice:
         self._returned.append((home, borrower))
 
     def await_borrowers(self) -> None:
-        """Let home streams wait for borrowers, as `give_back` noted; called before streams are handed work."""
+        """Let each home stream wait for the streams that borrowed its memory, as noted by `give_back`; called before
+        streams are handed work.
+        """
         while self._returned:
             home, borrower = self._returned.popleft()
             self.let_wait(home, self._record(borrower))

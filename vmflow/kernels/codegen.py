@@ -55,7 +55,9 @@ def one_line(found: dict[str, Any]) -> str:
 
 
 def being_compiled() -> str | None:
-    """Return a sentence about the C libraries being compiled; None if there are none, or they cannot be compiled."""
+    """Return a sentence that tells how many C libraries are being compiled or queued; None if there are none, or they
+    cannot be compiled.
+    """
     count = LOADER.pending()
     if not count or LOADER.problem is not None:
         return None

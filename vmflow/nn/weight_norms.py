@@ -43,7 +43,9 @@ class WeightNorm:
 
 
 def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
-    """Return the norm of each slice along `dim`, with other dimensions of size 1; if None, the whole norm, a scalar."""
+    """Return the norm of each slice along `dim`, not negative, with other dimensions of size 1; if None, the whole
+    norm, a scalar.
+    """
     if dim is None:
         return weight.norm()
     others = tuple([axis for axis in range(weight.ndim) if axis != dim])

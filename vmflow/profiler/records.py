@@ -109,7 +109,8 @@ class Wait(NamedTuple):
     """The record of a task's or thread's wait for an instruction.
 
     Attributes:
-        number: the instruction's number; None if only `serial` identifies it, as when it had begun.
+        number: the instruction's number; None if only `serial` identifies it, for instance if it had begun before the
+            wait.
         complete: False if the recording ended before the wait.
     """
 

@@ -73,7 +73,8 @@ class Batch:
 class Batcher:
     """Admits requests, batches them and delivers their results or errors.
 
-    Belongs to the loop that is running when it is made; all its methods are called there.
+    Belongs to the loop that is running when it is made.  Its methods must be called there, except `queued` and
+    `running`, which any thread may call.
 
     Args:
         compute: see `Compute`; if it raises for several requests, they are tried in halves, so that one that cannot be

@@ -1,4 +1,4 @@
-"""Reductions along dimensions: sums, products, means, norms and extrema, and the indices of extrema."""
+"""Reductions along dimensions: sums, products, means, norms, extrema, all and any, and the indices of extrema."""
 
 from __future__ import annotations
 

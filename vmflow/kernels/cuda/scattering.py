@@ -327,7 +327,7 @@ def combine_at(
     Args:
         launcher, target, places, values, joint, joint_shape, slices: see `put_at`.
         how: the combination.
-        skipped: the key whose values are left out; -1 for none.
+        skipped: the key (see `Places`) whose values are left out; -1 for none.
     """
     count = places.keys.size
     if not count or not prod(slices.shape):

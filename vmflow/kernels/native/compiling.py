@@ -74,7 +74,7 @@ def compiler_command() -> tuple[str, ...]:
     """Return the C compiler's command: the variable CC if it is set, else the first of cc, gcc and clang found.
 
     Raises:
-        NoCompiler: if no compiler is found.
+        NoCompiler: if CC names no program, or none of the others is found.
     """
     import shlex
     import shutil

@@ -36,7 +36,7 @@ _LINES: Final = 64
 
 
 class Steps:
-    """Prepares the optimizer steps of one group of parameters; keeps their addresses from one step to the next.
+    """Prepares the optimizer steps of one group of parameters; keeps addresses of parameters and state between steps.
 
     Args:
         name: the name of the function in updates.c, without the dtype.

@@ -173,7 +173,9 @@ def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any])
         np.matmul(matrix, source, out.reshape(sizes.samples, sizes.groups, sizes.channels // sizes.groups, pixels))
 
     def by_parameters(gradient: Array, array: Any, columns: Any, matrix: Any, by_input: Any) -> tuple[Array, Array]:
-        """Return the gradients by weight and bias, 0 if not wanted; write the input's to `by_input` unless None."""
+        """Return the gradients by weight, (groups, taps, filters of a group), and bias, (groups, filters of a group),
+        zeros if not wanted; write the input's to `by_input` unless None.
+        """
         by_weight = np.zeros(
             (sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel), sizes.filters // sizes.groups),
             gradient.dtype,

@@ -1,4 +1,4 @@
-"""Elementwise kernels, computed by several threads if arrays are large."""
+"""`spread` wraps an elementwise kernel so that several threads compute it if arrays are large."""
 
 from __future__ import annotations
 

@@ -256,7 +256,8 @@ def clamp(
 ) -> Tensor:
     """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
-    Where `min` is above `max`, the result is `max`.  Where an element equals a limit, its gradient is 1.
+    Where `min` is above `max`, the result is `max`, and the gradient of the element is 0.  Elsewhere, an element that
+    equals a limit has the gradient 1.
 
     Raises:
         TypeError: if no operand is a tensor, or their common dtype is bool or complex.

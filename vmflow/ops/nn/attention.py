@@ -1,7 +1,8 @@
 """Scaled dot-product attention: one op forward and one backward.
 
-The forward op keeps the attention weights for the backward pass; or, if they need much memory and none are dropped,
-only the logarithm of each softmax's divisor, from which the backward pass recomputes the weights.
+The forward op keeps the attention weights for the backward pass; or, if they need much memory, none are dropped and the
+caller does not need them, only the logarithm of each softmax's divisor, from which the backward pass recomputes the
+weights.
 
 A backward pass that is recorded itself (``create_graph=True``) consists of differentiable ops.
 """

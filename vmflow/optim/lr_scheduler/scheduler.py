@@ -241,7 +241,9 @@ class LRScheduler:
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from the state of another scheduler; the learning rates are in the optimizer's state dict."""
+        """Continue from the state of another scheduler.  This does not set the optimizer's learning rates: load its
+        state dict, too.
+        """
         self.__dict__.update(state_dict)
 
 
