@@ -91,7 +91,10 @@ class EagerLocalInterpreter:
         inline.submit(machine, stream, OpCall(call_plan, blobs, blob, scalars), mode, plan.leased)
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
-        """Return the view of `source` that `op` and `attributes` describe: a tensor on the same memory."""
+        """Return the view of `source` that `op` and `attributes` describe: a tensor on the same memory.
+
+        A view of a global `source` may be a copy.
+        """
         if source._blob.meta.spread is not None:
             from .distributed.global_interpreter import global_view  # imported here, as few programs need it
 
@@ -264,7 +267,7 @@ def dispatch_into(
 
 
 def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> Tensor:
-    """Return a view of `source`, a tensor on the same memory, and let autograd record it."""
+    """Return a view of `source`, a tensor on the same memory (maybe a copy of a global one); let autograd record it."""
     mode = _current_mode()
     result: Tensor = (mode.interpreter or _EAGER_LOCAL).view(op, source, attributes, mode)
     if mode.grad:

@@ -40,7 +40,7 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Device | str | None = None) -> int:
-    """The number of bytes in tensors on a device.
+    """The bytes that vmflow's allocator has handed out for tensors on a device.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.

@@ -349,7 +349,11 @@ class _Planner:
     def plan(
         self, kind: _Kind, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
     ) -> _Plan | str:
-        """The plan of products of such arrays, or the reason why there can be no plan."""
+        """The plan of products of such arrays, or the reason why there can be no plan.
+
+        Raises:
+            RuntimeError: if cuBLASLt fails for another reason.
+        """
         lt = self.library.lt
         described = _described(left, right, out, bias)
         result = stored(out)

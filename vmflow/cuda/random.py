@@ -88,6 +88,7 @@ def set_rng_state(new_state: Tensor, device: Device | str | int | None = None) -
         device: a CUDA device, only checked: one generator serves all devices.
 
     Raises:
+        TypeError: if `new_state` is no tensor.
         ValueError: if `new_state` is no state, or a state of an earlier version, or `device` is no CUDA device.
 
     Example:

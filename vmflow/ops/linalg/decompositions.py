@@ -595,7 +595,7 @@ def cholesky_of(input: Tensor, upper: bool = False, *, out: Tensor | None = None
     """The lower or upper triangular factor of each matrix, (..., n, n); see `vmflow.linalg.cholesky`.
 
     Raises:
-        TypeError, ValueError, LinAlgError: as `vmflow.linalg.cholesky`.
+        TypeError, ValueError, RuntimeError, LinAlgError: as `vmflow.linalg.cholesky`.
 
     Example:
         >>> flow.cholesky(flow.tensor([[4.0, 2.0], [2.0, 5.0]]))

@@ -74,7 +74,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | N
     """The cross product of vectors of three elements along `dim`.  The other dimensions broadcast.
 
     Raises:
-        TypeError: if both operands are bool.
+        TypeError: if an operand is no tensor, or both are bool.
         ValueError: if the dimension has another size, the operands differ in their number of dimensions, or the shapes
             do not broadcast.
         IndexError: if there is no dimension `dim`.
