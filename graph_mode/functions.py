@@ -257,7 +257,7 @@ def _call(
         return graph.run(function, _with_tensors(args), _with_tensors(kwargs))
     if options.kind == "train":
         require_no_build(f"{graph.name} takes steps of its optimizer, and", "call one after the other")
-    return function(*args, **kwargs)
+    return function(*_with_tensors(args), **_with_tensors(kwargs))
 
 
 def _with_tensors(value: Any) -> Any:

@@ -16,10 +16,10 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from vmflow.interpreter import eagerly, plan_of
+from vmflow.interpreter import eagerly, operand_blobs, plan_of
 from vmflow.operands import check_fits
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
-from vmflow.tensor_fields import autograd_of, blob_of, blobs_of, meta_of, metas_of, new_tensor, view_of
+from vmflow.tensor_fields import autograd_of, blob_of, meta_of, metas_of, new_tensor, view_of
 from vmflow.tensors import settle
 
 from . import accumulation, args_tree, naming
@@ -248,7 +248,7 @@ class JobBuilder:
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
-        blobs = blobs_of(inputs)
+        blobs = operand_blobs(op, inputs)
         operands = tuple([self._operand(blob) for blob in blobs])
         inferred = plan_of(op, blobs, attributes, scalars, mode.dtype)
         outputs = tuple([Blob(self._storage(output), output) for output in inferred.outputs])
@@ -266,7 +266,7 @@ class JobBuilder:
         scalars: tuple[Any, ...],
         mode: Mode,
     ) -> None:
-        blobs = blobs_of(inputs)
+        blobs = operand_blobs(op, inputs)
         inferred = plan_of(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
         self._copy_if_given(blob_of(target))

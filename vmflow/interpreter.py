@@ -47,7 +47,7 @@ class EagerLocalInterpreter:
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
         """Issue `op` and return its results, whose values may still be uncomputed."""
-        blobs = _blobs(op, inputs)
+        blobs = operand_blobs(op, inputs)
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
         if plan.spread is not None:
             spread: tuple[Tensor, ...] = plan.spread.call(blobs, attributes, scalars)
@@ -70,7 +70,7 @@ class EagerLocalInterpreter:
         mode: Mode,
     ) -> None:
         """Issue `op` so that it writes its one result into the memory of `target`."""
-        blobs = _blobs(op, inputs)
+        blobs = operand_blobs(op, inputs)
         fields: TensorFields = target
         blob = fields._blob
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
@@ -127,7 +127,7 @@ def dispatch(
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
     if mode.interpreter is None:
-        result = computed(op, _blobs(op, inputs), attributes, scalars, mode)
+        result = computed(op, operand_blobs(op, inputs), attributes, scalars, mode)
     else:
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
     if mode.grad and op.rule is not None and any_requires_grad(inputs):
@@ -180,7 +180,8 @@ def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step
     return plan.step or None
 
 
-def _blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
+def operand_blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
+    """Return the blobs of an op's operands; raise TypeError if one is no tensor."""
     try:
         if len(tensors) == 2:  # most ops have two operands, and need no list in between
             one: TensorFields = tensors[0]
@@ -338,7 +339,7 @@ def plan_of(
 
 def kernel_of(op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes) -> Kernel:
     """The kernel that a call of `op` with these inputs and attributes, and without scalars, would run."""
-    return plan_of(op, _blobs(op, inputs), attributes, (), _current_mode().dtype).kernel
+    return plan_of(op, operand_blobs(op, inputs), attributes, (), _current_mode().dtype).kernel
 
 
 def issue_policy(

@@ -306,6 +306,22 @@ def test_no_module_is_loaded_if_the_state_of_another_does_not_fit() -> None:
 # Arguments and results
 
 
+@pytest.mark.parametrize("call", [lambda x, y: x + flow.exp(y), lambda x, y: flow.matmul(x, y), lambda x, y: x.mul_(y)])
+def test_operands_that_are_no_tensors_are_refused_in_build_as_in_eager_code(call: Any) -> None:
+    array = np.zeros(2, np.float32)
+    with pytest.raises(TypeError) as eager:
+        call(flow.ones(2), array)
+    with pytest.raises(TypeError) as built:
+        nn.Graph.trace(lambda x: call(x * 1, array))(flow.ones(2))
+    assert str(built.value).splitlines()[0] == str(eager.value).splitlines()[0]
+
+
+def test_arrays_given_to_a_compiled_function_in_build_become_tensors() -> None:
+    inner = nn.Graph.trace(lambda x, y: x + flow.exp(y[0]))
+    graph = nn.Graph.trace(lambda x: inner(x, [np.zeros(2, np.float32)]))
+    assert graph(flow.ones(2)).tolist() == [2.0, 2.0]
+
+
 def test_nested_arguments_and_results() -> None:
     def call(first: Any, pair: Any, *, options: Any, scale: float = 1.0) -> Any:
         total = first["a"] + first["b"][0] * first["b"][1] + pair.left
