@@ -158,6 +158,22 @@ def test_a_method_of_the_users_own() -> None:
     other = EveryOther.apply(layer, "bias")
     with pytest.raises(ValueError, match="prunes 'weight', the method 'bias'"):
         container.add_pruning_method(other)
+    with pytest.raises(ValueError, match="prunes 'weight', the method 'bias'"):
+        prune.PruningContainer(method, other)
+
+
+def test_a_container_takes_pruning_methods_only() -> None:
+    method = prune.Identity.apply(nn.Linear(2, 2), "weight")
+    for given in ((3,), (method, 3)):
+        with pytest.raises(TypeError, match="expected a BasePruningMethod, got int"):
+            prune.PruningContainer(*given)
+    with pytest.raises(ValueError, match=r"this Identity has pruned no tensor yet; .* Identity\.apply\(module, name"):
+        prune.PruningContainer(prune.Identity())
+    container = prune.PruningContainer()
+    container.add_pruning_method(method)
+    assert list(container) == [method]
+    with pytest.raises(ValueError, match="prunes 'weight', the method 'bias'"):
+        container.add_pruning_method(prune.Identity.apply(nn.Linear(2, 2), "bias"))
 
 
 def test_a_tensor_that_belongs_to_no_module() -> None:

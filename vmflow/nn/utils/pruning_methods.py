@@ -191,8 +191,8 @@ class PruningContainer(BasePruningMethod):
         args: the methods, in the order in which they have pruned.
 
     Raises:
-        TypeError, AttributeError: for anything else than pruning methods.
-        ValueError: if they prune tensors of different names.
+        TypeError: for anything else than pruning methods.
+        ValueError: if they prune tensors of different names, or one of them has pruned no tensor yet.
 
     Example:
         >>> layer = flow.nn.utils.prune.l1_unstructured(flow.nn.Linear(2, 2), "weight", 1)
@@ -205,8 +205,6 @@ class PruningContainer(BasePruningMethod):
 
     def __init__(self, *args: BasePruningMethod) -> None:
         self._pruning_methods: tuple[BasePruningMethod, ...] = ()
-        if args:
-            self._tensor_name = args[0]._tensor_name
         for method in args:
             self.add_pruning_method(method)
 
@@ -215,14 +213,21 @@ class PruningContainer(BasePruningMethod):
 
         Raises:
             TypeError: if `method` is no pruning method.
-            ValueError: if `method` prunes a tensor of another name.
+            ValueError: if `method` prunes a tensor of another name, or has pruned no tensor yet.
         """
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"add_pruning_method: expected a BasePruningMethod, got {type(method).__name__}")
-        if method._tensor_name != self._tensor_name:
+        name = getattr(method, "_tensor_name", None)
+        if name is None:
+            kind = type(method).__name__
             raise ValueError(
-                f"add_pruning_method: the container prunes {self._tensor_name!r}, the method {method._tensor_name!r}"
+                f"add_pruning_method: this {kind} has pruned no tensor yet; get the method from "
+                f"{kind}.apply(module, name, ...)"
             )
+        # The first method gives an empty container its name.
+        if name != getattr(self, "_tensor_name", name):
+            raise ValueError(f"add_pruning_method: the container prunes {self._tensor_name!r}, the method {name!r}")
+        self._tensor_name = name
         self._pruning_methods += (method,)
 
     def __len__(self) -> int:
