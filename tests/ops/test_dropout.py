@@ -105,6 +105,28 @@ def test_everything_is_dropped() -> None:
     assert x.grad.tolist() == [0.0] * 3
 
 
+@pytest.mark.parametrize("dtype", [flow.int64, flow.uint8, flow.bool, flow.bfloat16, flow.complex64])
+@pytest.mark.parametrize("function", [F.dropout, F.dropout1d, flow.dropout], ids=["dropout", "dropout1d", "of vmflow"])
+def test_the_dtype_stays_where_nothing_is_scaled(function: Any, dtype: flow.dtype) -> None:
+    x = flow.ones(2, 3, dtype=dtype)
+    dropped = function(x, 1.0)
+    assert dropped.dtype is dtype
+    assert dropped.tolist() == flow.zeros(2, 3, dtype=dtype).tolist()
+    assert function(x, 0.0) is x
+    assert function(x, 0.5, False) is x
+    if not (dtype.is_floating_point or dtype.is_complex):
+        with pytest.raises(TypeError, match=f"dropout is not defined for {dtype.name} tensors"):
+            function(x, 0.5)
+
+
+def test_all_integers_dropped_in_place() -> None:
+    x = flow.tensor([1, 2])
+    assert dropout(x, 1.0, inplace=True) is x
+    assert x.tolist() == [0, 0]
+    assert dropout(x, 1.0, addend=flow.tensor([3, 4])).tolist() == [3, 4]
+    assert dropout(x, 1.0, addend=flow.tensor([3, 4])).dtype is flow.int64
+
+
 def test_in_place() -> None:
     x = flow.ones(100)
     flow.manual_seed(2)

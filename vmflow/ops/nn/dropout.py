@@ -59,8 +59,14 @@ def dropped_by(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
 
     `input` is unchanged for a probability of 0."""
     if p == 1:
-        return input * 0.0
+        return all_dropped(input)
     return _interpreter.dispatch_several(_DROPOUT, (input,), (p,), stretch)[0] if p else input
+
+
+def all_dropped(input: Tensor) -> Tensor:
+    """Return the result of dropout with probability 1: zeros of the input's dtype, but nan for infinities and nan."""
+    # The bool leaves every dtype as it is; 0.0 would make floats of integers.
+    return input * False
 
 
 def check_probability(name: str, p: float) -> None:
@@ -83,7 +89,8 @@ def dropout(
     """Set each element to zero with probability `p`, else divide it by ``1 - p``; unchanged unless `training`.
 
     Args:
-        input: floating-point or complex, of any shape.
+        input: floating-point or complex, of any shape; outside of training, and for `p` of 0 and 1, which scale
+            nothing, also integers and bools.
         p: probability, within [0, 1].
         training: whether to drop elements.
         inplace: whether to write the result into `input` and return `input`.
@@ -110,7 +117,7 @@ def dropout(
             return input
         result = input
     elif p == 1:
-        result = input * 0.0
+        result = all_dropped(input)
     else:
         stretch = random.take(input.numel(), generator)
         result = _interpreter.dispatch_several(_DROPOUT, (input,), (float(p),), stretch)[0]

@@ -12,7 +12,7 @@ from vmflow.ops.elementwise.piecewise import SELU_ALPHA, SELU_SCALE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.table import flag
 
-from .dropout import check_probability, dropout
+from .dropout import all_dropped, check_probability, dropout
 from .layer_operands import check_floating
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _alpha(name: str, input: Tensor, p: float, training: bool, inplace: bool, le
     if not flag(name, "training", training) or p == 0:
         return input
     if p == 1:
-        result = input * 0.0
+        result = all_dropped(input)
     else:
         lowest = -SELU_ALPHA * SELU_SCALE
         scale = ((1 - p) * (1 + p * lowest**2)) ** -0.5
