@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -194,6 +196,22 @@ def test_an_input_that_does_not_fit_leaves_the_layer_lazy(layer: Any, shape: tup
     assert "0," in repr(layer)
     with pytest.raises(ValueError, match="cannot be split into 2 groups"):
         nn.LazyConv1d(3, 1, groups=2)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        nn.LazyLinear,
+        *[partial(getattr(nn, f"LazyConv{rank}d"), kernel_size=2) for rank in (1, 2, 3)],
+        *[partial(getattr(nn, f"LazyConvTranspose{rank}d"), kernel_size=2) for rank in (1, 2, 3)],
+    ],
+)
+def test_the_size_of_the_output_is_checked_before_the_first_call(kind: Any) -> None:
+    for size in (2.5, (2, 3)):
+        with pytest.raises(TypeError, match=rf"Lazy\w+: sizes are integers, not {re.escape(repr(size))}"):
+            kind(size)
+    with pytest.raises(ValueError, match=r"Lazy\w+: sizes cannot be negative, got .*-2"):
+        kind(-2)
 
 
 def test_an_instance_without_a_batch() -> None:

@@ -80,7 +80,7 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = new_parameter(lengths("Linear", (out_features, in_features)), device, dtype)
+        self.weight = new_parameter(lengths(type(self).__name__, (out_features, in_features)), device, dtype)
         self.register_parameter("bias", new_parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 

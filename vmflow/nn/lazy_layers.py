@@ -105,8 +105,8 @@ class LazyLinear(LazyModuleMixin, Linear):
         out_features, bias, device, dtype: as for `Linear`.
 
     Raises:
-        TypeError: when called with another dtype than the weight's.
-        ValueError: when called with another number of features than the first time.
+        TypeError: if `out_features` is no integer; when called with another dtype than the weight's.
+        ValueError: if `out_features` is negative; when called with another number of features than the first time.
 
     Example:
         >>> layer = flow.nn.LazyLinear(4)
@@ -123,8 +123,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         device: Device | str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(0, 0, False, device, dtype)
-        self.out_features = out_features
+        super().__init__(0, out_features, False, device, dtype)
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
@@ -165,12 +164,7 @@ def _initialize(module: Any, shapes: dict[str, tuple[int, ...]]) -> None:
 class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
     """The base of lazy convolutions, whose `in_channels` is the number of channels of their first input."""
 
-    def _forget_sizes(self, out_channels: int, bias: bool, device: Device | str | None, dtype: DType | None) -> None:
-        if out_channels % self.groups:
-            raise ValueError(
-                f"{type(self).__name__}: {out_channels} output channels cannot be split into {self.groups} groups"
-            )
-        self.out_channels = out_channels
+    def _forget_shapes(self, bias: bool, device: Device | str | None, dtype: DType | None) -> None:
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
@@ -214,7 +208,7 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
             `Conv2d`.
 
     Raises:
-        TypeError: for sizes that are no integers, besides `out_channels`.
+        TypeError: for sizes that are no integers.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
             called with another number of dimensions, or channels that `groups` does not divide.
     """
@@ -233,9 +227,11 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
         dtype: DType | None = None,
     ) -> None:
         super().__init__(
-            0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device=device, dtype=dtype
+            *(0, out_channels, kernel_size, stride, padding, dilation, groups, False, padding_mode),
+            device=device,
+            dtype=dtype,
         )
-        self._forget_sizes(out_channels, bias, device, dtype)
+        self._forget_shapes(bias, device, dtype)
 
     def _channels(self) -> tuple[int, int]:
         return self.out_channels, self.in_channels // self.groups
@@ -291,7 +287,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
             as for `ConvTranspose2d`.
 
     Raises:
-        TypeError: for sizes that are no integers, besides `out_channels`.
+        TypeError: for sizes that are no integers.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
             called with another number of dimensions, or channels that `groups` does not divide.
     """
@@ -311,11 +307,11 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
         dtype: DType | None = None,
     ) -> None:
         super().__init__(
-            *(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode),
+            *(0, out_channels, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode),
             device=device,
             dtype=dtype,
         )
-        self._forget_sizes(out_channels, bias, device, dtype)
+        self._forget_shapes(bias, device, dtype)
 
     def initialize_parameters(self, input: Tensor, output_size: Sequence[int] | None = None) -> None:
         """Set `in_channels` by a loaded weight, or the input's channels; draw the parameters without shapes."""
