@@ -167,6 +167,22 @@ def test_a_batch_norm_with_two_names_is_replaced_by_one_sync_batch_norm() -> Non
     assert model[0] is model[1][0] is model[2]
 
 
+def test_a_lazy_batch_norm_is_replaced_after_its_first_input() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Sequential(nn.LazyBatchNorm1d()))
+    with pytest.raises(
+        ValueError, match=r"the LazyBatchNorm1d '1\.0' has no number of channels .* call the module once"
+    ):
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    assert type(model[0]) is nn.BatchNorm1d
+    with pytest.raises(ValueError, match="the LazyBatchNorm2d has no number of channels"):
+        nn.SyncBatchNorm.convert_sync_batchnorm(nn.LazyBatchNorm2d())
+    x = flow.randn(4, 3)
+    expected = model.eval()(x).tolist()
+    nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    assert model[1][0].num_features == 3
+    assert model(x).tolist() == expected
+
+
 def test_sync_batch_norm_of_several_ranks_takes_global_tensors() -> None:
     data = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
 

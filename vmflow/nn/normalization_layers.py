@@ -16,7 +16,7 @@ from vmflow.tensors import Tensor
 from . import functional as F, init
 from .function_layers import FunctionLayer
 from .module import Module
-from .parameter import new_parameter
+from .parameter import is_lazy, new_parameter
 from .ranked_layer import RankedLayer
 
 
@@ -257,9 +257,16 @@ class SyncBatchNorm(_BatchNorm):
             process_group: must be None.
 
         Raises:
-            ValueError: for a process group.
+            ValueError: for a process group, or a lazy batch norm that has not seen an input; the module is unchanged.
         """
         _check_process_group(process_group)
+        for path, norm in module.named_modules():
+            if _is_replaced(norm) and any([is_lazy(member) for member in (*norm.parameters(), *norm.buffers())]):
+                where = f" {path!r}" if path else ""
+                raise ValueError(
+                    f"SyncBatchNorm: the {type(norm).__name__}{where} has no number of channels before it has seen an "
+                    "input; call the module once, and convert it then"
+                )
         replacements: dict[Module, Module] = {}
         # A batch norm with several owners, or several names, keeps all of them.
         for owner in list(module.modules()):
