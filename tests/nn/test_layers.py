@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -446,3 +447,28 @@ def test_layers_of_a_rank_document_the_arguments_of_their_base() -> None:
     sections = [part.partition(":")[0] for part in doc.split("\n\n")]
     assert sections[0] == "The largest element of each window of images."
     assert sections[2:] == ["Shape", "Args", "Raises", "Example"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (nn.Softmax2d(), "Softmax2d"),
+        (nn.Unflatten(0, (1, 1)), "Unflatten"),
+        (nn.Embedding.from_pretrained, "from_pretrained"),
+        (nn.EmbeddingBag.from_pretrained, "from_pretrained"),
+        (nn.QatLinear(2, 2).eval(), "QatLinear"),
+        (nn.QatConv1d(2, 2, 1).eval(), "QatConv1d"),
+        (partial(nn.MovingAverageMinMaxObserver(), current_train_step=0), "MovingAverageMinMaxObserver"),
+        (partial(nn.MovingAverageMinMaxObserver(True), current_train_step=0), "MovingAverageMinMaxObserver"),
+        (partial(nn.Transformer(2, 1, 1, 1, 2), tgt=flow.ones(1, 2)), "Transformer"),
+        (partial(nn.Transformer(2, 1, 1, 1, 2), flow.ones(1, 2)), "Transformer"),
+        (nn.LazyLinear(2), "LazyLinear"),
+        *[(getattr(nn, name)(2, 1), name) for name in ("LazyConv1d", "LazyConv2d", "LazyConv3d")],
+        (nn.LazyConvTranspose2d(2, 1), "LazyConvTranspose2d"),
+        *[(getattr(nn, name)(), name) for name in ("LazyBatchNorm1d", "LazyBatchNorm2d", "LazyInstanceNorm1d")],
+    ],
+)
+def test_anything_but_a_tensor_is_refused(layer: Any, name: str) -> None:
+    for given, described in (([1.0], "list"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"^{name}: expected tensors, got .*{described}"):
+            layer(given)

@@ -121,3 +121,19 @@ def test_against_pytorch() -> None:
 def test_bad_arguments(message: str, call: Any) -> None:
     with pytest.raises(ValueError, match=message):
         call(flow.ones(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        ("pack_padded_sequence: expected tensors, got list", lambda x: rnn.pack_padded_sequence(x, [1])),
+        ("pad_sequence: expected tensors, got Tensor, list", lambda x: rnn.pad_sequence([flow.ones(2), x])),
+        ("pad_sequence: expected tensors, got list", lambda x: rnn.pack_sequence([x])),
+        ("unpad_sequence: expected tensors, got list", lambda x: rnn.unpad_sequence(x, [1])),
+        ("expected a packed batch, got list", lambda x: rnn.pad_packed_sequence(x)),
+        ("expected a packed batch, got list", lambda x: rnn.unpack_sequence(x)),
+    ],
+)
+def test_anything_but_tensors_is_refused(message: str, call: Any) -> None:
+    with pytest.raises(TypeError, match=message):
+        call([[1.0]])

@@ -142,4 +142,8 @@ def test_parameters_to_vector_and_back() -> None:
         utils.vector_to_parameters(flow.zeros(2, 4), net.parameters())
     with pytest.raises(TypeError, match="expected a tensor"):
         utils.vector_to_parameters([1.0], net.parameters())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="vector_to_parameters: expected tensors, got int"):
+        utils.vector_to_parameters(fresh, [8])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="parameters_to_vector: expected tensors, got Parameter, int"):
+        utils.parameters_to_vector([net.bias, 8])  # type: ignore[list-item]
     assert net.bias.tolist() == [7, 8]

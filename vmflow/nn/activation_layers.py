@@ -6,6 +6,7 @@ import warnings
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.tensors import Tensor
 
 from . import functional as F, init
@@ -361,6 +362,7 @@ class Softmax2d(Module):
     Shape: input (N, C, H, W) or (C, H, W), output the same shape.
 
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: when called with another number of dimensions.
 
     Example:
@@ -371,6 +373,7 @@ class Softmax2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the softmax over dimension -3, in the input's shape: the channels of each pixel add up to 1."""
+        check_tensors("Softmax2d", input)
         if input.ndim not in (3, 4):
             raise ValueError(f"Softmax2d: expected (N, C, H, W) or (C, H, W), got shape {list(input.shape)}")
         return F.softmax(input, -3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from vmflow.operands import check_tensors
 from vmflow.ops.shape import view as views
 from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
@@ -109,7 +110,7 @@ class Unflatten(Module):
         unflattened_size: the new sizes, one of which may be -1.
 
     Raises:
-        TypeError: if `unflattened_size` is no sequence.
+        TypeError: if `unflattened_size` is no sequence; when called with anything else than a tensor.
         IndexError: when the input has no dimension `dim`.
         ValueError: when the product of the sizes is not the size of dimension `dim`.
 
@@ -125,6 +126,7 @@ class Unflatten(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return a view of the input with dimension `dim` split into `unflattened_size`."""
+        check_tensors("Unflatten", input)
         return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.creation import creation
 from vmflow.ops.nn.embedding_bag import MODES
 from vmflow.ops.shape.view import lengths
@@ -244,8 +245,10 @@ class Embedding(Module):
             padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as for the class.
 
         Raises:
+            TypeError: if the table is no tensor.
             ValueError: if the table is no matrix, or has no row `padding_idx`.
         """
+        check_tensors("from_pretrained", embeddings)
         if embeddings.ndim != 2:
             raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
         rows, length = embeddings.shape
@@ -376,8 +379,10 @@ class EmbeddingBag(Module):
             settings: the other arguments of the class, by name.
 
         Raises:
+            TypeError: if the table is no tensor, and as for the class.
             ValueError: if the table is no matrix, and as for the class.
         """
+        check_tensors("from_pretrained", embeddings)
         if embeddings.ndim != 2:
             raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
         rows, length = embeddings.shape

@@ -14,6 +14,7 @@ from vmflow.autograd.grad_mode import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.interpreter import eagerly
+from vmflow.operands import check_tensors
 from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
@@ -105,7 +106,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         out_features, bias, device, dtype: as for `Linear`.
 
     Raises:
-        TypeError: if `out_features` is no integer; when called with another dtype than the weight's.
+        TypeError: if `out_features` is no integer; when called with anything else than a tensor of the weight's dtype.
         ValueError: if `out_features` is negative; when called with another number of features than the first time.
 
     Example:
@@ -135,6 +136,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Set `in_features` by a loaded weight, or the input's last dimension; draw the parameters without shapes."""
+        check_tensors(type(self).__name__, input)
         self.in_features = (input if is_lazy(self.weight) else self.weight).shape[-1]
         _initialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
 
@@ -176,6 +178,7 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
         """Set `in_channels` by a loaded weight, or the input's channels; draw the parameters without shapes."""
+        check_tensors(type(self).__name__, input)
         self.in_channels = self._channels_of(input) if is_lazy(self.weight) else self._loaded_channels()
         _initialize(self, {"weight": (*self._channels(), *self.kernel_size), "bias": (self.out_channels,)})
 
@@ -208,7 +211,7 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
             `Conv2d`.
 
     Raises:
-        TypeError: for sizes that are no integers.
+        TypeError: for sizes that are no integers; when called with anything else than a tensor.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
             called with another number of dimensions, or channels that `groups` does not divide.
     """
@@ -287,7 +290,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
             as for `ConvTranspose2d`.
 
     Raises:
-        TypeError: for sizes that are no integers.
+        TypeError: for sizes that are no integers; when called with anything else than a tensor.
         ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
             called with another number of dimensions, or channels that `groups` does not divide.
     """
@@ -396,6 +399,7 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Set `num_features` by loaded tensors, or the input's channels; initialize the tensors without shapes."""
+        check_tensors(type(self).__name__, input)
         names = ("weight", "bias", "running_mean", "running_var")
         members = [getattr(self, name) for name in names]
         known = [member for member in members if member is not None and not is_lazy(member)]
@@ -419,6 +423,7 @@ class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
         eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm1d`.
 
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: when called with another number of dimensions or channels.
 
     Example:
@@ -438,6 +443,7 @@ class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
         eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm2d`.
 
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: when called with another number of dimensions or channels.
 
     Example:
@@ -457,6 +463,7 @@ class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
         eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm3d`.
 
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: when called with another number of dimensions or channels.
 
     Example:
@@ -490,6 +497,7 @@ class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
         affine, track_running_stats: likewise, but by default True.
 
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: when called with another number of dimensions or channels.
 
     Example:
@@ -510,6 +518,7 @@ class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
         affine, track_running_stats: likewise, but by default True.
 
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: when called with another number of dimensions or channels.
 
     Example:
@@ -530,6 +539,7 @@ class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
         affine, track_running_stats: likewise, but by default True.
 
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: when called with another number of dimensions or channels.
 
     Example:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vmflow.operands import check_tensors
 from vmflow.ops.nn.quantization import Quantizing
 from vmflow.tensors import Tensor
 
@@ -50,6 +51,7 @@ class _QatConvolution(Convolution):
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve (N, in_channels, ...) to (N, out_channels, ...), also without N; for the sizes, see `Conv2d`."""
+        check_tensors(type(self).__name__, input)
         return self.convolved(*self.quantizer(input, self.weight))
 
 
@@ -127,5 +129,6 @@ class QatLinear(Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features), with input and weight rounded."""
+        check_tensors(type(self).__name__, input)
         rounded, weight = self.quantizer(input, self.weight)
         return F.linear(rounded, weight, self.bias)

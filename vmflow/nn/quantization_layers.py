@@ -6,6 +6,7 @@ from typing import Final
 
 from vmflow import dtypes
 from vmflow.autograd import no_grad
+from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import zeros
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.nn.quantization import Quantizing, extremes, quantized, scale_and_zero_point
@@ -105,7 +106,7 @@ class MovingAverageMinMaxObserver(_Quantization):
 
     Raises:
         ValueError: for settings out of range.
-        TypeError: when a call updates the averages with anything else than a tensor.
+        TypeError: when called with anything else than a tensor.
         IndexError: when a call updates them with an empty tensor.
 
     Example:
@@ -147,6 +148,7 @@ class MovingAverageMinMaxObserver(_Quantization):
             input: a floating-point tensor of any shape.
             current_train_step: the number of the training step, an int or an int64 tensor of one element.
         """
+        check_tensors(type(self).__name__, input)
         how = self._how()
         if self.training:
             with no_grad():

@@ -9,6 +9,7 @@ from typing import ClassVar
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.operands import check_tensors
 from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
@@ -371,8 +372,10 @@ class Transformer(Module):
         """Encode `src`, and return `tgt` decoded with the encoder's result; masks are as for `MultiheadAttention`.
 
         Raises:
+            TypeError: if `src` or `tgt` is no tensor.
             ValueError: for shapes that do not fit.
         """
+        check_tensors("Transformer", src, tgt)
         batch = 0 if self.batch_first else 1
         if src.ndim != tgt.ndim or (src.ndim == 3 and src.shape[batch] != tgt.shape[batch]):
             raise ValueError(

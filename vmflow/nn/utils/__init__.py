@@ -275,20 +275,23 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Concatenate all elements of the parameters into one vector; gradients flow back to the parameters.
 
     Raises:
+        TypeError: if a parameter is no tensor.
         ValueError: if there are no parameters.
 
     Example:
         >>> flow.nn.utils.parameters_to_vector([flow.ones(2), flow.zeros(1, 2)])
         tensor([1., 1., 0., 0.])
     """
-    return _cat([parameter.reshape(-1) for parameter in parameters])
+    tensors = list(parameters)
+    _check_tensors("parameters_to_vector", *tensors)
+    return _cat([parameter.reshape(-1) for parameter in tensors])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Make each parameter a view of a part of the vector `vec`: the inverse of `parameters_to_vector`.
 
     Raises:
-        TypeError: if `vec` is no tensor.
+        TypeError: if `vec` or a parameter is no tensor.
         ValueError: if `vec` is no vector, or does not have exactly as many elements as the parameters.
 
     Example:
@@ -300,6 +303,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     if not isinstance(vec, Tensor):
         raise TypeError(f"vector_to_parameters: expected a tensor, got {type(vec).__name__}")
     targets = list(parameters)
+    _check_tensors("vector_to_parameters", *targets)
     wanted = _elements(targets)
     if vec.ndim != 1 or vec.numel() != wanted:
         raise ValueError(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vmflow.instructions.blob import Array
+from vmflow.operands import check_tensors as _check_tensors, described as _described
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.indexing import index_select
@@ -57,6 +58,7 @@ def batch_sizes_of(packed: PackedSequence) -> tuple[int, ...]:
     """Return the number of rows of each step of a packed batch; waits for the values of `batch_sizes`.
 
     Raises:
+        TypeError: for anything else than a packed batch.
         ValueError: unless the numbers are positive and never rise.
 
     Example:
@@ -64,6 +66,11 @@ def batch_sizes_of(packed: PackedSequence) -> tuple[int, ...]:
         >>> rnn.batch_sizes_of(rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])]))
         (2, 2, 1)
     """
+    if not isinstance(packed, PackedSequence):
+        raise TypeError(
+            f"PackedSequence: expected a packed batch, got {_described(packed)}; make one with pack_padded_sequence() "
+            "or pack_sequence()"
+        )
     sizes = tuple([int(size) for size in packed.batch_sizes.tolist()])
     if not sizes or min(sizes) < 1 or any([after > before for before, after in pairwise(sizes)]):
         raise ValueError(f"PackedSequence: batch_sizes must be positive and never rise, got {list(sizes)}")
@@ -105,6 +112,7 @@ def pack_padded_sequence(
         enforce_sorted: whether sequences not sorted by falling length are an error; else this function sorts them.
 
     Raises:
+        TypeError: if `input` is no tensor.
         ValueError: for fewer than two dimensions, or lengths that do not fit the input, or with `enforce_sorted` are
             not sorted.
 
@@ -114,6 +122,7 @@ def pack_padded_sequence(
         tensor([1, 4, 2, 5, 3])
     """
     name = "pack_padded_sequence"
+    _check_tensors(name, input)
     if input.ndim < 2:
         raise ValueError(f"{name}: expected an input of at least 2 dimensions, got shape {list(input.shape)}")
     batch, steps = (input.shape[0], input.shape[1]) if batch_first else (input.shape[1], input.shape[0])
@@ -150,6 +159,7 @@ def pad_packed_sequence(
         The padded batch, and the lengths, (batch,), int64 on the host.
 
     Raises:
+        TypeError: for anything else than a packed batch.
         ValueError: if a sequence is longer than `total_length`.
 
     Example:
@@ -197,7 +207,7 @@ def pad_sequence(
 
     Raises:
         ValueError: for no sequences, shapes that differ in other dimensions, or another side.
-        TypeError: for a padding value that is no number.
+        TypeError: for sequences that are no tensors, or a padding value that is no number.
 
     Example:
         >>> flow.nn.utils.rnn.pad_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])], batch_first=True)
@@ -207,6 +217,7 @@ def pad_sequence(
     tensors = list(sequences)
     if not tensors:
         raise ValueError("pad_sequence: expected at least one sequence")
+    _check_tensors("pad_sequence", *tensors)
     batch_first = flag("pad_sequence", "batch_first", batch_first)
     if not isinstance(padding_value, (int, float, np.number)):
         raise TypeError(f"pad_sequence: padding_value must be a number, not {padding_value!r}")
@@ -232,6 +243,7 @@ def unpad_sequence(
         batch_first: whether `padded_sequences` is (batch, steps, *).
 
     Raises:
+        TypeError: if `padded_sequences` is no tensor.
         ValueError: for lengths that do not fit.
         IndexError: for fewer than two dimensions.
 
@@ -239,6 +251,7 @@ def unpad_sequence(
         >>> flow.nn.utils.rnn.unpad_sequence(flow.tensor([[1, 2, 3], [4, 5, 0]]), flow.tensor([3, 2]), True)
         [tensor([1, 2, 3]), tensor([4, 5])]
     """
+    _check_tensors("unpad_sequence", padded_sequences)
     batch = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     host_lengths = _read_lengths("unpad_sequence", lengths, batch.shape[0], batch.shape[1])
     return [batch[place, :length] for place, length in enumerate(host_lengths.tolist())]
@@ -248,6 +261,7 @@ def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> P
     """Pack sequences of different lengths, each of shape (steps, *); see `pack_padded_sequence`.
 
     Raises:
+        TypeError: for sequences that are no tensors.
         ValueError: for no or empty sequences, or with `enforce_sorted` if they are not sorted by falling length.
 
     Example:
@@ -262,6 +276,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     """Return the sequences of a packed batch, each of shape (steps, *): the inverse of `pack_sequence`.
 
     Raises:
+        TypeError: for anything else than a packed batch.
         ValueError: if the batch sizes are not positive, or rise.
 
     Example:
