@@ -473,13 +473,33 @@ def test_reductions_are_named(function: Any) -> None:
         (ValueError, r"delta must be positive", lambda: loss.huber_loss(flow.ones(1), flow.ones(1), delta=0.0)),
         (
             TypeError,
-            r"of one dtype, got float32 and int64",
+            r"expected two floating-point tensors, got float32 and int64",
             lambda: loss.binary_cross_entropy_with_logits(flow.ones(1), flow.ones(1).long()),
         ),
         (
             TypeError,
-            r"of one dtype",
+            r"expected two floating-point tensors, got float32 and int64",
             lambda: loss.binary_cross_entropy_with_logits(flow.ones(1), flow.ones(1).long(), pos_weight=flow.ones(1)),
+        ),
+        (
+            TypeError,
+            r"of one dtype, got float32 and float64",
+            lambda: loss.binary_cross_entropy(flow.ones(1), flow.ones(1).double()),
+        ),
+        (
+            TypeError,
+            r"binary_cross_entropy: weights must be real, not complex64",
+            lambda: loss.binary_cross_entropy(flow.ones(1), flow.ones(1), weight=flow.ones(1) * 1j),
+        ),
+        (
+            TypeError,
+            r"binary_cross_entropy_with_logits: weights must be real, not complex64",
+            lambda: loss.binary_cross_entropy_with_logits(flow.ones(1), flow.ones(1), weight=flow.ones(1) * 1j),
+        ),
+        (
+            TypeError,
+            r"binary_cross_entropy_with_logits: weights must be real, not complex64",
+            lambda: loss.binary_cross_entropy_with_logits(flow.ones(1), flow.ones(1), pos_weight=flow.ones(1) * 1j),
         ),
         (
             ValueError,

@@ -297,9 +297,11 @@ def _check_binary(name: str, metas: Metas) -> TensorMeta:
     source, target = metas
     common_device(name, metas)
     if source.dtype.category != FLOATING or source.dtype is not target.dtype:
+        # `binary_cross_entropy_with_logits` takes two floating-point dtypes, so that its errors may not ask for one.
+        one = " of one dtype" if source.dtype.category == target.dtype.category == FLOATING else ""
         raise TypeError(
-            f"{name}: expected two floating-point tensors of one dtype, got {source.dtype.name} and "
-            f"{target.dtype.name}; convert with .float() or target.to(input.dtype)"
+            f"{name}: expected two floating-point tensors{one}, got {source.dtype.name} and {target.dtype.name}; "
+            "convert with .float() or target.to(input.dtype)"
         )
     return source
 
@@ -360,8 +362,9 @@ def binary_cross_entropy(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for dtypes that do not fit.
-        ValueError: for shapes that differ, or another reduction.
+        TypeError: for anything but tensors, probabilities and targets that are not of one floating-point dtype, or
+            complex weights.
+        ValueError: for shapes that differ, weights that do not broadcast to them, or another reduction.
         RuntimeError: if a probability is out of range, when the result is read.
 
     Example:
@@ -390,15 +393,16 @@ def binary_cross_entropy_with_logits(
 
     Args:
         input: scores.
-        target: within [0, 1], of the same shape; the result has the dtype of the target.
+        target: within [0, 1], of the same shape.  Its floating-point dtype, which may be another than that of the
+            scores, is that of the result.
         weight: of each element, broadcast.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
         pos_weight: the weight of positive targets, broadcast.
 
     Raises:
-        TypeError: if a dtype is not floating-point.
-        ValueError: for shapes that differ, or another reduction.
+        TypeError: for anything but tensors, scores or targets that are not floating-point, or complex weights.
+        ValueError: for shapes that differ, weights that do not broadcast to them, or another reduction.
 
     Example:
         >>> flow.nn.functional.binary_cross_entropy_with_logits(flow.zeros(2), flow.tensor([1.0, 0.0]))
@@ -428,6 +432,8 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
         return losses
     check_tensors(name, weight)
+    if weight.dtype.is_complex:
+        raise TypeError(f"{name}: weights must be real, not {weight.dtype.name}; use weight.real")
     if broadcast_shapes(name, tuple(losses.shape), tuple(weight.shape)) != losses.shape:
         raise ValueError(
             f"{name}: a weight of shape {list(weight.shape)} does not broadcast to losses of shape {list(losses.shape)}"
