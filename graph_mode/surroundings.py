@@ -1,7 +1,7 @@
 """The values that functions use from their surroundings: cells of closures, globals, attributes of objects and classes.
 
-A function's code names the attributes that it reads, not the objects of which it reads them.  Each name counts that an
-object or class has, of which the function is a method, or a class that the function takes from its surroundings.
+A function's code names the attributes that it reads, not the objects of which it reads them.  A name counts if it is
+an attribute of the method's object or class, or of a class that the function takes from its surroundings.
 """
 
 from __future__ import annotations

@@ -143,3 +143,14 @@ def test_a_normalised_layer_can_be_copied_before_it_is_called() -> None:
         again.weight_g.mul_(3)
     x = flow.ones(1, 2)
     assert again(x).tolist() != layer(x).tolist()
+
+
+@pytest.mark.parametrize("function", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_a_module_with_an_attribute_of_a_new_name_is_not_changed(function: Any) -> None:
+    layer = nn.Linear(4, 3)
+    layer.weight_v = 3
+    before = [name for name, _ in layer.named_parameters()]
+    with pytest.raises(KeyError, match="Linear has an attribute 'weight_v' already"):
+        function(layer)
+    assert [name for name, _ in layer.named_parameters()] == before
+    assert layer(flow.ones(2, 4)).shape == (2, 3)

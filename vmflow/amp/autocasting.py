@@ -223,7 +223,9 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: str = "cpu") -> bool:
-    """Whether an `autocast` that is on for this type of device surrounds the caller.  Raises no errors.
+    """Whether autocast is on for this type of device; the innermost `autocast` for the type decides.
+
+    Raises no errors for a string.
 
     Example:
         >>> with flow.autocast("cpu"):

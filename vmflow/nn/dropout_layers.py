@@ -38,7 +38,7 @@ class Dropout(_Dropout, function=F.dropout):
     Args:
         p: the probability with which an element (or channel) is set to zero.
         inplace: whether to write the result into the input.
-        generator: the generator of random numbers, by default the device's; an argument of OneFlow's.
+        generator: the generator of random numbers, by default the default generator; an argument of OneFlow's.
 
     Example:
         >>> layer = flow.nn.Dropout(0.5)

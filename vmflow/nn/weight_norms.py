@@ -94,6 +94,13 @@ def _check_single(function: str, module: Module, kind: type, name: str) -> None:
         raise RuntimeError(f"{function}: {name!r} of {type(module).__name__} is normalised already; remove that first")
 
 
+def _check_free(function: str, module: Module, name: str, suffixes: str) -> None:
+    """Raise KeyError if the module has an attribute with a name of the tensors from which the weight is computed."""
+    for suffix in suffixes.split():
+        if hasattr(module, f"{name}_{suffix}"):
+            raise KeyError(f"{function}: {type(module).__name__} has an attribute {f'{name}_{suffix}'!r} already")
+
+
 def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
     """Compute a weight from its length and its direction, which are trained (T. Salimans and D. Kingma, 2016).
 
@@ -108,6 +115,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
         ValueError: if there is no such parameter.
         IndexError: if the weight has no such dimension.
         RuntimeError: if the weight has a weight norm already.
+        KeyError: if the module has an attribute with the name of a new parameter.
 
     Example:
         >>> layer = flow.nn.utils.weight_norm(flow.nn.Linear(4, 3))
@@ -116,6 +124,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
     """
     _check_single("weight_norm", module, WeightNorm, name)
     weight = _parameter_of("weight_norm", module, name, dim)
+    _check_free("weight_norm", module, name, "g v")
     hook = WeightNorm(name, None if dim is None else dim % weight.ndim)
     length, direction = Parameter(length_of_slices(weight.detach(), hook.dim)), Parameter(weight.detach())
     # Only now, when nothing raises any more, is the module changed.
@@ -204,6 +213,7 @@ def spectral_norm(
         ValueError: if there is no such parameter, or for fewer than one iteration.
         IndexError: if the weight has no such dimension.
         RuntimeError: if the weight has a spectral norm already.
+        KeyError: if the module has an attribute with the name of a new parameter or buffer.
 
     Example:
         >>> layer = flow.nn.utils.spectral_norm(flow.nn.Linear(4, 3))
@@ -216,6 +226,7 @@ def spectral_norm(
     if dim is None:
         dim = 1 if any([kind.__name__.startswith("ConvTranspose") for kind in type(module).__mro__]) else 0
     weight = _parameter_of("spectral_norm", module, name, dim)
+    _check_free("spectral_norm", module, name, "u v orig")
     hook = SpectralNorm(name, n_power_iterations, eps, dim)
     with no_grad():
         starts = [

@@ -1,4 +1,4 @@
-"""Optimizers, whose steps, but `LBFGS`'s, change all parameters of a device by one instruction; and schedulers."""
+"""Optimizers and schedulers.  A step, but `LBFGS`'s, changes all parameters of a device by one instruction."""
 
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .adam import LAMB as LAMB, Adam as Adam, Adamax as Adamax, AdamW as AdamW, NAdam as NAdam, RAdam as RAdam

@@ -234,7 +234,7 @@ class Execution:
             self._raise_stuck()
 
     def _raise_stuck(self) -> None:
-        """Raise a BarrierError that names a waiting thread and, if any, a partner that waits elsewhere."""
+        """Raise a BarrierError that names a thread that waits at a gate and, if any, a partner at another gate."""
         waiting = [group for groups in self._waiting.values() for group in groups]
         group = min(waiting, key=lambda group: group.pc)
         end = self._blocks[group.pc].end

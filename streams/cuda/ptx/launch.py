@@ -19,7 +19,7 @@ from .types import Array
 # The most lanes of a batch: so many that numpy's calls cost little, and so few that registers stay in the cache.
 LANES: Final = 16384
 
-# The most bytes of shared memory of a batch of several blocks, and the most of local memory.
+# The most bytes of shared memory, and likewise of local memory, in a batch of several blocks.
 _MOST_BYTES: Final = 64 << 20
 
 Triple = tuple[int, int, int]

@@ -327,7 +327,7 @@ def _mean_gradient(problem: Problem) -> Function:
     return in_single(kernel, dtypes.is_half(output.dtype))
 
 
-# Windows that divide a dimension as evenly as possible
+# Adaptive pooling: windows spread evenly over a dimension; neighbours may overlap
 
 
 def _intervals(size: int, output: int) -> list[tuple[int, int]]:
