@@ -319,6 +319,13 @@ def test_dlpack_with_jax() -> None:
     assert narrow.tolist() == x.tolist()
 
 
+def test_capsules_of_dtypes_that_are_unknown_are_refused() -> None:
+    capsule = np.zeros(4, np.uint8).__dlpack__()
+    exchange._described(capsule).code = 10  # an 8-bit floating-point dtype
+    with pytest.raises(TypeError, match="vmflow has no dtype for DLPack's type code 10 of 8 bits"):
+        flow.from_dlpack(capsule)
+
+
 def test_capsules_of_devices_that_the_host_cannot_read_are_refused() -> None:
     capsule = np.arange(4.0).__dlpack__()
     exchange._described(capsule).device_type = 10  # ROCm

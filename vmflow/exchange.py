@@ -38,6 +38,8 @@ _VERSION: Final = (1, 0)
 # Type codes of DLDataType.  numpy knows no bfloat16, so its 16 bits are passed to numpy as unsigned integers.
 _BFLOAT16: Final = 4
 _UNSIGNED: Final = 1
+# Those that numpy has, too: signed and unsigned integers, floating-point and complex numbers, and bools.
+_CODES: Final = (0, 1, 2, 5, 6)
 
 
 class _DLTensor(ctypes.Structure):
@@ -389,6 +391,10 @@ def _received(capsule: Any) -> tuple[Array, DType]:
     bfloat16 = (described.code, described.bits) == (_BFLOAT16, 16)
     if bfloat16:
         described.code = _UNSIGNED
+    elif described.code not in _CODES:
+        raise TypeError(
+            f"from_dlpack: vmflow has no dtype for DLPack's type code {described.code} of {described.bits} bits"
+        )
     described.device_type, described.device_id = _CPU
     array = np.from_dlpack(_Parcel(capsule))
     return array, dtypes.bfloat16 if bfloat16 else dtypes.from_numpy(array.dtype)
