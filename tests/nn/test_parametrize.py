@@ -474,3 +474,11 @@ def test_without_trivialization_some_maps_take_no_values() -> None:
     layer: Any = parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="cayley", use_trivialization=False)
     with pytest.raises(NotImplementedError, match="by cayley takes no values"):
         layer.weight = flow.eye(3)
+
+
+def test_an_orthogonal_weight_by_reflections_of_a_matrix_of_lower_rank() -> None:
+    layer = nn.utils.parametrizations.orthogonal(
+        nn.Linear(3, 3), orthogonal_map="householder", use_trivialization=False
+    )
+    layer.weight = flow.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose((layer.weight.mT @ layer.weight).detach().numpy(), np.eye(3), atol=1e-6)

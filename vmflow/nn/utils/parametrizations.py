@@ -275,15 +275,16 @@ def _reflections(tall: Tensor) -> Tensor:
     for place in range(k):
         column = rest[..., place:, place]
         head, length = column[..., :1], column.norm(2, -1, keepdim=True)
-        opposite = where(head < 0, length, -length)
-        # The Householder vector, scaled so that its first element is 1; its other elements go below the diagonal.
-        vector = column / (head - opposite)
+        sign = where(head < 0, ones_like(head), -ones_like(head))
+        # The Householder vector, scaled so that its first element is 1; its other elements go below the diagonal.  A
+        # column of zeros has a vector, too.
+        vector = column / where(length == 0, ones_like(head), head - sign * length)
         vector = cat([ones_like(head), vector[..., 1:]], -1).unsqueeze(-1)
         factor = 2 / (vector * vector).sum(-2, keepdim=True)
         part = rest[..., place:, :]
         part.copy_(part - factor * vector * (vector.mT @ part))
         above = tall.new_zeros((*tall.shape[:-2], place))
-        columns.append(cat([above, opposite.sign(), vector[..., 1:, 0]], -1))
+        columns.append(cat([above, sign, vector[..., 1:, 0]], -1))
     return stack(columns, -1)
 
 
