@@ -480,5 +480,5 @@ def test_an_orthogonal_weight_by_reflections_of_a_matrix_of_lower_rank() -> None
     layer = nn.utils.parametrizations.orthogonal(
         nn.Linear(3, 3), orthogonal_map="householder", use_trivialization=False
     )
-    layer.weight = flow.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    layer.weight = flow.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])  # type: ignore[assignment]
     np.testing.assert_allclose((layer.weight.mT @ layer.weight).detach().numpy(), np.eye(3), atol=1e-6)
