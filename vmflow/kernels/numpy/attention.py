@@ -104,7 +104,7 @@ def _sum_of_rows(array: Array) -> Array:
 
 
 def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softmax | None) -> None:
-    """Compute the softmax in place along the last dimension; a row of only -inf becomes zeros.
+    """Compute the softmax in place along the last dimension; if `masked`, a row of only -inf becomes zeros.
 
     Args:
         masked: whether there may be rows of only -inf.

@@ -1,7 +1,7 @@
 """im2col and its adjoint: windows of images become the columns of a matrix, and columns are added up to images.
 
-The copy costs as much as the product when its innermost runs are short.  Hence two layouts: small images with many
-samples are copied with the batch innermost, other images with their rows innermost.
+The copy costs as much as the product when its innermost runs are short.  Hence two layouts: images whose results
+have short rows are copied with the batch innermost if there are many samples, others with their rows innermost.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
     each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
     size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
     if geometry.samples and geometry.samples % size:
-        # Equal pieces, so that no small one is left over.
+        # As many pieces, but as small as possible: so the last one is less short.
         size = -(-geometry.samples // -(-geometry.samples // size))
     layout = None
     for start in range(0, geometry.samples, size):

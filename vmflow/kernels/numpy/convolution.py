@@ -269,7 +269,7 @@ def _several_gradients(problem: Problem) -> Kernel:
     def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
         if half:
             gradient, array, weight = [value.astype("float32") for value in (gradient, array, weight)]
-        # In half precision, `memory_for` finds that `out` does not fit.
+        # In half precision, `out` does not fit, so that other memory is taken.
         place = out[0] if out is not None and wanted[0] else None
         found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
         return tuple([array.astype(to, copy=False) for array in found])

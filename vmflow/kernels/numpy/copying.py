@@ -54,8 +54,8 @@ def lies_across(out: Array, array: Array) -> bool:
 def copy_transposed(out: Array, array: Array) -> None:
     """Copy an array that `lies_across` in strips of its columns: row by row, each cache line would be fetched often.
 
-    A strip is four cache lines wide; one if lines lie a multiple of a kibibyte apart, which share few places in the
-    cache.
+    A strip is four cache lines wide; one if columns lie a multiple of a kibibyte apart, since their lines share few
+    places in the cache.
     """
     width = max((64 if array.strides[-1] % 1024 == 0 else 256) // out.itemsize, 1)
     for start in range(0, out.shape[-1], width):

@@ -2,7 +2,7 @@
 
 Intermediate results within a tile stay in the cache until they are used, so that memory is read and written once for
 any number of ops.  The kernels of the ops themselves compute each tile: results agree to the bit with those of single
-ops. With a C compiler the whole chain becomes one loop instead, see `vmflow.kernels.native.loops`.
+ops. With a C compiler the chain of a large array may become one loop instead, see `vmflow.kernels.native.loops`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vmflow.kernels.numpy.spreading import work
 from vmflow.kernels.problems.fused import Fused
 from vmflow.kernels.strides import with_merged_dimensions
 
-# Bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of the time that
+# The most bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of the time that
 # numpy takes for one op after the other:
 #             32K   64K  128K  256K  512K    1M  one tile
 #    3 ops   0.99  0.73  0.58  0.47  0.48  0.45      0.45
@@ -185,7 +185,7 @@ class FusedKernel:
             values.append(result if out is None else out)
 
     def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
-        """Return one call of C for all steps, valid as long as the arrays live; None if there is no C function now."""
+        """Return one call of C for all steps, valid as long as the arrays live; None if C has none for them now."""
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
@@ -199,7 +199,7 @@ class FusedKernel:
         return list(self.calls(arrays, outs, workspace))
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
-        """Yield the calls of numpy in order, for the present number of threads."""
+        """Yield the calls of numpy in order; if several threads share them now, one call that runs all."""
         pieces = intra_op.pieces(self._work)
         if pieces > 1:
             parts: list[tuple[list[Call]]] = []
@@ -276,7 +276,7 @@ def tiles(
     """Yield matching pieces of `arrays`, which broadcast to `shape`, and of `outs`, of that shape; and their shape.
 
     Args:
-        elements: the most elements of a piece.
+        elements: the most elements of a piece; an operand of a single element comes whole, without dimensions.
     """
     count = len(arrays)
     if all([array.size == 1 or (array.shape == shape and array.flags.c_contiguous) for array in (*arrays, *outs)]):

@@ -18,8 +18,8 @@ from .ufuncs import computes
 
 # From this `a` on the density is computed by Stirling's formula, without differences of large logarithms.
 LARGE: Final = 10.0
-# The terms until a sum or fraction converges grow with the square root of the larger operand: up to `HUGE`, there are
-# fewer than `MOST_TERMS`.
+# The number of terms until a sum or fraction converges grows with the square root of the larger operand: up to `HUGE`,
+# it is less than `MOST_TERMS`.
 HUGE: Final = 1e6
 MOST_TERMS: Final = 20_000
 # A term below `SMALL` times the sum no longer changes it; a fraction's factor within `NEARLY_ONE` of 1 is only
@@ -166,7 +166,7 @@ def _igammac(first: Array, second: Array, out: Array | None) -> Array:
 
 @computes("zeta")
 def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
-    """Hurwitz's zeta function; nan for a negative base with an exponent that is not whole."""
+    """Hurwitz's zeta function; nan if the exponent is below 1, or if neither it nor a negative `start` is whole."""
     s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
     valid = (s > 1) & ((q > 0) | (~whole & (q == q) & (s == np.rint(s))))

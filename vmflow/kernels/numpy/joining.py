@@ -73,7 +73,7 @@ def _triangle(problem: Problem, array: Array, out: Array | None) -> Array:
     rows, columns = array.shape[-2:]
     for start in range(0, rows, _BAND):
         band = slice(start, min(start + _BAND, rows))
-        # In columns up to `first` the whole band is below the diagonal, from `second` on above it.
+        # Left of column `first` the whole band is kept if `lower`, else cleared; from `second` on, the reverse.
         first = min(max(band.start + diagonal + (1 if lower else 0), 0), columns)
         second = min(max(band.stop + diagonal, first), columns)
         kept, cleared = (slice(first), slice(second, None)) if lower else (slice(second, None), slice(first))

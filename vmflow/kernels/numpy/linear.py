@@ -31,7 +31,7 @@ def _linear(problem: Problem) -> Kernel:
     half = dtypes.is_half(source.dtype)
     compute = dtypes.float32 if half else source.dtype
     multiply = product_kernel(compute, rows, features, outputs)
-    # Not apart: C's product adds the bias itself.
+    # If C computes the product, it adds the bias, too.
     apart = len(problem.inputs) > 2 and not isinstance(multiply, MatrixProduct)
     add = AddToRows.of("add_to_rows", compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
 
@@ -82,7 +82,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
     # the output's gradient anyway.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, MatrixProduct) else None
     columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
-    # The output's gradient is made contiguous, so that both results are the same for any layout of it.
+    # Whether the output's gradient is made contiguous, so that both results are the same for any layout of it.
     in_lines = by_bias and by_weight and is_for_c(compute, outputs, rows, features)
     to = source.dtype.numpy
 

@@ -33,7 +33,7 @@ def _matmul(problem: Problem) -> Kernel:
     def kernel(left: Array, right: Array, out: Array | None) -> Array:
         if wide is not None:
             return multiply(left.astype(wide.numpy), right.astype(wide.numpy), None).astype(to)
-        # The result is C-contiguous for any strides of the operands.
+        # Matrices of the result are C-contiguous for any strides of the operands; batches may be in another order.
         return multiply(left, right, out)
 
     if wide is not None or not isinstance(multiply, MatrixProduct):

@@ -58,7 +58,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
     """Return a factor for each row of the weights, 1/2 for all gates but number `unhalved`, and the weights times it.
 
-    The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
+    The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves several gates.
     """
     hidden = len(weights.by_input) // parts
     factor = np.full(len(weights.by_input), 0.5, weights.by_input.dtype)
@@ -362,7 +362,7 @@ def _forward(problem: Problem) -> Function:
         array, *rest = [argument.astype(compute, copy=False) for argument in arguments[:-1]]
         initial, weights = layer.split(rest)
         states, *saved = _FORWARD[layer.kind](steps, array.reshape(rows, features), initial, weights)
-        # `saved` begins with the gates, which are no state; the cells of an LSTM follow.
+        # Unless it is empty, `saved` begins with the gates, which are no state; the cells of an LSTM follow.
         finals = [last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
         shown = [states.reshape(output.shape), *finals]
         kept = [value.reshape(*source.shape[:-1], value.shape[-1]) for value in saved]
@@ -393,7 +393,7 @@ def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...
 
 
 def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[], Array]]:
-    """Return for each operand of the layer a function that computes its gradient, since not all are wanted."""
+    """Return for each operand of the layer a function that returns its gradient, since not all are wanted."""
     from_input, from_state, by_initial, by_projection = found
 
     def ordered(parameter: Array) -> Array:

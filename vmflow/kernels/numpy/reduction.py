@@ -83,7 +83,7 @@ class _Reduction(NamedTuple):
 
     Attributes:
         function: returns the reduction for the metas of input and output.
-        by_products: whether `sums` adds floating-point numbers, by C or BLAS; both have threads of their own, so that
+        by_products: whether `sums` may add floating-point numbers, by C or BLAS; both have threads of their own, so that
             rows are not divided among threads here.
         in_c: the name of the `RowReduction` for float32 over the last dimensions; None if there is none, or if
             `function` uses one itself.
@@ -135,7 +135,10 @@ def _kernel(function: Reduce, dims: tuple[int, ...], keepdim: bool, output: Tens
 def _by_rows(
     function: Reduce, dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
 ) -> Function:
-    """Like `_kernel`, but by several threads if many elements are reduced to two or more over the last dimensions."""
+    """Like `_kernel`, but on the CPU, many contiguous elements are reduced over the last dimensions by several threads.
+
+    A single row is not divided.
+    """
     plain = _kernel(function, dims, keepdim, output)
     if (
         not _are_last(dims, source)

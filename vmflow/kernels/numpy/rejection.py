@@ -1,7 +1,7 @@
 """Random numbers by rejection sampling: counts of Poisson's distribution, and gamma numbers.
 
 Attempt number t for element number i has lanes of its own of block number i; an element has at most `ATTEMPTS`.  So
-each element is a function of its index here, too, and does not depend on the attempts for others.
+no element depends on the attempts for others.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from . import philox
 from .box_muller import wide_logarithm, wide_normals
 from .special import lgamma
 
-# An attempt is accepted with a probability of 0.75 or more, so that at most one element in 2**64 is left without a
-# number.
+# An attempt is accepted with a probability of 0.75 or more, so that about one element in 2**64, or fewer, is left
+# without an accepted number.
 ATTEMPTS: Final = 32
 
 # Below this rate, Poisson's distribution is inverted step by step, in at most `STEPS` steps: larger numbers have a

@@ -17,7 +17,7 @@ from .half import in_single
 
 
 class Table(NamedTuple):
-    """For each element of the result, the positions of input elements and their weights: two arrays (result, taps).
+    """Along one dimension, for each element of the result, the positions of input elements and their weights: two arrays (result, taps).
 
     Where a weight is 0, the element of the input has no effect, even if it is infinite.
     """
@@ -35,7 +35,7 @@ def _cubic(distance: Array, sharpness: float) -> Array:
 
 
 def _nearest(along: Along) -> Table:
-    # In single precision, like PyTorch: the same elements are chosen where the quotient is nearly an integer.
+    # In single precision, like PyTorch: the same elements are chosen where the position is nearly an integer.
     step = np.float32(along.scale) if along.scale else np.float32(along.source) / np.float32(along.target)
     targets = np.arange(along.target, dtype=np.float32)
     if along.filter == "nearest-exact":

@@ -19,11 +19,11 @@ _WORDS: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
 
 
 def chosen(condition: Array, first: Array, second: Array, out: Array) -> Array:
-    """Write `first` where the condition holds, else `second`, into `out`, all of one dtype; return `out`.
+    """Write `first` where the condition holds, else `second`, into `out`, these three of one dtype; return `out`.
 
     `out` may be one of the operands.
 
-    Bits of up to 8 bytes are selected by arithmetic, since numpy's own selection takes ten times as long where the
+    Elements of up to 8 bytes are selected by arithmetic on their bits, since numpy's own selection takes ten times as long where the
     condition follows no pattern: the processor mispredicts its branches.
     """
     word = _WORDS.get(out.dtype.itemsize)

@@ -111,7 +111,7 @@ def _erfc_step(x: Array, out: Array, size: Array) -> None:
     beyond[near] = 1.0 - part * ratio(part * part, ERF_P, ERF_Q)
     part = size[middle]
     beyond[middle] = _gaussian(part) * ratio(part, ERFC_P, ERFC_Q)
-    part = np.minimum(size[far], 40.0)  # beyond 28 the result is 0 in float64
+    part = np.minimum(size[far], 40.0)  # from 28 on, erfc is 0 in float64
     beyond[far] = _gaussian(part) * _far(part)
     # Below 0, erfc is 2 - beyond: with the sign s of x, (1 - s) + s * beyond.
     np.copysign(1.0, x, size)
@@ -200,7 +200,7 @@ def rest_of_zeta(s: Any, q: Any) -> Any:
     for order, number in enumerate(BERNOULLI, 1):
         total = total + factor * (number / math.factorial(2 * order))
         factor = factor * ((s + (2 * order - 1)) * inverse) * ((s + 2 * order) * inverse)
-    # By integrals, as the series diverges where s is larger than q.  The rest is then a small part of zeta.
+    # Limited by integrals, as the series diverges where s is larger than q.  The rest is then a small part of zeta.
     return np.clip(total, 1.0, 1.0 + (s - 1.0) * inverse)
 
 
@@ -208,7 +208,8 @@ def zeta(s: Any, q: Any) -> Any:
     """Hurwitz's zeta function for s > 1 and q >= 0."""
     far = q + float(FIRST_TERMS)
     power = np.power(far, 1.0 - s)
-    # A power of 0 has no rest, though the series of a huge s is infinite.  The smallest terms are added first.
+    # Where the power underflows to 0, the rest is 0, though the series of a huge s is infinite.  The smallest terms are
+    # added first.
     total = np.where(power == 0, 0.0, power / (s - 1.0) * rest_of_zeta(s, far))
     for place in range(FIRST_TERMS - 1, -1, -1):
         total = total + np.power(q + float(place), -s)
@@ -222,7 +223,7 @@ def beyond_poles(of_positive: Callable[[Array], Array], q: Array, odd: Any) -> A
 
     Args:
         of_positive: the function of 0 and positive numbers.
-        q: finite numbers.
+        q: numbers other than -inf.
         odd: whether terms change their sign with their base, as those of odd exponents do; an array or a bool.
     """
     below = q < 0
@@ -307,7 +308,7 @@ def _polygamma(problem: Problem) -> Function:
     unit, scale, scale_of_rest = polygamma_scales(n)
 
     def of_positive(q: Array) -> Array:
-        """Hurwitz's zeta function of n + 1, times n!, where neither factor need be a number of float64."""
+        """Hurwitz's zeta function of n + 1, times n!; either factor may be too large or too small for float64."""
         # Each power is multiplied by its scale between its two halves, of which none is denormal.
         far = q + float(FIRST_TERMS)
         half = np.power(far / unit, -0.5 * n)
@@ -327,7 +328,7 @@ def _polygamma(problem: Problem) -> Function:
 
 
 def polygamma_scales(n: int) -> tuple[float, float, float]:
-    """Return a power of 2, n! divided by its power of n + 1, and (n - 1)! divided by its power of n.
+    """Return a power of 2, n! divided by its power with exponent n + 1, and (n - 1)! by that with exponent n.
 
     A term of polygamma(n, x) is a quotient of n! and a power, which may overflow though the quotient does not.
     """

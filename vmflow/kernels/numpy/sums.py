@@ -1,6 +1,6 @@
 """Sums of floating-point numbers as products with ones, which BLAS computes two to three times as fast as numpy adds.
 
-Sums of columns of float32, and of rows that are not short, are left to C, if its functions are loaded.  C is as fast,
+Sums of large float32 arrays along columns or rows that are not short are left to C, if its functions are loaded.  C is as fast,
 uses as many threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a tenth of a
 second.
 
@@ -36,7 +36,7 @@ _LONG: Final = 128
 
 
 def suits(array: Array) -> bool:
-    """Return whether this module's functions take this array and are faster than numpy's."""
+    """Return whether this module may sum an array faster than numpy: contiguous, of float32 or float64, and not small."""
     return array.dtype.char in "fd" and array.flags.c_contiguous and array.size >= _FEW
 
 
@@ -49,7 +49,7 @@ def ones(count: int, dtype: np.dtype[Any]) -> Array:
 
 
 def of_rows(matrix: Array, in_c: RowReduction | None = None) -> Array:
-    """Return the sum of each row of a floating-point matrix; by the C function `in_c`, if given and rows are long."""
+    """Return the sum of each row of a floating-point matrix; `in_c`, if given, is tried for long rows of float32."""
     rows, length = matrix.shape
     if in_c is not None and matrix.dtype is _SINGLE and length >= _LONG:
         found = in_c.call(matrix)
@@ -87,7 +87,7 @@ def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None 
             return result
     if len(matrix) < _ROWS or not suits(matrix):
         return np.add.reduce(matrix, 0, None, out)
-    # Groups of few rows would be too short to gain from the cache, so there are no pieces here.
+    # In one piece, since pieces of few rows would be too short to gain from the cache.
     return np.dot(ones(len(matrix), matrix.dtype), matrix, out=out)
 
 
@@ -104,7 +104,7 @@ def _is_for_c(matrix: Array) -> bool:
 def over(
     array: Array, dims: tuple[int, ...], for_rows: RowReduction | None = None, for_columns: ColumnSums | None = None
 ) -> Array | None:
-    """Sum an array that `suits` over ascending `dims`, and drop them; return None if they lie between other dimensions.
+    """Sum an array that `suits` over ascending `dims`, and drop them; return None if one lies between other dimensions.
 
     Args:
         for_rows, for_columns: the C functions for `of_rows` and `of_columns`, or None.

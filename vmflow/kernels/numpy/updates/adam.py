@@ -146,7 +146,7 @@ def _lamb(settings: LAMB, inputs: list[Array], outputs: list[Array]) -> None:
 
 
 def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Array]) -> None:
-    """Take one parameter's step in two passes: its norm and the direction's are needed before an element changes."""
+    """Take one parameter's step in two passes: its norm and the direction's are needed before it changes."""
     parameter, running, square, step = written
     apart, coupled = (settings.weight_decay, 0.0)[:: 1 if settings.decoupled else -1]
     step += 1

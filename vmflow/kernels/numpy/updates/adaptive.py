@@ -79,7 +79,10 @@ def _rprop(settings: Rprop, first: float | None, arrays: list[Array]) -> None:
 
 
 def _plan_asgd(settings: ASGD, lr: float, counts: list[Array]) -> tuple[float, float]:
-    """Return the rate and the weight of this step, which the last one stored, and store those of the next step."""
+    """Return the rate and weight of this step, which the one before has stored, and store those of the next.
+
+    The first step's rate is `lr`.
+    """
     step, eta, mu = counts
     step += 1
     taken = float(step)
