@@ -18,8 +18,8 @@ from .special import polynomial
 from .tiles import in_tiles
 from .ufuncs import computes
 
-# Up to this |x|, the power series (10.25.2) is used, all of whose terms are positive; beyond, the terms of the asymptotic
-# series (10.40.1) fall below the last bit before they grow again.
+# Up to this |x|, the power series (10.25.2) is used, all of whose terms are positive; beyond, the terms of the
+# asymptotic series (10.40.1) fall below the last bit before they grow again.
 BEYOND: Final = 18.0
 
 

@@ -24,8 +24,8 @@ from vmflow.kernels.numpy.spreading import work
 from vmflow.kernels.problems.fused import Fused
 from vmflow.kernels.strides import with_merged_dimensions
 
-# The most bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of the time that
-# numpy takes for one op after the other:
+# The most bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of
+# numpy's time for one op after the other:
 #             32K   64K  128K  256K  512K    1M  one tile
 #    3 ops   0.99  0.73  0.58  0.47  0.48  0.45      0.45
 #    8 ops   1.32  0.96  0.76  0.77  0.64  0.63      0.87

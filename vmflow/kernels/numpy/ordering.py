@@ -1,4 +1,4 @@
-"""Positions of elements by their order: sorting, the k largest or smallest, the element of a rank, the most frequent element."""
+"""Positions of elements by their order: sorting, the k largest or smallest, an element of a rank, the most frequent."""
 
 from __future__ import annotations
 

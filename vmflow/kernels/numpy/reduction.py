@@ -83,7 +83,7 @@ class _Reduction(NamedTuple):
 
     Attributes:
         function: returns the reduction for the metas of input and output.
-        by_products: whether `sums` may add floating-point numbers, by C or BLAS; both have threads of their own, so that
+        by_products: whether `sums` may add floating-point numbers, by C or BLAS; both have threads of their own, so
             rows are not divided among threads here.
         in_c: the name of the `RowReduction` for float32 over the last dimensions; None if there is none, or if
             `function` uses one itself.

@@ -17,7 +17,7 @@ from .half import in_single
 
 
 class Table(NamedTuple):
-    """Along one dimension, for each element of the result, the positions of input elements and their weights: two arrays (result, taps).
+    """Along one dimension, for each element of the result: positions and weights of input elements, (result, taps).
 
     Where a weight is 0, the element of the input has no effect, even if it is infinite.
     """

@@ -1,4 +1,4 @@
-"""Running sums, products, extrema and logarithms of sums of exponentials, and a recurrence for gradients of products."""
+"""Running sums, products, extrema and logsumexps, and the recurrence behind gradients of products."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Sums of floating-point numbers as products with ones, which BLAS computes two to three times as fast as numpy adds.
 
-Sums of large float32 arrays along columns or rows that are not short are left to C, if its functions are loaded.  C is as fast,
-uses as many threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a tenth of a
-second.
+Sums of large float32 arrays along columns or rows that are not short are left to C, if its functions are loaded.  C is
+as fast, uses as many threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a
+tenth of a second.
 
 BLAS adds in fewer strands than numpy does, each of them longer, and rounding errors grow with their length.  So no row
 longer than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in
@@ -36,7 +36,7 @@ _LONG: Final = 128
 
 
 def suits(array: Array) -> bool:
-    """Return whether this module may sum an array faster than numpy: contiguous, of float32 or float64, and not small."""
+    """Return whether this module may sum an array faster than numpy: large, contiguous, of float32 or float64."""
     return array.dtype.char in "fd" and array.flags.c_contiguous and array.size >= _FEW
 
 
