@@ -42,7 +42,7 @@ computes("silu")(by_precision(in_tiles(_silu_step, 1, single=True), in_tiles(_si
 
 # The error function and functions that build on it, in float32
 
-# For |x| up to _BORDER, erf(x) / x - 1 is a polynomial in x * x; beyond, erfc is the -8th power of a polynomial in
+# For |x| up to _BORDER, erf(x) / x - 1 is a polynomial in x * x; beyond, erfc(|x|) is the -8th power of a polynomial in
 # |x| - _BORDER.
 _BORDER: Final = np.float32(1.0940218)
 _NEAR: Final = constants(

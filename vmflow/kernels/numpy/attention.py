@@ -59,7 +59,7 @@ class Scores(NamedTuple):
         return np.broadcast_to(array, (*self.leading, *array.shape[-2:]))
 
     def blocks(self) -> Iterator[tuple[Index, slice, int]]:
-        """Yield each block's index of heads, its rows, and the number of keys they attend to, the last rows first."""
+        """Yield each block's index of heads, its rows, and the most keys they attend to, the last rows first."""
         most = max(min(self.length, _CAUSAL_ROWS) if self.causal else self.length, 1)
         rows = max(min(most, BLOCK // max(self.others, 1)), 1)
         together = max(BLOCK // (rows * max(self.others, 1)), 1)

@@ -119,7 +119,7 @@ class Layout:
 def memory_for(memory: Array | None, shape: tuple[int, ...], like: Array) -> Array:
     """Return `memory` if it is contiguous, of this shape and of the dtype of `like`, else new memory.
 
-    Memory that is reused is still in the cache, and its pages are mapped.
+    Memory that is reused may still be in the cache, and its pages are mapped.
     """
     if memory is not None and memory.shape == shape and memory.dtype == like.dtype and memory.flags.c_contiguous:
         return memory
@@ -141,7 +141,7 @@ def are_kept(sizes: Geometry, itemsize: int) -> bool:
 
 
 def pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
-    """Yield slices of the batch, of one sample or of columns of at most `COLUMN_BYTES`, each with its layout."""
+    """Yield slices of the batch, of one sample or with columns of at most `COLUMN_BYTES`, each with its layout."""
     each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
     size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
     if geometry.samples and geometry.samples % size:

@@ -110,7 +110,7 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
 
 
 def _upper_of_huge(a: Array, x: Array) -> Array:
-    """The upper gamma function for ``a >= HUGE``: the normal distribution's tail plus a correction (8.12.4)."""
+    """The upper function for ``a >= HUGE``: the normal distribution's tail plus a correction (8.12.4)."""
     excess = (x - a) / a
     # For a small excess, a series is used, since excess - log(1 + excess) would lose digits.
     half_square = np.where(

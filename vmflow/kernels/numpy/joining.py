@@ -1,4 +1,4 @@
-"""Ops that join, repeat, flip or roll arrays, or cut them along a diagonal."""
+"""Ops that join, repeat, flip or roll arrays, or keep their triangles."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _roll(problem: Problem, array: Array, out: Array | None) -> Array:
     return np.ascontiguousarray(np.roll(array, *problem.attributes)).reshape(array.shape)
 
 
-# The number of rows that are cut along the diagonal together.
+# The number of rows of a triangle that are computed together.
 _BAND: Final = 64
 
 

@@ -33,7 +33,7 @@ _FEWEST: Final = 8
 
 @cache
 def _most() -> float:
-    """Return `_MOST`, or infinity if BLAS leaves half of the processor's SIMD vectors unused."""
+    """Return `_MOST`, or infinity if BLAS uses half of the width of the processor's SIMD vectors."""
     narrow = blas_core.hint(blas_core.loaded_core(), blas_core.cpu_flags()) is not None
     return inf if narrow else _MOST
 

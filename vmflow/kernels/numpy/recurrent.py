@@ -296,7 +296,7 @@ def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: We
 def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
     (gates,), (by_last,) = had.every, had.by_last
     hidden = by_last.shape[1]
-    # Four gradients for each row, in the order of the kept gates.
+    # Four factors, and then gradients, for each row, in the order of the kept gates.
     sums = _gru_factors(gates, had.before)
     carried = by_last.copy()
     scratch = np.empty_like(carried)

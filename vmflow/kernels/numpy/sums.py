@@ -79,7 +79,7 @@ def columns_in_c(dtype: np.dtype[Any], elements: int) -> ColumnSums | None:
 
 
 def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None = None) -> Array:
-    """Return the sum of each column of a matrix, in `out` unless that is None: contiguous, of the matrix's dtype."""
+    """Return the sum of each column of a matrix; in `out`, if given, which is contiguous and of the matrix's dtype."""
     if _is_for_c(matrix):
         matrix = np.ascontiguousarray(matrix)  # so that the sum is the same for all layouts
         result = np.empty(matrix.shape[1], _SINGLE) if out is None else out
