@@ -21,7 +21,7 @@ class _States:
 
     Attributes:
         log_probs: (times, batch, classes), in float64.
-        times, lengths: the length of each case's input, and of its target.
+        times, lengths: the length of each sample's input, and of its target.
         classes: (batch, states): the class that each state emits.
         skips: (batch, states): 0 if a state may follow the one two before it, else minus infinity.
         emissions: (times, batch, states): the log-probability of each state's class.
@@ -115,7 +115,7 @@ class _States:
         return total
 
     def losses(self, forwards: Array) -> Array:
-        """Return the negative log-likelihood of each case's target."""
+        """Return the negative log-likelihood of each sample's target."""
         # An input of no steps has one alignment, if the target is empty.
         empty = np.where(self.lengths == 0, 0.0, np.inf)
         if not forwards.shape[0]:

@@ -53,7 +53,7 @@ _occurrences: dict[Hashable, int] = {}
 
 
 def _occurs_often(form: Hashable) -> bool:
-    """Count a call of a fused op of this form, one of the first `_FORMS`; return whether the form occurs often."""
+    """Count a call of a fused op of this form, if among the first `_FORMS`; return whether the form occurs often."""
     times = _occurrences.get(form, 0)
     if times < COMPILED_FROM_TIMES and (times or len(_occurrences) < _FORMS):
         times = _occurrences[form] = times + 1
@@ -69,7 +69,7 @@ _CALLS: Final = 2048
 
 
 def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None], int]:
-    """Return each step's offset in the workspace, None if the step writes an output; and the workspace's bytes.
+    """Return each step's offset in the workspace, None if the step writes an output; and the workspace's size.
 
     Args:
         inputs: the number of the fused op's inputs.
@@ -305,7 +305,7 @@ def tiles(
 
 
 def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Array]]:
-    """Return a shape of as few dimensions as possible, and views of it of the arrays; 0-d arrays stay as they are."""
+    """Return a shape of as few dimensions as possible, and the arrays as views of it; 0-d arrays stay as they are."""
     rank = len(shape)
     merged, strides = with_merged_dimensions(shape, [array.strides or (0,) * rank for array in arrays])
     views = [

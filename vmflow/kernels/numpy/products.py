@@ -51,7 +51,7 @@ def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, bat
 def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
     """Return whether C multiplies such matrices, if its function is loaded; see `product_kernel`."""
     products = batch * rows * depth * columns
-    # A column times a row is worth it for any count: numpy does this by loops of its own, ten times as slow as needed.
+    # A column times a row is worth it at any size: numpy does this by loops of its own, ten times as slow as needed.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
     return dtype is dtypes.float32 and worthwhile and rows >= _FEWEST and columns >= _FEWEST
 

@@ -4,8 +4,8 @@ Sums of large float32 arrays along columns or rows that are not short are left t
 as fast, uses as many threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a
 tenth of a second.
 
-BLAS adds in fewer strands than numpy does, each of them longer, and rounding errors grow with their length.  So no row
-longer than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in
+BLAS adds into fewer partial sums than numpy does, and rounding errors grow with the length of each.  So no row longer
+than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in
 order by numpy, so there BLAS is the more accurate of the two at any length.
 """
 
