@@ -17,7 +17,7 @@ Find = TypeVar("Find", bound=Callable[..., Array])
 
 
 def comparable(array: Array) -> Array:
-    """Return the array in a dtype that numpy sorts: float32 for bfloat16."""
+    """Return the array in a dtype that numpy sorts, nan last: float32 for bfloat16, others as they are."""
     return array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array
 
 

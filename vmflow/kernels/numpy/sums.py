@@ -5,8 +5,8 @@ as fast, uses as many threads as it is allowed, and starts none of BLAS's, which
 tenth of a second.
 
 BLAS adds into fewer partial sums than numpy does, and rounding errors grow with the length of each.  So no row longer
-than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in
-order by numpy, so there BLAS is the more accurate of the two at any length.
+than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in order by
+numpy, so there BLAS is the more accurate of the two at any length.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def of_rows(matrix: Array, in_c: RowReduction | None = None) -> Array:
         return np.dot(matrix, ones(length, matrix.dtype))
     if rows == 1:
         return np.reshape(_of_vector(matrix[0]), 1)
-    # `dot` would copy a part of each row.
+    # `dot` would copy each slice of the matrix.
     parts = [
         np.matmul(matrix[:, start : start + _LONGEST], ones(min(_LONGEST, length - start), matrix.dtype))
         for start in range(0, length, _LONGEST)
