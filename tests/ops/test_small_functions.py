@@ -226,6 +226,16 @@ def test_norms_of_infinities_for_negative_powers(p: float) -> None:
     assert flow.norm(flow.tensor([0.0, 2.0]), p).item() == 0.0
 
 
+@pytest.mark.parametrize("elements", [2, 100_000])
+@pytest.mark.parametrize("number", [-1, 300, 256, 0])
+def test_truth_values_of_numbers_that_do_not_fit(number: int, elements: int) -> None:
+    x = flow.arange(elements).remainder(2).to(flow.uint8)
+    true, given = bool(number), x.bool()
+    assert flow.equal(flow.logical_and(x, number), given & true)
+    assert flow.equal(flow.logical_or(x, number), given | true)
+    assert flow.equal(flow.logical_xor(x, number), given ^ true)
+
+
 def test_without_classes_no_target_is_among_the_largest() -> None:
     assert flow.in_top_k(flow.tensor([-1, 0]), flow.zeros(2, 0), 1).tolist() == [False, False]
 

@@ -13,10 +13,11 @@ from vmflow.kernels.choosing import Function
 from vmflow.kernels.numpy.selection import chosen
 
 from .half import rounded_once
-from .ufuncs import comparable, computes, saturated, takes_numbers
+from .ufuncs import comparable, computes, constant, saturated, takes_numbers
 
 takes_numbers(comparable, "eq", "ne", "lt", "le", "gt", "ge")
-takes_numbers(saturated, "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "clamp_min", "clamp_max")
+takes_numbers(saturated, "maximum", "minimum", "clamp_min", "clamp_max")
+takes_numbers(lambda value, numpy_dtype: constant(bool(value), numpy_dtype), "logical_and", "logical_or", "logical_xor")
 
 
 def _places(value: Any, numpy_dtype: np.dtype[Any]) -> Array:

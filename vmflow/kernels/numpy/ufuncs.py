@@ -34,7 +34,7 @@ def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
 
 
 def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """Like `constant`, but an integer that does not fit becomes the nearest that does: for limits and truth values."""
+    """Like `constant`, but an integer that does not fit becomes the nearest that does, for limits."""
     if numpy_dtype.kind in "iu":
         limits = np.iinfo(numpy_dtype)
         value = min(max(value, limits.min), limits.max)
