@@ -219,7 +219,7 @@ def __getattr__(name: str) -> object:
     if name in ("Graph", "graph"):
         graphs = _import_module("vmflow.graph_mode")
         return graphs.Graph if name == "Graph" else graphs
-    # These modules are imported at their first use: `parallel` imports all of vmflow.distributed, and few programs use
+    # These modules are imported at their first use: `parallel` imports vmflow.distributed, and few programs use
     # `modules`, which has PyTorch's module names, such as ``nn.modules.conv``.
     if name in ("modules", "parallel"):
         return _import_module(f".{name}", __name__)

@@ -135,9 +135,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"scalar, got shapes {list(input_.shape)} and {list(target_.shape)}"
             )
         head = F.log_softmax(self.head(input_), -1)
-        # Each row looks up its target in every cluster; a target in another cluster is clamped to this cluster's nearer
-        # end, and `where` drops the result.  Negative targets and targets of n_classes or more are not clamped, so that
-        # the lookup raises an error for them.
+        # Each row looks up its target in the head and in every cluster; a target in another cluster is clamped to this
+        # cluster's nearer end, and `where` drops the result.  The head does not clamp negative targets, nor the last
+        # cluster targets of n_classes or more, so that these lookups raise errors.
         first = target_.clamp(max=self.shortlist_size - 1)
         output = _looked_up(head, first)
         for number in range(self.n_clusters):

@@ -18,7 +18,7 @@ def _fitting(container: Module, registry: str, value: Any) -> Any:
 
     Raises:
         TypeError: for a value of another type.
-        RuntimeError: for a tensor of integers or bools.
+        RuntimeError: for a tensor of integers or bools that is no `Parameter`.
     """
     if registry == "_modules" and isinstance(value, Module):
         return value
@@ -203,7 +203,7 @@ class ParameterList(_Numbered):
 
     Raises:
         TypeError: for anything else than tensors.
-        RuntimeError: for tensors of integers or bools.
+        RuntimeError: for tensors of integers or bools that are no parameters.
 
     Example:
         >>> flow.nn.ParameterList([flow.ones(2), flow.zeros(3, 4)])[1].shape
@@ -316,7 +316,7 @@ class ParameterDict(_Named):
     Raises:
         TypeError: for values that are no tensors, names that are no strings, or an argument that is neither a mapping
             nor pairs.
-        RuntimeError: for tensors of integers or bools.
+        RuntimeError: for tensors of integers or bools that are no parameters.
         KeyError: for names that are empty, contain a dot, or are those of attributes.
 
     Example:

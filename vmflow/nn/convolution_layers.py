@@ -209,7 +209,8 @@ class _Transposed(_Convolution):
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weight's.
         ValueError: for sizes out of range, channels that `groups` does not divide, or another padding mode; when called
-            with another number of dimensions or channels, or an impossible `output_size`.
+            with another number of dimensions or channels, an impossible `output_size`, or an `output_padding` that
+            is below neither stride nor dilation.
     """
 
     def __init__(

@@ -360,7 +360,7 @@ def _old_choice(input: Tensor) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
-# The following functions are poolings that always return indices, under PyTorch's names.
+# The functions ``..._with_indices`` are poolings that always return indices, under PyTorch's names.
 
 
 def _with_indices(pool: Callable[..., Any], arguments: str, result: str) -> Callable[..., tuple[Tensor, Tensor]]:

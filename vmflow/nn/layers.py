@@ -170,7 +170,7 @@ class Embedding(Module):
         sparse: must be False; gradients are dense.
         _weight: a table whose memory the layer shares; by default the layer makes a table with random values.
         _freeze: whether the table is not trained.
-        device, dtype: the device and dtype of the table.
+        device, dtype: the device and dtype of a table that the layer makes.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
@@ -308,7 +308,7 @@ class EmbeddingBag(Module):
         include_last_offset: whether the last offset is the end of the last bag, so that there are N + 1.
         padding_idx: a row that the bags leave out; it gets no gradient, and is zero at first in a table that the layer
             makes.
-        device, dtype: the device and dtype of the table.
+        device, dtype: the device and dtype of a table that the layer makes.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).

@@ -212,8 +212,9 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
 
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a tensor.
-        ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
-            called with another number of dimensions, or channels that `groups` does not divide.
+        ValueError: for sizes out of range, output channels that `groups` does not divide, another padding mode, or the
+            padding "same" with a stride above 1; when called with another number of dimensions, or channels that
+            `groups` does not divide.
     """
 
     def __init__(

@@ -369,7 +369,8 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
 
     Raises:
         TypeError: when called with anything else than tensors; the variance may be a number.
-        ValueError: when called, for shapes that do not fit, another reduction, or an `eps` that is not positive.
+        ValueError: when called, for shapes that do not fit, another reduction, an `eps` that is not positive, or a
+            negative number as the variance.
 
     Example:
         >>> flow.nn.GaussianNLLLoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]), flow.ones(2))

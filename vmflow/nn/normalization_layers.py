@@ -126,9 +126,10 @@ class _BatchNorm(_ChannelNorm):
         num_batches_tracked: the number of batches in the running statistics, an int64 scalar, or None.
 
     Raises:
-        TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
-        ValueError: for a negative size; when called with another number of dimensions, of channels if there are
-            parameters or running statistics, or with one value for each channel where the batch's mean is used.
+        TypeError: for a size that is no integer, if there are parameters or running statistics; when called with
+            anything else than a floating-point tensor.
+        ValueError: for a negative size, likewise; when called with another number of dimensions, of channels, likewise,
+            or with at most one value for each channel where the batch's mean is used.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -475,7 +476,7 @@ class LayerNorm(_AffineNorm):
 
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a floating-point tensor.
-        ValueError: for negative sizes; when called with another shape.
+        ValueError: for negative sizes of parameters; when called with another shape.
 
     Example:
         >>> flow.nn.LayerNorm(2, eps=0.0)(flow.tensor([[1.0, 3.0], [20.0, 10.0]])).detach()
@@ -526,7 +527,7 @@ class RMSNorm(Module):
 
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a floating-point tensor.
-        ValueError: for negative sizes; when called with another shape.
+        ValueError: for negative sizes of parameters; when called with another shape.
 
     Example:
         >>> flow.nn.RMSNorm(4)(flow.tensor([2.0, -2.0, 2.0, 2.0])).detach()

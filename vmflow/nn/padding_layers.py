@@ -25,8 +25,7 @@ class _Pad(RankedLayer):
 
     Raises:
         ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
-        TypeError: for a padding that is neither an int nor a sequence; when called with anything else than a tensor, or
-            if a padding is no integer.
+        TypeError: when called with anything else than a tensor, or if a padding is no integer.
     """
 
     _mode: ClassVar[str] = "constant"
@@ -66,8 +65,7 @@ class _ConstantPad(_Pad):
 
     Raises:
         ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
-        TypeError: for a padding that is neither an int nor a sequence; when called with anything else than a tensor, or
-            if a padding is no integer or `value` no number.
+        TypeError: when called with anything else than a tensor, or if a padding is no integer or `value` no number.
     """
 
     def __init__(self, padding: Borders, value: float) -> None:

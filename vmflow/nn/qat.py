@@ -102,7 +102,8 @@ class QatLinear(Linear):
         momentum: the decay factor of the moving averages of the input's minimum and maximum.
 
     Raises:
-        ValueError: for settings that are out of range.
+        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
+        ValueError: for settings out of range; when called with another number of features.
 
     Example:
         >>> layer = flow.nn.qat.QatLinear(3, 2, quantization_bit=4)

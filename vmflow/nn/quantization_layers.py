@@ -14,7 +14,7 @@ from vmflow.tensors import Tensor
 
 from .module import Module
 
-# A step number that training never reaches: as `stop_update_after_iters`, it lets all calls update the averages.
+# A step number that training never reaches: as `stop_update_after_iters`, it lets every call in training mode update.
 _NEVER: Final = dtypes.iinfo(dtypes.int64).max
 
 
@@ -61,8 +61,8 @@ class MinMaxObserver(_Quantization):
 
     Raises:
         ValueError: for settings out of range.
-        TypeError: when called with anything else than a tensor.
-        IndexError: when called with an empty tensor.
+        TypeError: when called with anything else than a tensor of numbers.
+        IndexError, ValueError: when called with an empty tensor, or for slices with a scalar.
 
     Example:
         >>> flow.nn.MinMaxObserver()(flow.tensor([-127.0, 2.0]))
@@ -175,14 +175,14 @@ class FakeQuantization(_Quantization):
     ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.  With the formula "cambricon", the
     argument `scale` is an exponent, and ``2**scale`` the scale.
 
-    Shape: input (*), scale and zero point (1,), or (S,) for a first dimension of size S; output the input's shape.
+    Shape: input (*), scale and zero point (1,), or (S,) for an input (S, *); output the input's shape.
 
     Args:
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`; the number of bits is b.
 
     Raises:
         ValueError: for settings out of range; when called with scales of another shape.
-        TypeError: when called with anything else than floating-point tensors.
+        TypeError: when called with anything else than tensors, or an input that is not floating-point.
 
     Example:
         >>> flow.nn.FakeQuantization()(flow.tensor([0.2, 1.8]), flow.tensor([0.5]), flow.tensor([0.0]))
@@ -202,14 +202,14 @@ class FakeQuantization(_Quantization):
 class Quantization(_Quantization):
     """Rounds as `FakeQuantization`, but returns the integers (as floating-point numbers) instead of their multiples.
 
-    Shape: input (*), scale and zero point (1,), or (S,) for a first dimension of size S; output the input's shape.
+    Shape: input (*), scale and zero point (1,), or (S,) for an input (S, *); output the input's shape.
 
     Args:
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
 
     Raises:
         ValueError: for settings out of range; when called with scales of another shape.
-        TypeError: when called with anything else than floating-point tensors.
+        TypeError: when called with anything else than tensors, or an input that is not floating-point.
 
     Example:
         >>> flow.nn.Quantization()(flow.tensor([0.2, 1.8]), flow.tensor([0.5]), flow.tensor([0.0]))

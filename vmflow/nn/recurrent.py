@@ -288,8 +288,8 @@ class LSTM(RNNBase):
         device, dtype: the device and dtype of the parameters.
 
     Attributes:
-        weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0: the parameters of layer 0; the names of those
-            of the reverse direction end in ``_reverse``.
+        weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0: the parameters of layer 0, the biases if
+            `bias`, the last if `proj_size`; the names of those of the reverse direction end in ``_reverse``.
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights', or a state that is

@@ -19,13 +19,14 @@ class Upsample(FunctionLayer, function=F.interpolate):
         size: the size of the result, one number for all dimensions or one for each.
         scale_factor: instead of `size`, the result's size divided by the input's.
         mode: "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
-        align_corners: whether the centres of the corner elements of input and result coincide.
+        align_corners: whether the centres of the corner elements of input and result coincide; not for "nearest",
+            "nearest-exact" and "area".
         recompute_scale_factor: whether to interpolate by the ratio of the (rounded) sizes instead of `scale_factor`.
 
     Raises:
         TypeError: when called, for sizes that are no integers.
-        ValueError: when called, unless exactly one of `size` and `scale_factor` is given, for another mode, or for an
-            input of another number of dimensions.
+        ValueError: when called, unless exactly one of `size` and `scale_factor` is given, for another mode, settings
+            that do not fit together, or an input of another number of dimensions.
 
     Example:
         >>> flow.nn.Upsample(scale_factor=2)(flow.tensor([[[1.0, 2.0]]]))
@@ -150,7 +151,7 @@ class ChannelShuffle(FunctionLayer, function=F.channel_shuffle):
 
     Raises:
         TypeError: when called, if `groups` is no integer.
-        ValueError: when called, if `groups` does not divide the channels, or for an input of fewer than 3 dimensions.
+        ValueError: when called, if `groups` is below 1 or does not divide the channels, or for fewer than 3 dimensions.
 
     Example:
         >>> flow.nn.ChannelShuffle(2)(flow.arange(4.0).reshape(1, 4, 1)).flatten()

@@ -119,7 +119,7 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
     """Raise if there are `problems` or, with `strict`, missing or unexpected names; `so_far` says what was loaded.
 
     Raises:
-        RuntimeError: with a list of all problems and names.
+        RuntimeError: with a list of them.
     """
     named = (("missing keys", keys.missing_keys), ("unexpected keys", keys.unexpected_keys))
     lines = [f"{kind}: {', '.join(map(repr, names))}" for kind, names in named if strict and names]
@@ -132,7 +132,7 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
 
 
 def _tensor(value: Any) -> Any:
-    """Return `value`, but a numpy array as a tensor, a copy: the array may change before the load instruction runs."""
+    """Return `value`, but an array of numbers copied to a tensor: it may change before the load instruction runs."""
     if not isinstance(value, np.ndarray):
         return value
     try:

@@ -82,7 +82,7 @@ def _popped(kind: type[Hook], module: Module, name: str, normalization: str) -> 
 
 
 def _restored(module: Changed, name: str, weight: Tensor, suffixes: str) -> Changed:
-    """Register `weight` as the parameter `name`, remove the tensors it was computed from, and return the module."""
+    """Make `weight` the parameter `name`, remove the tensors ``name_suffix`` for all `suffixes`, return the module."""
     for attribute in (name, *[f"{name}_{suffix}" for suffix in suffixes.split()]):
         delattr(module, attribute)
     module.register_parameter(name, Parameter(weight))
@@ -127,7 +127,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
     _check_free("weight_norm", module, name, "g v")
     hook = WeightNorm(name, None if dim is None else dim % weight.ndim)
     length, direction = Parameter(length_of_slices(weight.detach(), hook.dim)), Parameter(weight.detach())
-    # Only now, when nothing raises any more, is the module changed.
+    # The module is changed only now, after the checks of the weight.
     del module._parameters[name]
     module.register_parameter(f"{name}_g", length)
     module.register_parameter(f"{name}_v", direction)
@@ -186,7 +186,7 @@ class SpectralNorm:
                 for _ in range(self.n_power_iterations):
                     right.copy_(F.normalize(mv(matrix.mT, left), dim=0, eps=self.eps))
                     left.copy_(F.normalize(mv(matrix, right), dim=0, eps=self.eps))
-        # Copies, because the next call of the module changes both vectors in place, maybe before the backward pass.
+        # Copies, because the next call of the module may change both vectors in place before the backward pass.
         left, right = left.clone(), right.clone()
         return weight / dot(left, mv(matrix, right))
 
@@ -234,7 +234,7 @@ def spectral_norm(
             for size in as_matrix(weight, dim).shape
         ]
         left, right = [F.normalize(start, dim=0, eps=eps) for start in starts]
-    # Only now, when nothing raises any more, is the module changed.
+    # The module is changed only now, after the checks of the weight.
     del module._parameters[name]
     module.register_parameter(f"{name}_orig", weight)
     module.register_buffer(f"{name}_u", left)

@@ -95,7 +95,7 @@ class ContiguousParamsGroup:
 
 
 def _checked(groups: Any) -> list[list[Tensor]]:
-    """Return lists of parameters, without parameters that require no gradient or are in the lists already."""
+    """Return `groups` as lists of parameters, each parameter once, without those that require no gradient."""
     lists = [[groups]] if isinstance(groups, Tensor) else list(groups)
     if lists and all([isinstance(entry, Tensor) for entry in lists]):
         lists = [lists]

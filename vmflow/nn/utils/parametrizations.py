@@ -51,9 +51,9 @@ class _WeightNorm(Module):
 
 @attrs.frozen
 class _OldNames:
-    """A load hook that renames `weight_g` and `weight_v` of `nn.utils.weight_norm` in state dicts to the new names.
+    """A load hook that renames the entries of `nn.utils.weight_norm`, ``<name>_g`` and ``<name>_v``, in state dicts.
 
-    It is a class and no closure, so that modules with the hook can be copied and pickled.
+    It is a class and no closure, so that modules with the hook can be pickled.
     """
 
     name: str
@@ -131,7 +131,7 @@ class _SpectralNorm(Module):
         matrix = _as_matrix(weight, self.dim)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
-        # Copies, because the next reading of the weight changes _u and _v in place, maybe before the backward pass.
+        # Copies, because the next reading of the weight may change _u and _v in place before the backward pass.
         left, right = self._u.clone(), self._v.clone()
         return weight / dot(left, mv(matrix, right))
 
@@ -211,7 +211,7 @@ class _Orthogonal(Module):
     def _of_skew(self, tall: Tensor) -> Tensor:
         """Return the exponential, or Cayley's map, of the antisymmetric matrix made of the lower triangle of `tall`.
 
-        The result has the first columns of that matrix, as many as `tall`.
+        Only the first columns of the map's result are returned, as many as `tall` has.
         """
         n, k = tall.shape[-2:]
         lower = tall.tril()

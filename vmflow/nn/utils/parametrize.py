@@ -118,8 +118,8 @@ class ParametrizationList(ModuleList):
             if not unsafe:
                 self._check(original, originals)
         if self.is_tensor:
-            # Keep the parameter object, because an optimizer may refer to it, but give it memory that it shares with no
-            # other tensor, because variables of graphs need that.
+            # Keep the parameter object, because an optimizer may refer to it.  A new value gets memory that it shares
+            # with no other tensor, because variables of graphs need that.
             if originals[0] is not original:
                 original.data = originals[0].detach().clone()
             _registered(self, "original", original)
@@ -337,7 +337,7 @@ def register_parametrization(
 
 
 def _check_behind(value: Tensor, parametrization: Module) -> None:
-    """Raise ValueError unless a further parametrization keeps the dtype and shape of `value`, its input."""
+    """Raise ValueError unless a further parametrization and its inverse keep dtype and shape of the input `value`."""
     with no_grad():
         result = parametrization(value)
         _check_result("the parametrization", result, value)

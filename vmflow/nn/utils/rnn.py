@@ -185,7 +185,7 @@ def pad_packed_sequence(
     padded = rows.reshape(*places.shape, *data.shape[1:])
     if not is_element.all():
         mask = beside(tensor(np.ascontiguousarray(is_element), device="cpu").to(data.device), data)
-        # A scalar of the data's dtype for integers, because the float 0.0 would make `where` return floats.
+        # For integers a scalar of the data's dtype, because the float 0.0 would make `where` return floats.
         number = padding_value if data.is_floating_point() else data.new_full((), padding_value)
         padded = where(mask.reshape(*is_element.shape, *[1] * (data.ndim - 1)), padded, number)
     return padded, _host(lengths)
