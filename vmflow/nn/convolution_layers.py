@@ -147,7 +147,7 @@ class Convolution(_Convolution):
         return _CONVOLUTIONS[self._rank](input, weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _borders(self) -> list[int]:
-        """The padding as `F.pad` takes it: the numbers before and behind, from the last dimension to the first."""
+        """The padding as `F.pad` takes it: numbers before and behind, from the last spatial dimension to the first."""
         if isinstance(self.padding, str):
             before, behind = around(self.padding, self.dilation, self.kernel_size)
         else:

@@ -424,8 +424,7 @@ class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
         eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm1d`.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels.
+        TypeError, ValueError: when called, as for `BatchNorm1d`.
 
     Example:
         >>> flow.nn.LazyBatchNorm1d()(flow.ones(2, 3)).shape
@@ -444,8 +443,7 @@ class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
         eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm2d`.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels.
+        TypeError, ValueError: when called, as for `BatchNorm2d`.
 
     Example:
         >>> flow.nn.LazyBatchNorm2d()(flow.ones(2, 3, 4, 4)).shape
@@ -464,8 +462,7 @@ class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
         eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm3d`.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels.
+        TypeError, ValueError: when called, as for `BatchNorm3d`.
 
     Example:
         >>> flow.nn.LazyBatchNorm3d()(flow.ones(2, 3, 4, 4, 4)).shape
@@ -498,8 +495,7 @@ class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
         affine, track_running_stats: likewise, but by default True.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels.
+        TypeError, ValueError: when called, as for `InstanceNorm1d`.
 
     Example:
         >>> flow.nn.LazyInstanceNorm1d()(flow.ones(2, 3, 4)).shape
@@ -519,8 +515,7 @@ class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
         affine, track_running_stats: likewise, but by default True.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels.
+        TypeError, ValueError: when called, as for `InstanceNorm2d`.
 
     Example:
         >>> flow.nn.LazyInstanceNorm2d()(flow.ones(2, 3, 4, 4)).shape
@@ -540,8 +535,7 @@ class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
         affine, track_running_stats: likewise, but by default True.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
-        ValueError: when called with another number of dimensions or channels.
+        TypeError, ValueError: when called, as for `InstanceNorm3d`.
 
     Example:
         >>> flow.nn.LazyInstanceNorm3d()(flow.ones(2, 3, 4, 4, 4)).shape

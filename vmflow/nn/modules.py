@@ -58,7 +58,7 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that repeats a single value `n` times as a tuple, and turns an iterable into a tuple."""
+    """Return a function `name` that repeats a single value `n` times as a tuple, and turns an iterable into a tuple."""
 
     def parse(value: Any) -> tuple[Any, ...]:
         return tuple(value) if isinstance(value, Iterable) else (value,) * n

@@ -37,7 +37,7 @@ class _MaxPool(_Windowed):
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        padding: the number of elements, of minus infinity, that are added on both sides.
+        padding: the number of elements, of minus infinity, that are added on both sides: at most half of `kernel_size`.
         dilation: the distance between the elements of a window.
         return_indices: whether to return also the flat indices of the largest elements within the image, for
             `MaxUnpool2d` and its like.
@@ -108,7 +108,7 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
     Args:
         kernel_size: the size of a window.
         stride: the distance between windows, by default the size of the window.
-        padding: the number of zeros that are added on both sides.
+        padding: the number of zeros that are added on both sides: at most half of `kernel_size`.
         ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
         count_include_pad: whether the divisor counts the zeros of the padding.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, L, C).
@@ -150,7 +150,7 @@ class _AvgPool(_Windowed):
     Args:
         kernel_size: the size of a window, an int for all dimensions or one for each.
         stride: the distance between windows, by default the size of the window.
-        padding: the number of zeros that are added on both sides.
+        padding: the number of zeros that are added on both sides: at most half of `kernel_size`.
         ceil_mode: whether to round up in the formula of the size, so that the last window may extend over the edge.
         count_include_pad: whether the divisor counts the zeros of the padding.
         divisor_override: a divisor to use instead of the number of elements.
@@ -443,7 +443,8 @@ class _FractionalMaxPool(FunctionLayer):
         output_ratio: instead of `output_size`, the output's size divided by the input's, between 0 and 1, a number for
             all dimensions or one for each.
         return_indices: whether to return also the flat indices of the largest elements within the image.
-        _random_samples: numbers within [0, 1) that place the windows, instead of new random numbers.
+        _random_samples: numbers within [0, 1) that place the windows, instead of new random numbers: (N, C, the number
+            of spatial dimensions).
 
     Raises:
         TypeError: for sizes that are no integers.

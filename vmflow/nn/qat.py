@@ -26,7 +26,7 @@ class _QatConvolution(Convolution):
         arguments, settings: the arguments of `Conv1d`, `Conv2d` or `Conv3d`.
         quantization_bit: the number of bits of the rounded numbers, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
-        quantization_formula: "google" or "cambricon".
+        quantization_formula: "google", or "cambricon" with the scheme "symmetric" and one scale.
         per_layer_quantization: whether the weight has one scale; else it has a scale for each output channel.
         momentum: the decay factor of the moving averages of the input's minimum and maximum.
 
@@ -97,7 +97,7 @@ class QatLinear(Linear):
         in_features, out_features, bias, device, dtype: as for `Linear`.
         quantization_bit: the number of bits of the rounded numbers, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
-        quantization_formula: "google" or "cambricon".
+        quantization_formula: "google", or "cambricon" with the scheme "symmetric" and one scale.
         per_layer_quantization: whether the weight has one scale; else it has a scale for each output feature.
         momentum: the decay factor of the moving averages of the input's minimum and maximum.
 

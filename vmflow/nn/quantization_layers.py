@@ -22,7 +22,7 @@ class _Quantization(Module):
     """The base of observers and rounding layers, with their settings: number of bits, scheme and formula.
 
     Raises:
-        ValueError: if a setting is out of range.
+        ValueError: if a setting is out of range, or the formula does not fit the scheme.
     """
 
     def __init__(self, bit: int, scheme: str, formula: str) -> None:
@@ -55,7 +55,7 @@ class MinMaxObserver(_Quantization):
     Args:
         quantization_bit: the number of bits, from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
-        quantization_formula: "google" or "cambricon".
+        quantization_formula: "google", or "cambricon" with the scheme "symmetric".
         per_layer_quantization: whether there is one scale for the whole tensor; else there is a scale for each slice
             along the first dimension, by "google" only.
 

@@ -132,7 +132,7 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
 
 
 def _tensor(value: Any) -> Any:
-    """Return `value`, but an array of numbers copied to a tensor: it may change before the load instruction runs."""
+    """Return `value`, or a copy of an array as a tensor: the array may change before the load instruction runs."""
     if not isinstance(value, np.ndarray):
         return value
     try:

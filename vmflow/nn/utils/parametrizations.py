@@ -266,7 +266,7 @@ def _of_reflections(tall: Tensor) -> Tensor:
 
 
 def _reflections(tall: Tensor) -> Tensor:
-    """Return the matrix of Householder vectors from which `_of_reflections` computes `tall`, if it is orthogonal.
+    """Return the Householder vectors from which `_of_reflections` computes `tall`, if its columns are orthonormal.
 
     Otherwise `_of_reflections` computes Q of the QR decomposition of `tall`.
     """

@@ -82,7 +82,7 @@ def _host(values: Array) -> Tensor:
 
 
 def _as_indices(values: Array, data: Tensor) -> Tensor:
-    """The integers as a tensor on the device and the ranks of `data`."""
+    """The integers `values` as a tensor on the device and the ranks of `data`."""
     return beside(_host(values).to(data.device), data)
 
 
