@@ -59,7 +59,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         tail: for each cluster a `Sequential` of two `Linear`.
 
     Raises:
-        TypeError: for sizes that are no integers, and cutoffs that are no sequence.
+        TypeError: for sizes that are no integers, and cutoffs that are no sequence; when called with targets that are
+            no integers.
         ValueError: for other cutoffs or another `div_value`; when called with shapes that do not fit.
         IndexError: when a result is read, for a target out of range.
 

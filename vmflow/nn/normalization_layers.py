@@ -420,7 +420,7 @@ class GroupNorm(_AffineNorm):
         weight, bias: (num_channels,), or None.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
+        TypeError: for numbers that are no integers; when called with anything else than a floating-point tensor.
         ValueError: if the groups do not divide the channels, also when called; if affine, when called with another
             number of channels.
 

@@ -33,6 +33,7 @@ class _QatConvolution(Convolution):
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weight's.
         ValueError: for settings out of range; when called with another number of dimensions or channels.
+        IndexError: when called with an empty input in training mode.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class QatLinear(Linear):
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weight's.
         ValueError: for settings out of range; when called with another number of features.
+        IndexError: when called with an empty input in training mode.
 
     Example:
         >>> layer = flow.nn.qat.QatLinear(3, 2, quantization_bit=4)

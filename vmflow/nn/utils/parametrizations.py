@@ -51,7 +51,7 @@ class _WeightNorm(Module):
 
 @attrs.frozen
 class _OldNames:
-    """A load hook that renames the entries of `nn.utils.weight_norm`, ``<name>_g`` and ``<name>_v``, in state dicts.
+    """A load hook that renames a state dict's entries of `nn.utils.weight_norm`, such as `weight_g`, to the new names.
 
     It is a class and no closure, so that modules with the hook can be pickled.
     """
