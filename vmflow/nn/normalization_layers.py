@@ -126,10 +126,10 @@ class _BatchNorm(_ChannelNorm):
         num_batches_tracked: the number of batches in the running statistics, an int64 scalar, or None.
 
     Raises:
-        TypeError: for a size that is no integer, if there are parameters or running statistics; when called with
-            anything else than a floating-point tensor.
-        ValueError: for a negative size, likewise; when called with another number of dimensions, of channels, likewise,
-            or with at most one value for each channel where the batch's mean is used.
+        TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
+        ValueError: for a negative size; when called with another number of dimensions or channels, or with at most one
+            value for each channel where the batch's mean is used.  Without parameters and running statistics
+            `num_features` is not checked.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -420,7 +420,7 @@ class GroupNorm(_AffineNorm):
         weight, bias: (num_channels,), or None.
 
     Raises:
-        TypeError: for numbers that are no integers; when called with anything else than a floating-point tensor.
+        TypeError: for a `num_groups` that is no integer; when called with anything else than a floating-point tensor.
         ValueError: if the groups do not divide the channels, also when called; if affine, when called with another
             number of channels.
 

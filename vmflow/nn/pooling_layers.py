@@ -214,7 +214,7 @@ class _AdaptiveAvgPool(FunctionLayer):
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
-        ValueError: when called, for sizes below 1, or an input of another number of dimensions.
+        ValueError: when called, for sizes below 1, or an input of another number of dimensions or with empty images.
     """
 
     shown = ("output_size",)
@@ -232,7 +232,7 @@ class _AdaptiveMaxPool(FunctionLayer):
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a tensor of real numbers.
-        ValueError: when called, for sizes below 1, or an input of another number of dimensions.
+        ValueError: when called, for sizes below 1, or an input of another number of dimensions or with empty images.
     """
 
     shown = ("output_size",)
