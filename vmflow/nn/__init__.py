@@ -215,7 +215,7 @@ if _TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # `vmflow.graph_mode` imports most other modules, so it is imported at the first use of `Graph`.
+    # `vmflow.graph_mode` imports many other modules, so it is imported at the first use of `Graph`.
     if name in ("Graph", "graph"):
         graphs = _import_module("vmflow.graph_mode")
         return graphs.Graph if name == "Graph" else graphs
