@@ -482,3 +482,15 @@ def test_an_orthogonal_weight_by_reflections_of_a_matrix_of_lower_rank() -> None
     )
     layer.weight = flow.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])  # type: ignore[assignment]
     np.testing.assert_allclose((layer.weight.mT @ layer.weight).detach().numpy(), np.eye(3), atol=1e-6)
+
+
+def test_an_error_about_the_original_names_the_module_whose_right_inverse_runs_last() -> None:
+    class Widening(nn.Module):
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            return x.float()
+
+        def right_inverse(self, x: flow.Tensor) -> flow.Tensor:
+            return x.double()
+
+    with pytest.raises(ValueError, match="Widening.right_inverse: expected a tensor of float32"):
+        nn.utils.parametrize.ParametrizationList([Widening(), nn.ReLU()], flow.ones(2))

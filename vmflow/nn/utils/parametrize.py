@@ -99,7 +99,9 @@ class ParametrizationList(ModuleList):
             raise ValueError("ParametrizationList: expected at least one module")
         super().__init__(modules)
         self.unsafe = unsafe
-        name = type(modules[-1]).__name__
+        # The first module's `right_inverse` runs last, and makes the originals.
+        inverting = [module for module in modules if hasattr(module, "right_inverse")]
+        name = type((inverting or modules)[0]).__name__
         with no_grad():
             new = _inverted(modules, original)
             self.is_tensor = isinstance(new, Tensor)
