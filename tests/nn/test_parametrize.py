@@ -492,5 +492,5 @@ def test_an_error_about_the_original_names_the_module_whose_right_inverse_runs_l
         def right_inverse(self, x: flow.Tensor) -> flow.Tensor:
             return x.double()
 
-    with pytest.raises(ValueError, match="Widening.right_inverse: expected a tensor of float32"):
+    with pytest.raises(ValueError, match=r"Widening\.right_inverse: expected a tensor of float32"):
         nn.utils.parametrize.ParametrizationList([Widening(), nn.ReLU()], flow.ones(2))
