@@ -173,7 +173,7 @@ def tensor(
 
     Raises:
         TypeError: if `data` holds anything but numbers, or Python's complex numbers for a real dtype.
-        ValueError: if nested sequences differ in length, or nan is to become an integer.
+        ValueError: if nested sequences differ in length, or Python's nan is to become an integer.
         OverflowError: if a Python number (not an array's) does not fit into an integer dtype.
 
     Example:
@@ -280,7 +280,7 @@ def asarray(
             bytes, whose memory becomes a vector as `frombuffer` makes it.
         dtype: of the result, by default the object's.  The memory of a buffer is read as this dtype, by default the
             default dtype, whatever the buffer's own elements are.
-        device: of the result, by default the object's.
+        device: of the result, by default that of a tensor `obj`, else that of `vmflow.get_default_device`.
         copy: True for a tensor with memory of its own; False for an error if the memory cannot be shared; None to copy
             in that case only.
         requires_grad: True to record gradients, also of `obj` if that is a tensor which is returned as it is; False for
@@ -524,7 +524,7 @@ def full(
     """Make a tensor of the shape `size` filled with `fill_value`, by default of the dtype that `tensor` gives a number.
 
     Raises:
-        TypeError: if a size is no integer, or `fill_value` is neither a number nor a tensor.
+        TypeError: if a size is no integer, or `fill_value` is no number or tensor, or complex for a real dtype.
         ValueError: if a size is negative, `fill_value` has several elements, or the dtype does not hold it.
 
     Example:
@@ -820,7 +820,7 @@ def linspace(
 ) -> Tensor:
     """Make a vector of `steps` values from `start` to `end`, both included, at equal distances.
 
-    A vector of one element holds `start`.  Complex limits give a complex dtype.
+    An integer dtype drops fractions.  A vector of one element holds `start`.  Complex limits give a complex dtype.
 
     Raises:
         TypeError: for the dtype bool, and for another than a complex one if a limit is complex.

@@ -1,6 +1,6 @@
 """Window functions: weights for the pieces of a signal of which `vmflow.stft` computes the spectra.
 
-All are computed in double precision and rounded once.  All take these arguments:
+All are computed in double precision and rounded once.  A window of size 1 holds 1.  All take these arguments:
 
     window_length: the number of elements.
     periodic: whether the window is one period of a periodic function, as spectra need it, so that ``window_length + 1``
@@ -76,6 +76,8 @@ def hann_window(
 ) -> Tensor:
     """A vector of ``(1 - cos(2 pi n / N)) / 2``, n from 0, where N is `window_length` if `periodic`, else 1 less.
 
+    A window of size 1 holds 1, in all window functions.
+
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
         ValueError: if the length is negative.
@@ -111,7 +113,7 @@ def hamming_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``alpha - beta * cos(2 pi n / N)``; for n and N, see `hann_window`.
+    """A vector of ``alpha - beta * cos(2 pi n / N)``; for n, N and size 1, see `hann_window`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -146,7 +148,7 @@ def bartlett_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``1 - |2 n / N - 1|``, a triangle; for n and N, see `hann_window`.
+    """A vector of ``1 - |2 n / N - 1|``, a triangle; for n, N and size 1, see `hann_window`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -181,7 +183,7 @@ def blackman_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; for n and N, see `hann_window`.
+    """A vector of ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; for n, N and size 1, see `hann_window`.
 
     Raises:
         TypeError: if the length is no integer, or the dtype is not floating-point.
@@ -217,7 +219,9 @@ def kaiser_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A vector of ``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, Bessel's i0; for n and N, see `hann_window`.
+    """A vector of ``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, Bessel's i0.
+
+    For n, N and size 1, see `hann_window`.
 
     Args:
         beta: the larger, the narrower is the window; 0 makes it rectangular.

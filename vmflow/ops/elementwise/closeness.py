@@ -67,7 +67,7 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
 
 @public()
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and equal elements.  Waits until the tensors are computed.
+    """Whether two tensors have the same shape and equal elements.  Waits for the elements if the shapes are the same.
 
     Raises:
         TypeError: if an operand is no tensor.

@@ -1,4 +1,4 @@
-"""Smooth activations built from sigmoids, hyperbolic tangents and softmaxes, and sampling from a softmax."""
+"""Smooth activations, most built from sigmoids, hyperbolic tangents or softmaxes, and sampling from a softmax."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
     Args:
         input: floating-point, of any shape.
-        alpha: the negative of the limit at -inf; not 0.
+        alpha: not 0; if positive, the negative of the limit at -inf.
         inplace: whether to write the result into `input`.
 
     Raises:

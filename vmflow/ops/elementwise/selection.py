@@ -86,7 +86,7 @@ def where(
     With `condition` alone, the indices of its non-zero elements: ``nonzero(condition, as_tuple=True)``.
 
     Raises:
-        TypeError: if `condition` is no bool tensor, or only one of `input` and `other` is given.
+        TypeError: if `condition` is no bool tensor (alone, no tensor), or only one of `input` and `other` is given.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -134,8 +134,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         value: a number, or a 0-d tensor.
 
     Raises:
-        TypeError: if the mask is not bool, or `value` is no number, or complex for a real dtype.
-        ValueError: if the value is a tensor with dimensions, or out of the dtype's range, or the shapes do not
+        TypeError: if the mask is not bool, or `value` is no number or tensor, or a complex number for a real dtype.
+        ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range, or the shapes do not
             broadcast.
 
     Example:
@@ -152,8 +152,8 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """A tensor of the shape and dtype of `input` whose elements are all `value`; the gradient of `input` is zero.
 
     Raises:
-        TypeError: if `value` is no number, or complex for a real dtype.
-        ValueError: if the value is a tensor with dimensions, or out of the dtype's range.
+        TypeError: if `value` is no number or tensor, or a complex number for a real dtype.
+        ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range.
 
     Example:
         >>> flow.fill(flow.tensor([1, 2]), 7)

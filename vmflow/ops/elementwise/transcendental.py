@@ -286,7 +286,7 @@ def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _shares(node: OpNode, logarithm: float) -> tuple[Tensor, Tensor]:
-    """Return the share of each operand's power in the sum of both, whose base has the given logarithm."""
+    """Return the share of each operand's power in the sum of both powers; `logarithm` is that of their base."""
     from .activation import sigmoid  # which imports this module
 
     apart = (node.input(0) - node.input(1)) * logarithm
@@ -302,7 +302,7 @@ def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None)
     """``log(input / (1 - input))`` of each element, which is first limited to [eps, 1 - eps] if `eps` is given.
 
     Raises:
-        TypeError: if `eps` is no number.
+        TypeError: if `eps` is no number, or is given for a complex `input`.
 
     Example:
         >>> flow.logit(flow.tensor([0.5, 0.75]))

@@ -49,7 +49,7 @@ _TO_COMPLEX: Final = {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.c
 
 
 def _cost(source: TensorMeta, dims: Dims) -> float:
-    """The duration in nanoseconds."""
+    """Estimate the nanoseconds of a transform of `source` along `dims`."""
     length = math.prod([source.shape[dim] for dim in dims])
     return 2.0 * source.numel * (1 + math.log2(max(length, 1))) + 20_000
 

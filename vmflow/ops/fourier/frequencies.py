@@ -82,7 +82,7 @@ def fftfreq(
         dtype, device, requires_grad, pin_memory: see `vmflow.zeros`.
 
     Raises:
-        TypeError: if `n` is no integer, or the dtype is not floating-point.
+        TypeError: if `n` is no integer, or the dtype is integer or bool.
         ValueError: if `n` is below 1, or `d` is 0.
 
     Example:
@@ -106,7 +106,7 @@ def rfftfreq(
     """The frequencies, from 0 up, of the elements of an `rfft`, (n // 2 + 1,); for the arguments, see `fftfreq`.
 
     Raises:
-        TypeError: if `n` is no integer, or the dtype is not floating-point.
+        TypeError: if `n` is no integer, or the dtype is integer or bool.
         ValueError: if `n` is below 1, or `d` is 0.
 
     Example:

@@ -85,7 +85,7 @@ def stft(
 
     Args:
         input: (length,) or (samples, length), real or complex, float32 or float64.
-        n_fft: the length of a piece.
+        n_fft: the length of a transformed piece.
         hop_length: the distance between the starts of two pieces; ``n_fft // 4`` by default.
         win_length: the length of the window, which gets zeros on both sides up to `n_fft`; `n_fft` by default.
         window: the weights; ones by default.
@@ -105,7 +105,7 @@ def stft(
     Raises:
         TypeError: if the signal or the window is integer, bool or half precision, or a length is no integer.
         ValueError: if shapes and lengths do not fit, for one-sided spectra of complex signals or windows, without
-            `return_complex` for real ones, or for both `center` and `align_to_window`.
+            `return_complex` for real ones, or if `align_to_window` is given with `center`.
 
     Example:
         >>> flow.stft(flow.ones(8), 4, center=False, return_complex=True).shape

@@ -117,7 +117,7 @@ def _tensor_of(array: Array) -> Tensor:
 
 
 def flat_masks(tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
-    """Replace each mask by the indices of its True elements: a vector for each of the mask's dimensions.
+    """Replace each mask by the indices of its True elements: a vector for each of the mask's dimensions, one if 0-d.
 
     Waits for the masks, since the number of indices depends on their values.
     """

@@ -253,8 +253,9 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``; the value, a number, tensor, array or list, is cast and broadcast to the indexed part.
 
     Raises:
-        IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
-        TypeError: if the value holds anything but numbers.
+        IndexError, ValueError: as `getitem`; ValueError if the value's shape does not fit.
+        TypeError: if the value holds anything but numbers, or is a complex number for a real dtype.
+        ValueError, OverflowError: if a number is out of the dtype's range.
         RuntimeError: for a leaf that requires a gradient, while gradients are recorded.
     """
     is_number = isinstance(value, Number)
@@ -281,7 +282,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         value = _like(value, input) if is_number else _fitting(value, part)
         _interpreter.dispatch_into(STRIDED_PUT, input, (input, value), (_part_of(part),))
     elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
-        # x[mask] = a number or 0-d tensor becomes masked_fill_, which does not wait for the mask.
+        # Here x[mask] = a number or 0-d tensor becomes masked_fill_, which, unlike the next branch, waits for no mask.
         ((dim, mask),) = tensors
         masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
     else:
@@ -330,7 +331,7 @@ def _strided_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None
 
 
 def put_part(input: Tensor, value: Tensor, part: Part) -> Tensor:
-    """Copy a contiguous `input` with `value` written into `part`, given as (shape, strides, offset) in elements."""
+    """Copy `input` in C order, and write `value` into the part (shape, strides, offset) of the copy, in elements."""
     return _interpreter.dispatch(STRIDED_PUT, (input, value), (part,))
 
 

@@ -156,7 +156,7 @@ def index_reduce(
     """Copy `input` and combine the slices of `source` with the slices that the vector `index` names.
 
     Args:
-        input: of any shape.
+        input: not 0-d.
         dim: the dimension of the slices.
         index: a vector of integers, one for each slice of `source`.
         source: of the same dtype, and of the shape of `input` except along `dim`.

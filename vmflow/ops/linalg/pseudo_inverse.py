@@ -53,7 +53,7 @@ def _infer_pinv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 
 
 # Operands: (matrices, absolute tolerance, relative tolerance).  Singular values count as 0 up to the absolute
-# tolerance, or the relative one times the largest singular value.  Attributes: (whether matrices are Hermitian,)
+# tolerance, or up to the relative one times the largest singular value.  Attributes: (whether matrices are Hermitian,)
 _PINV = OpExpr("pinv", _infer_pinv, Form(3, tuple[bool]), "decompositions")
 
 
@@ -209,7 +209,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
     Returns:
         solution: (..., n, k), or (..., n) for vectors.
-        residuals: (..., k), the sums of the squares of ``A @ X - B``; empty unless m > n, and always with "gelsy".
+        residuals: (..., k), k is 1 for vectors: the sums of the squares of ``A @ X - B``; empty unless m > n, and
+            always with "gelsy".
         rank: of A, int64; empty with "gels".
         singular_values: of A; empty with "gels" and "gelsy".
 

@@ -126,7 +126,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     Args:
         input: any tensor.
         mask: a tensor of bools.
-        source: of the dtype of `input`, with at least as many elements as the mask has true ones.
+        source: of the dtype of `input`, with at least as many elements as the broadcast mask has true ones.
 
     Raises:
         TypeError: if the mask is no bool tensor, or the other two dtypes differ.

@@ -360,7 +360,7 @@ def _roll_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = None) -> Tensor:
     """Move the elements by `shifts` along `dims`; elements that leave at one end come in at the other.
 
-    With `dims` None the flattened tensor is rolled.
+    With `dims` None the flattened tensor is rolled, and gets its shape back.
 
     Raises:
         IndexError: if a dimension does not exist.

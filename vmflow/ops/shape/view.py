@@ -672,7 +672,7 @@ def split(
     Raises:
         IndexError: if the dimension does not exist.
         ValueError: if sizes in a list do not add up to the dimension's or one is negative; if one size for all pieces
-            is not positive.
+            is negative, or 0 for a dimension with elements.
 
     Example:
         >>> flow.split(flow.arange(5), 2)
