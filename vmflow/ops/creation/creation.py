@@ -44,6 +44,8 @@ def chosen_device(device: Device | str | None) -> Device:
 def set_default_device(device: Device | str | None) -> None:
     """Set the device of new tensors, for this thread or task and the tasks it starts from now on; None is the CPU.
 
+    Inside a block ``with device(...)``, the setting ends with the block.
+
     Raises:
         ValueError: if the device's type is unknown.
         DeviceUnavailable: if the device cannot be used on this machine.

@@ -222,9 +222,9 @@ def _is_infinity(name: str, input: Tensor, infinity: float, out: Tensor | None) 
     return eq(input, infinity, out=out)
 
 
-# Comparisons pass operands of these types on to the op, which raises an error for arrays.  If `__eq__` returned
-# NotImplemented for an array, Python would compare identities, and `tensor == array` would always, and wrongly, be
-# False.
+# `__eq__` and `__ne__` pass operands of these types on to the op, which raises an error for arrays.  If `__eq__`
+# returned NotImplemented for an array, Python would compare identities, and `tensor == array` would always, and
+# wrongly, be False.
 _OPERANDS = (_tensors.Tensor, Number, np.generic, np.ndarray)
 
 

@@ -144,7 +144,9 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
 @autocast_as_op
 @out_by_copy()
 def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``input * 2 ** other``, floating-point, also where ``2 ** other`` alone would overflow.  The shapes broadcast.
+    """``input * 2 ** other``, also where ``2 ** other`` alone would overflow.  The shapes broadcast.
+
+    Integers become floating-point.
 
     Raises:
         TypeError: if an operand is no tensor, or `other` is complex.

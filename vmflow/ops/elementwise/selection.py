@@ -86,7 +86,7 @@ def where(
     With `condition` alone, the indices of its non-zero elements: ``nonzero(condition, as_tuple=True)``.
 
     Raises:
-        TypeError: if `condition` is no bool tensor (alone, no tensor), or only one of `input` and `other` is given.
+        TypeError: if `condition` is no tensor, or not bool with `input` and `other`; if only one of these is given.
         ValueError: if the shapes do not broadcast.
 
     Example:

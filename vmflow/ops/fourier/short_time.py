@@ -202,7 +202,8 @@ def istft(
         (length,) or (samples, length).
 
     Raises:
-        TypeError: if `input` is no tensor, or not complex.
+        TypeError: if `input` is no complex tensor, the window is integer, bool or half precision, or a length is no
+            integer.
         ValueError: if shapes and lengths do not fit, for one-sided spectra of complex signals, or for a complex window
             of a real signal.
 

@@ -61,7 +61,7 @@ def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) ->
 
 
 def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
-    """Raise ValueError unless each part has the shape of its slice of `output`, and the slices ascend without overlap.
+    """Raise ValueError unless parts have the shapes of their slices of `output`, whose ranges ascend without overlap.
 
     `places` has (start, length, step) of each slice along the dimension `axis`."""
     expected = [(*output.shape[:axis], length, *output.shape[axis + 1 :]) for _, length, _ in places]
@@ -116,7 +116,9 @@ def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 class DisjointSlices:
-    """Gradients of slices of one tensor along one dimension, without overlap, collected so that one op joins them all.
+    """Gradients of slices of one tensor along one dimension, collected so that one op joins them all.
+
+    The ranges of the slices, from the first to the last element, do not overlap.
 
     Args:
         like: the meta of the tensor.

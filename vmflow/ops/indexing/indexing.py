@@ -501,7 +501,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
     Raises:
         TypeError: if the dtype of `index` is no integer dtype.
-        ValueError: if the index has several dimensions, `input` none, or the value any, or if the dtype cannot hold it.
+        ValueError: if the index has several dimensions, `input` none, or the value any, or a number is out of range.
         IndexError: if the dimension does not exist; when the result is read, if an index is out of range.
 
     Example:

@@ -572,7 +572,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None
 def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The singular values in descending order: (..., m, n) gives (..., min(m, n)).
 
-    The gradient is defined for all matrices.
+    The gradient is finite also where singular values are 0 or equal.
 
     Raises:
         TypeError: if `A` is no tensor, or integer or bool.

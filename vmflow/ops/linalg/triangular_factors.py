@@ -338,7 +338,7 @@ def lu_solve(
 
 
 def _rows_at(matrix: Tensor, order: Tensor) -> Tensor:
-    """Reorder the rows of each matrix: row i becomes row ``order[i]``.  The batch dimensions of both broadcast."""
+    """Reorder the rows of each matrix: row ``order[i]`` becomes row i.  The batch dimensions of both broadcast."""
     rank = max(matrix.ndim, order.ndim + 1)
     matrix = matrix.reshape(*[1] * (rank - matrix.ndim), *matrix.shape)
     order = order.reshape(*[1] * (rank - 1 - order.ndim), *order.shape)
@@ -487,7 +487,7 @@ def cholesky_ex(
     half = A.mT if upper else A
     symmetric = (tril(half) + tril(half, -1).mT).detach()
     # Add a zero whose gradient goes to both triangles of A evenly, so that the gradient of A is symmetric, as
-    # `cholesky`'s is.  Only values of one triangle are read.
+    # `cholesky`'s is.  The values of the other triangle do not matter.
     mean = (A + A.mT) * 0.5
     zero = where(mean.detach().isfinite(), mean - mean.detach(), 0.0)
     factors = lu_factor_ex(symmetric + zero, pivot=False).LU
