@@ -205,7 +205,7 @@ def _scaled(input: Tensor, power: Tensor) -> Tensor:
     """Compute ``input * 2 ** power`` by three factors, since ``2 ** power`` may overflow or vanish alone: from the
     smallest to the largest number, the power is nearly twice that of the largest.
     """
-    # Beyond this limit, all products but those of 0 are 0 or infinite.
+    # Beyond this limit, the products of finite numbers but 0 are 0 or infinite.
     limit = 3 * (math.frexp(dtypes.finfo(power.dtype).max)[1] - 4)
     power = power.clamp(-limit, limit)
     third = floor(power / 3)

@@ -41,8 +41,8 @@ digamma = unary(
 )
 
 
-# The largest order n that `polygamma` takes, and the largest order of its derivatives, beyond which the kernels' scales
-# overflow.
+# The largest order n that `polygamma` takes, and the largest order of its derivatives.  The second limit keeps the
+# scales of kernels within the range of float64.
 _MOST_ORDER: Final = 1000
 _MOST_DERIVATIVES: Final = 2000
 

@@ -74,7 +74,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     Args:
         x1, x2: (N, D) or (D,).
         p: the exponent of the norm.
-        eps: added to every difference, so that equal vectors have a gradient.
+        eps: added to every difference.
         keepdim: whether to keep the last dimension, with size 1.
 
     Raises:

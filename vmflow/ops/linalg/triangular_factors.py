@@ -487,7 +487,7 @@ def cholesky_ex(
     half = A.mT if upper else A
     symmetric = (tril(half) + tril(half, -1).mT).detach()
     # Add a zero whose gradient goes to both triangles of A evenly, so that the gradient of A is symmetric, as
-    # `cholesky`'s is.  The values of the other triangle do not matter.
+    # `cholesky`'s is.  Only the triangle that is factored affects the values.
     mean = (A + A.mT) * 0.5
     zero = where(mean.detach().isfinite(), mean - mean.detach(), 0.0)
     factors = lu_factor_ex(symmetric + zero, pivot=False).LU
