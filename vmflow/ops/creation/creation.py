@@ -176,7 +176,7 @@ def tensor(
     Raises:
         TypeError: if `data` holds anything but numbers, or Python's complex numbers for a real dtype.
         ValueError: if nested sequences differ in length, or Python's nan is to become an integer.
-        OverflowError: if a Python number (not an array's) does not fit into an integer dtype.
+        OverflowError: if a single number (not an array's) does not fit into an integer dtype.
 
     Example:
         >>> flow.tensor([[1, 2], [3, 4]])
@@ -393,8 +393,8 @@ def _from_cuda(data: Any) -> Tensor:
 def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     """Describe `array` as a strided view of a C-contiguous array: (that array, strides, offset), in elements.
 
-    None if a tensor cannot share the memory: `array` is read-only, byte-swapped, has a negative stride, or strides or
-    an offset that are no multiples of the element size.  Elements are not read.
+    None if a tensor cannot share the memory: `array` is read-only, byte-swapped, has a negative stride, or its strides,
+    its offset or its base's size are no multiples of the element size.  Elements are not read.
     """
     itemsize = array.dtype.itemsize
     if not (array.flags.writeable and array.dtype.isnative) or any(
@@ -426,8 +426,8 @@ def from_numpy(ndarray: Array) -> Tensor:
 
     Raises:
         TypeError: if `ndarray` is no array, or has a dtype that vmflow lacks.
-        ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride that is no multiple of
-            the size of its elements.
+        ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride, an offset or a base whose
+            size in bytes is no multiple of that of its elements.
 
     Example:
         >>> import numpy as np
