@@ -426,8 +426,8 @@ def from_numpy(ndarray: Array) -> Tensor:
 
     Raises:
         TypeError: if `ndarray` is no array, or has a dtype that vmflow lacks.
-        ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride, an offset or a base whose
-            size in bytes is no multiple of that of its elements.
+        ValueError: if the array is read-only, byte-swapped, has a negative stride, or its strides, its offset in its
+            base, or its base's size are no multiples of the size of its elements.
 
     Example:
         >>> import numpy as np
