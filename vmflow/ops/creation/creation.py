@@ -282,7 +282,7 @@ def asarray(
             bytes, whose memory becomes a vector as `frombuffer` makes it.
         dtype: of the result, by default the object's.  The memory of a buffer is read as this dtype, by default the
             default dtype, whatever the buffer's own elements are.
-        device: of the result, by default that of a tensor `obj`, else that of `vmflow.get_default_device`.
+        device: of the result, by default that of a tensor or CUDA array `obj`, else `vmflow.get_default_device()`.
         copy: True for a tensor with memory of its own; False for an error if the memory cannot be shared; None to copy
             in that case only.
         requires_grad: True to record gradients, also of `obj` if that is a tensor which is returned as it is; False for
@@ -599,6 +599,8 @@ def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tu
 
 def meta_like(name: str, input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
     """Return a meta with the shape of `input`, and its dtype and device (or global spread) where none is given.
+
+    Partial sums give broadcast.
 
     Raises:
         TypeError: if `input` is no tensor; the message names the function `name`.
