@@ -256,7 +256,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         IndexError, ValueError: as `getitem`; ValueError if the value's shape does not fit.
         TypeError: if the value holds anything but numbers, or is a complex number for a real dtype.
         ValueError, OverflowError: if a number is out of the dtype's range.
-        RuntimeError: for a leaf that requires a gradient, while gradients are recorded.
+        RuntimeError: for a leaf that requires a gradient, while gradients are recorded; for a global tensor, if a view
+            of the part does not share its memory.
     """
     is_number = isinstance(value, Number)
     if not is_number and not isinstance(value, _tensors.Tensor):

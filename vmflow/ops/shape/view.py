@@ -1,6 +1,7 @@
 """Views: ops whose results share the input's memory with another shape, strides or offset, and issue no instruction.
 
-Where no view is possible (some reshapes of strided tensors), `view` and `view_as` raise; other functions copy.
+Where no view is possible (some reshapes of strided tensors), `view` and `view_as` raise; other functions copy.  Some
+views of global tensors exchange parts, and share no memory with the tensor.
 """
 
 from __future__ import annotations
