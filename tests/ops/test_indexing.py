@@ -821,3 +821,15 @@ def test_a_value_that_is_repeated_for_an_index_of_two_dimensions(dtype: str, con
     target, value = flow.zeros(8, dtype=getattr(flow, dtype)), flow.tensor([1, 2]).to(getattr(flow, dtype))
     places = flow.tensor([[0, 1], [2, 3], [4, 0]])
     check(flow.index_put(target, (places,), value, accumulate=True), [3, 2, 1, 2, 1, 0, 0, 0], dtype)
+
+
+def test_lists_index_tensors_that_are_not_on_the_default_device() -> None:
+    other = "cpu" if flow.ones(()).device.type == "sim" else "sim"
+    x = flow.arange(6, device=other).view(2, 3)
+    for index in ([1, 0], np.array([1]), [True, False], True, ([0, 1], [2, 0])):
+        found = x[index]
+        assert found.device.type == other
+        np.testing.assert_array_equal(found.numpy(), x.numpy()[index])
+    x[[1]] = 7
+    x[True] = x[True] * 2
+    assert x.tolist() == [[0, 2, 4], [14, 14, 14]]

@@ -36,6 +36,7 @@ X = flow.ones(2, 3)
         (lambda: flow.vander(X), ValueError, "vander: expected a vector"),
         (lambda: flow.addbmm(X, flow.ones(2, 2, 1), flow.ones(1, 1, 3)), ValueError, "batches of 2 and 1"),
         (lambda: flow.addmv(flow.ones(5), flow.ones(2, 3), flow.ones(3)), ValueError, "addmv"),
+        (lambda: flow.nn.functional.pad(X.to(flow.int8), (1, 0), value=300), ValueError, "pad: 300"),
         (lambda: flow.unravel_index(X, (2, 3)), TypeError, "the indices must be integers, not float32"),
         (lambda: flow.unravel_index(X.long(), (2, -3)), ValueError, "sizes cannot be negative"),
         (lambda: flow.nn.functional.pdist(X[0]), ValueError, "pdist: expected a matrix"),

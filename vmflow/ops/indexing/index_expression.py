@@ -94,11 +94,11 @@ def _normal_item(item: Any, input: Tensor) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, np.bool_)):
-        return beside(_tensor_of(np.asarray(item)), input)
+        return _tensor_of(np.asarray(item), input)
     if isinstance(item, (list, np.ndarray, range)):
         array = np.asarray(item)
         array = array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
-        return beside(_tensor_of(array), input)
+        return _tensor_of(array, input)
     if isinstance(item, _tensors.Tensor):
         if item.dtype.category > dtypes.INTEGER:
             raise IndexError(f"tensors used as indices must be integers or bools, not {item.dtype.name}")
@@ -110,10 +110,11 @@ def _normal_item(item: Any, input: Tensor) -> Any:
     )
 
 
-def _tensor_of(array: Array) -> Tensor:
+def _tensor_of(array: Array, input: Tensor) -> Tensor:
+    """Make an index of an array, on the device of `input`, and spread over ranks if that is global."""
     if array.dtype.kind not in "biu":
         raise IndexError(f"arrays used as indices must be integers or bools, not {array.dtype}")
-    return tensor(array if array.dtype.kind == "b" else array.astype(np.int64))
+    return beside(tensor(array if array.dtype.kind == "b" else array.astype(np.int64), device=input.device), input)
 
 
 def flat_masks(tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
-from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.elementwise.inference import CHEAP, fitting
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     Raises:
         TypeError: if a number in `pad` is no integer.
         ValueError: for an odd number of numbers, more pairs than dimensions, more elements removed or copied than
-            there are, or an unknown mode; in modes other than "constant" also for a `value` other than 0, and for
-            pairs that leave out none or more than two of the first dimensions.
+            there are, an unknown mode, or a `value` out of the dtype's range; in modes other than "constant" also for a
+            `value` other than 0, and for pairs that leave out none or more than two of the first dimensions.
 
     Example:
         >>> flow.nn.functional.pad(flow.tensor([1, 2]), (1, 2), value=9)
@@ -130,7 +130,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if not any(before or after for before, after in pairs):
         return input.clone()
     if mode == "constant":
-        return _interpreter.dispatch(_PAD, (input,), tuple(pairs), (number("pad", 0 if value is None else value),))
+        element = fitting("pad", 0 if value is None else value, input.dtype)
+        return _interpreter.dispatch(_PAD, (input,), tuple(pairs), (element,))
     return _from_within(input, pairs, mode)
 
 
