@@ -55,7 +55,7 @@ def parse_to(
     device: Any = kwargs.pop("device", None)
     copy = _bool(kwargs.pop("copy", False))
     wanted: memory_format | None = kwargs.pop("memory_format", None)
-    kwargs.pop("non_blocking", None)  # nothing here ever blocks
+    kwargs.pop("non_blocking", None)  # accepted for PyTorch's sake
     if kwargs:
         raise TypeError(f"to: unexpected arguments {', '.join(kwargs)}")
     flags = 0
@@ -125,7 +125,7 @@ def cpu(self: Tensor) -> Tensor:
 
 @method()
 def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor:
-    """Copy the tensor to a CUDA device, by default the current one, without waiting for the copy.  The shape stays.
+    """Copy the tensor to a CUDA device, by default the current one; return the tensor itself if it is there.
 
     Raises:
         ValueError: if `device` is no CUDA device.
@@ -144,8 +144,8 @@ def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = Fa
     """Convert to another dtype; without `dtype`, return the name of this tensor's type, such as ``vmflow.FloatTensor``.
 
     Args:
-        dtype: a dtype; or a tensor type such as `vmflow.cuda.FloatTensor`, or its name, which set the device as well.
-            The shape stays.
+        dtype: a dtype; or a tensor type such as `vmflow.cuda.FloatTensor`, or its name, which also move the tensor to a
+            CUDA device, or from there to the CPU.  The shape stays.
 
     Raises:
         TypeError: for any other `dtype`.
@@ -318,7 +318,7 @@ def to_device(self: Tensor, device: Device | str, /, *, stream: None = None) -> 
     """Copy the tensor to another device: `to` by the name that the array API standard has for it.  The shape stays.
 
     Raises:
-        ValueError: if a stream is given, since vmflow itself orders copies between devices.
+        ValueError: if a stream is given, since vmflow itself orders copies between devices, or for an unknown device.
 
     Example:
         >>> flow.tensor([1, 2]).to_device("cpu")

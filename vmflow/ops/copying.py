@@ -168,7 +168,7 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
-        ValueError: if the memory format is for another number of dimensions, or `preserve_format`.
+        ValueError: if `input` is copied, and the format is for another number of dimensions, or `preserve_format`.
 
     Example:
         >>> flow.zeros(1, 3, 2, 2).contiguous(memory_format=flow.channels_last).stride()
@@ -205,7 +205,7 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
     """Copy the elements of `src`, which broadcasts and may be on another device, into `input`, in `input`'s dtype.
 
     Raises:
-        TypeError: if `src` is neither a tensor nor a number.
+        TypeError: if `src` is neither a tensor nor a number, or a complex number for a real `input`.
         ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
         RuntimeError: if `input` is a leaf that requires a gradient, while gradients are recorded.
 

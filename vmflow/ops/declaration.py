@@ -1,6 +1,6 @@
 """Decorators that declare functions of the op modules as public functions of `vmflow` or methods of `Tensor`.
 
-`FUNCTIONS` and `METHODS` map the public names to the functions.  Type checkers find the same names in
+`FUNCTIONS` maps public names to functions, and `METHODS` to methods and properties.  Type checkers find the same names in
 `vmflow.functions` and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
 """
 
@@ -39,7 +39,7 @@ def public(
         reflected: the name of a method to declare as well, such as ``__radd__``, that swaps the two operands.
 
     Raises:
-        ValueError: if another function is already declared under one of the names.
+        ValueError: if another function is already declared under a name other than `reflected`.
 
     Example:
         >>> flow.exp is flow.Tensor.exp
@@ -77,7 +77,7 @@ def method(
     """Declare the decorated function a method of `Tensor`; see `public`.
 
     Raises:
-        ValueError: if another function is already declared under one of the names.
+        ValueError: if another method is already declared under a name other than `reflected`.
 
     Example:
         >>> hasattr(flow, "expand"), hasattr(flow.Tensor, "expand")
@@ -152,9 +152,9 @@ def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_place_functions() -> dict[str, Any]:
-    """Return the in-place methods that are also functions of `vmflow`: ``exp_``, since `exp` is a function, and so on.
+    """Return the in-place methods that become functions of `vmflow` too: ``exp_``, since `exp` is a function, and so on.
 
-    PyTorch has only some such functions, by no rule.
+    Those that `FUNCTIONS` has already are left out.  PyTorch has only some such functions.
     """
     return {
         name: declared
@@ -193,11 +193,11 @@ class LateMethod:
 
 
 def give_methods(kind: type, late: Mapping[str, str]) -> None:
-    """Set all declared methods as attributes of `kind`, and a `LateMethod` for each method of modules not yet imported.
+    """Set all declared methods as attributes of `kind`, and a `LateMethod` for each name in `late` not declared yet.
 
     Args:
         kind: the class, `Tensor`.
-        late: the name of the declaring module, for the name of each method not declared yet.
+        late: maps names of methods to the names of the modules that declare them.
     """
     for name, module in late.items():
         setattr(kind, name, LateMethod(kind, name, module))

@@ -1,9 +1,9 @@
 """`Formula`: a function of elementwise ops that runs eagerly as one op, and its gradient as another.
 
 The ops that the function calls are recorded, without values, when a dtype, a shape or a number is new.  They become the
-steps of one op with a kernel of the op `fused`, which keeps no intermediate result for the backward pass.  The gradient
-becomes such an op too, except where it has to be differentiable: autograd runs on the recorded ops.  The results are
-equal to the bit to the results of the separate ops.
+steps of one op with a kernel of the op `fused`, which keeps no intermediate result for the backward pass.  Autograd of
+the recorded ops gives the gradient, which becomes such an op too, except where it has to be differentiable.  The
+results are equal to the bit to the results of the separate ops.
 
 A graph that is being built records the separate ops, and fuses them with their neighbours.
 """
@@ -33,7 +33,7 @@ _REMEMBERED: Final = 512
 class Formula:
     """A function of tensors and numbers that runs as one op if all tensors have one shape, device and floating dtype.
 
-    It runs as separate ops if they have not, under autocast, and while a graph is being built.
+    It runs as separate ops if they have not, on the meta device, under autocast, and while a graph is being built.
     Half precision is computed in float32, and rounded once, since separate ops would each round.
 
     Args:

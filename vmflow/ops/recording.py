@@ -161,7 +161,7 @@ class Recording:
 def _without_unused(
     steps: Sequence[Step], wanted: Sequence[int], inputs: int
 ) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-    """Drop recorded steps that no step numbered in `wanted` needs; return the others, and the new numbers of `wanted`.
+    """Keep the steps numbered in `wanted` and those that they need; return them, and the new numbers of `wanted`.
 
     `inputs` is the number of inputs; operands of steps are numbered with the inputs first."""
     needed = set(wanted)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Options(NamedTuple):
-    """The attributes of the ops `nll_loss` and `cross_entropy`, and of their gradients.
+    """The attributes of the ops `nll_loss` and `cross_entropy`, and the first attribute of their gradients.
 
     Attributes:
         ignored: the class index of targets that do not count, `ignore_index`.

@@ -36,7 +36,7 @@ def poisson_nll_loss(
         input: the expected count, or with `log_input` its logarithm.
         target: the counts, of the same shape.
         log_input: whether `input` is the logarithm of the expected count.
-        full: whether to add the term that depends on the target alone, by Stirling's formula.
+        full: whether to add the term that depends on the target alone, for targets above 1, by Stirling's formula.
         eps: added to the expected count before its logarithm is taken, without `log_input`.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.

@@ -408,6 +408,7 @@ def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0
     Raises:
         TypeError: for dtypes that do not fit.
         ValueError: for shapes that do not fit.
+        IndexError: if a label is no class, when the result is read.
 
     Example:
         >>> flow.nn.functional.combined_margin(flow.tensor([[0.5, 0.5]]), flow.tensor([0]), m3=0.25)

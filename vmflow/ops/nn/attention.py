@@ -100,7 +100,7 @@ _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 def _check_kept(
     extent: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
 ) -> None:
-    """Raise TypeError or ValueError unless `metas` fit: the results' gradients in `present`, then the kept tensor."""
+    """Raise an error unless `metas` fit: the gradients of results marked in `present`, then the kept tensor."""
     *gradients, kept = metas
     weights = (*extent.leading, extent.length, extent.others)
     shapes = [

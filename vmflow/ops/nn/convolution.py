@@ -1,7 +1,7 @@
 """Convolution: ops for its output, its gradient by the input, and its gradient by the weight.
 
 Each of these three is bilinear, and its gradients are the other two, so that derivatives of any order need no further
-op.  A backward pass that is not recorded itself computes all gradients that are needed, also by the bias, in one op.
+op.  A backward pass of a convolution (not a transposed one) that is not recorded itself is one op for all gradients.
 The ops are written for any number of spatial dimensions and declared for one, two and three.
 """
 

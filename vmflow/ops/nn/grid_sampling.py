@@ -131,7 +131,7 @@ def grid_sample(
         grid: (samples, rows, columns, 2) of (x, y), or (samples, planes, rows, columns, 3) of (x, y, z), from -1 at one
             border to 1 at the other; of the input's dtype.
         mode: "bilinear" (of volumes, trilinear), "nearest" or, of images only, "bicubic".
-        padding_mode: the values outside: "zeros", the element at the "border", or its "reflection".
+        padding_mode: the values outside: "zeros", the element at the "border", or the image's "reflection".
         align_corners: whether -1 and 1 are the centres of the border elements, or (also for None) their outer edges.
 
     Returns:

@@ -171,7 +171,7 @@ def _as_numbers(mask: Tensor, dtype: DType) -> Tensor:
 def check_operands(
     name: str, operands: tuple[Tensor, Tensor, Tensor], features: tuple[int, int, int], batch_first: bool
 ) -> None:
-    """Raise ValueError unless query, key and value have the three numbers of features, and batch and length fit."""
+    """Raise ValueError unless query, key and value have these numbers of features, and their batch and length fit."""
     check_tensors(name, *operands)
     query, key, value = operands
     if query.ndim not in (2, 3) or any([operand.ndim != query.ndim for operand in operands]):
@@ -191,7 +191,7 @@ def check_operands(
 
 
 def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Transpose (length, batch, features) to (batch, length, features); operands that are one tensor stay one."""
+    """Transpose (length, batch, features) to (batch, length, features); `key` stays one with `query` or `value`."""
     together, same = key is value, query is key
     query = query.transpose(0, 1)
     key = query if same else key.transpose(0, 1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SCHEMES = ("symmetric", "affine")
 _FORMULAS = ("google", "cambricon")
 
-# A number of single precision.
+# The type of numbers of single precision.
 _SINGLE = dtypes.float32.numpy.type
 
 
@@ -162,8 +162,9 @@ def fake_quantize_per_tensor_affine(
         The shape and dtype of `input`.  The gradient is that of `input` within the limits, and zero beyond.
 
     Raises:
-        TypeError: for an input of another dtype.
-        ValueError: if `quant_min` is above `quant_max`, or a `zero_point` that is a number is not between them.
+        TypeError: for an input of another dtype, or another type of `scale` or `zero_point`.
+        ValueError: if `quant_min` is above `quant_max`, a `zero_point` that is a number is not between them, or a
+            tensor has not one element.
 
     Example:
         >>> flow.fake_quantize_per_tensor_affine(flow.tensor([0.26, 9.0]), 0.5, 0, -4, 3)
@@ -193,7 +194,7 @@ def fake_quantize_per_channel_affine(
     Args:
         input: floating-point.
         scale: a vector, with one element for each index along `axis`.
-        zero_point: a vector of the same size, int32 or floating-point; not checked, since that would wait for values.
+        zero_point: a vector of the same size, int32 or floating-point; its values are not checked.
         axis: the dimension.
         quant_min, quant_max: the limits of integers.
 

@@ -97,7 +97,7 @@ _Backward = tuple[_Options, tuple[bool, ...], tuple[bool, ...]]
 
 
 def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operands: Metas) -> None:
-    """Raise ValueError unless `metas` fit: the results' gradients in `present`, then the saved results."""
+    """Raise ValueError unless `metas` fit: the gradients of results marked in `present`, then the saved results."""
     source = operands[0]
     state = layer.split(operands[1:])[0]
     shown, hidden = state[0].shape[1], state[-1].shape[1]

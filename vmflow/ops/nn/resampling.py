@@ -111,14 +111,15 @@ def interpolate(
         scale_factor: instead of `size`, the ratio of the result's size, rounded down, to the input's.
         mode: "nearest", "nearest-exact" (by elements' centres), "linear" (three dimensions), "bilinear" or "bicubic"
             (four), "trilinear" (five) or "area" (the mean of the input elements that a result element covers).
-        align_corners: whether the centres of the corner elements stay in place; else their outer edges do.
+        align_corners: whether the centres of the corner elements stay in place; else their outer edges do.  Only for
+            the modes linear, bilinear, bicubic and trilinear.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
         antialias: when shrinking, whether each input element counts (modes bilinear and bicubic).
 
     Raises:
         TypeError: for dtypes that cannot be weighted, or if sizes or factors are no numbers.
-        ValueError: for an unknown mode or one for other numbers of dimensions, if not exactly one of `size` and
-            `scale_factor` is given, or if the input or the result is empty.
+        ValueError: for an unknown mode or one for other numbers of dimensions, arguments that do not go together, if
+            not exactly one of `size` and `scale_factor` is given, or for a spatial size of 0.
 
     Example:
         >>> flow.nn.functional.interpolate(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)

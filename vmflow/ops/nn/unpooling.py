@@ -181,11 +181,11 @@ def lp_pool2d(
     stride: int | Pair | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window, 0 for a negative sum.
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window; a negative sum counts as 0.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
-        norm_type: the power; 1 is the sum.
+        norm_type: the power.
         kernel_size: of the window.
         stride: step of the window; its size by default.
         ceil_mode: whether windows may stick out below and to the right; their sums are scaled up as if they were whole.

@@ -43,7 +43,7 @@ def matrix_norm(
     Raises:
         TypeError: for integers and bools, or a `dtype` that does not hold the numbers of `A`.
         ValueError: for another `ord`, equal dimensions, or less than two dimensions.
-        IndexError: if a dimension does not exist.
+        IndexError: if a dimension does not exist, or a smallest value is asked for and there is none.
 
     Example:
         >>> flow.linalg.matrix_norm(flow.tensor([[1.0, -2.0], [3.0, 4.0]]), ord=1)
@@ -124,6 +124,7 @@ def vector_norm(
 
     Raises:
         TypeError: for integers, bools, a string as `ord`, and another kind of dtype.
+        ValueError: if a dimension is named twice.
         IndexError: if a dimension does not exist, or there are no elements and `ord` is negative or inf.
 
     Example:
@@ -160,7 +161,8 @@ def linalg_norm(
         dtype: the dtype to which `A` is converted first.
 
     Raises:
-        ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d, or one that does not suit `dim`.
+        ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d, an `ord` that does not suit
+            `dim`, or a `dim` of other than one or two dimensions.
         TypeError: for integers and bools.
         IndexError: if a dimension does not exist.
 

@@ -136,7 +136,7 @@ def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
 def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: bool, checks: bool) -> Tensor:
     """Compute quantiles along the last dimension of `rows`: (..., n) gives (..., k), for the k fractions in `parts`.
 
-    With `checks`, reading a quantile raises IndexError if its fraction is not within [0, 1].
+    With `checks`, reading the result raises IndexError if a fraction is not within [0, 1].
     """
     ordered = sort(rows, -1).values
     last = rows.shape[-1] - 1

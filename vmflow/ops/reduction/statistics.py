@@ -309,7 +309,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
         p: the exponent of the norm; may be 0 and inf.
         compute_mode: for p of 2, whether a matrix product computes the squared distances, which is faster and needs
             less memory but loses digits where points are close: "use_mm_for_euclid_dist", or not,
-            "donot_use_mm_for_euclid_dist", or for more than 25 rows, "use_mm_for_euclid_dist_if_necessary".
+            "donot_use_mm_for_euclid_dist", or if `x1` or `x2` has more than 25 rows,
+            "use_mm_for_euclid_dist_if_necessary".
 
     Raises:
         ValueError: for shapes that do not fit, a negative `p`, and another `compute_mode`.
