@@ -207,7 +207,7 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
     Raises:
         TypeError: if `src` is neither a tensor nor a number, or a complex number for a real `input`.
         ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
-        RuntimeError: if `input` is a leaf that requires a gradient, while gradients are recorded.
+        RuntimeError: if `input` is, or views, a leaf that requires a gradient, while gradients are recorded.
 
     Example:
         >>> flow.zeros(2).copy_(flow.tensor([1, 2]))
@@ -238,7 +238,7 @@ def full_of(output: TensorMeta, value: Scalar) -> Tensor:
     """Make a tensor of the meta `output` (shape, dtype, device) filled with `value`.
 
     Raises:
-        TypeError, ValueError: if the dtype does not hold the value.
+        TypeError, ValueError: if the value is complex and the dtype is not, or the value is out of the dtype's range.
     """
     return _interpreter.dispatch(_FILL, (), (output,), (fitting("full", value, output.dtype),))
 
@@ -260,7 +260,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     Raises:
         TypeError: if `value` is neither a number nor a tensor, or a complex number for a real `input`.
         ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
-        RuntimeError: if `input` is a leaf that requires a gradient, while gradients are recorded.
+        RuntimeError: if `input` is, or views, a leaf that requires a gradient, while gradients are recorded.
     """
     check_tensors("fill_", input)
     if isinstance(value, _tensors.Tensor):
@@ -277,7 +277,7 @@ def zero_(input: Tensor) -> Tensor:
     """Set every element to zero.
 
     Raises:
-        RuntimeError: for a leaf that requires a gradient, while gradients are recorded.
+        RuntimeError: for a leaf that requires a gradient, or a view of it, while gradients are recorded.
 
     Example:
         >>> flow.tensor([1, 2]).zero_()

@@ -1,7 +1,7 @@
 """Decorators that declare functions of the op modules as public functions of `vmflow` or methods of `Tensor`.
 
-`FUNCTIONS` maps public names to functions, and `METHODS` to methods and properties.  Type checkers find the same names in
-`vmflow.functions` and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
+`FUNCTIONS` maps public names to functions, and `METHODS` to methods and properties.  Type checkers find the same names
+in `vmflow.functions` and `vmflow.tensor_methods`, which ``.ci/declarations.py`` writes.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_place_functions() -> dict[str, Any]:
-    """Return the in-place methods that become functions of `vmflow` too: ``exp_``, since `exp` is a function, and so on.
+    """Return the in-place methods that become functions of `vmflow`: ``exp_``, since `exp` is a function, and so on.
 
-    Those that `FUNCTIONS` has already are left out.  PyTorch has only some such functions.
+    Methods that `FUNCTIONS` has already are left out.  PyTorch has only some such functions.
     """
     return {
         name: declared

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # The largest allowed size, stride, padding or dilation of windows of convolution and pooling.
 MOST_OF_WINDOWS: Final = (1 << 31) - 1
 
-# A tensor of at least this many bytes releases its memory in stream order, by an instruction.  Smaller ones are left to
-# Python's reference counting, which costs no instruction.
+# A tensor of at least this many bytes releases its memory in stream order: by an instruction, unless the machine is
+# idle.  Smaller ones are left to Python's reference counting, which costs no instruction.
 LEASED_FROM: Final = 1 << 16
 
 Attributes: TypeAlias = tuple[Hashable, ...]
@@ -88,7 +88,7 @@ class Inferred:
         several: whether the kernel returns a tuple.
 
     Raises:
-        TypeError: if the cost is no number.
+        TypeError, ValueError: if the cost cannot be converted to an int.
 
     Example:
         >>> from vmflow.ops.table import Inferred
@@ -169,8 +169,8 @@ class Recent:
         self.plan = plan
 
 
-# infer(attributes, metas of the inputs, types of the scalars): infers the results' shapes, dtypes and cost; raises
-# ValueError, TypeError or RuntimeError for operands that do not fit.
+# infer(attributes, metas of the inputs, types of the scalars): infers the results' shapes, dtypes and cost; raises an
+# error, such as ValueError or TypeError, for operands that do not fit.
 Infer: TypeAlias = Callable[[Attributes, Metas, Kinds], Inferred]
 # rule(node, gradient of each output) -> gradient of each input; None for an input without a gradient
 GradientRule: TypeAlias = Callable[..., "tuple[Tensor | None, ...]"]
@@ -460,7 +460,7 @@ def flag(name: str, what: str, value: Any) -> bool:
 
 
 def encoded(value: Any) -> tuple[str, ...]:
-    """Encode a number as strings, a cache key: 1, 1.0 and True differ, and so do 0.0 and -0.0; nan equals nan.
+    """Encode a number as strings, a cache key: 1, 1.0 and True differ, and so do 0.0 and -0.0, and nan and -nan.
 
     Raises:
         TypeError: if `value` is no Python number.

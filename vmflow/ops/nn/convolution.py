@@ -419,7 +419,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
         (length of the output, samples, filters).
 
     Raises:
-        TypeError: for dtypes that differ.
+        TypeError: for dtypes that differ or are not floating-point.
         ValueError: for shapes that do not fit.
 
     Example:

@@ -228,7 +228,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     Raises:
         TypeError: if `theta` is not floating-point.
-        ValueError: for shapes that do not fit.
+        ValueError: for shapes that do not fit, or a size of 0.
 
     Example:
         >>> theta = flow.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])

@@ -99,8 +99,8 @@ def max_unpool2d(
         input: (samples, channels, rows, columns), or (channels, rows, columns).
         indices: of the input's elements in a flattened image of the result, int64, as `max_pool2d` returns them.
         kernel_size, stride, padding: those given to `max_pool2d`.
-        output_size: the size of the image, or the shape of the result; needed where images of several sizes are pooled
-            to that of `input`.
+        output_size: the size of the image, or the shape of the result, a tuple; needed where images of several sizes
+            are pooled to that of `input`.
 
     Raises:
         TypeError: for indices of another dtype.

@@ -274,8 +274,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
 
     Raises:
         TypeError: if the tensor is not of a floating-point dtype.
-        ValueError: if `bins` is not positive, or `max` is below `min`; when the result is read, if the elements' own
-            range is used and is not finite.
+        ValueError: if `bins` is not positive, `max` is below `min`, or either is not finite; when the result is read,
+            if the elements' own range is used and is not finite.
 
     Example:
         >>> flow.histc(flow.tensor([0.0, 0.5, 3.5]), bins=2, min=0, max=4)
@@ -322,13 +322,13 @@ def histogram(
     Args:
         input: of a floating-point dtype, which is also that of the results.
         bins: a number of bins of equal width, or an ascending vector of their edges.
-        range: the range of the bins, by default that of the elements; only where `bins` is a number.
+        range: the range of the bins, by default, or if it is empty, that of the elements; only if `bins` is a number.
         weight: the weight of each element, 1 by default.
         density: whether the counts are divided so that their integral over the bins is 1.
 
     Raises:
         TypeError: if dtypes are not one floating-point dtype.
-        ValueError: if bins, range or weights do not fit.
+        ValueError: if bins, range or weights do not fit; if edges descend, when a result is read.
 
     Example:
         >>> flow.histogram(flow.tensor([0.0, 0.5, 3.5]), bins=2, range=(0.0, 4.0))

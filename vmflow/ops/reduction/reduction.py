@@ -240,7 +240,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 
 def half_widened(input: Tensor) -> Tensor:
-    """Convert half precision to float32, in which squares of float16 neither overflow nor vanish; return others as is."""
+    """Convert half precision to float32, in which squares of float16 neither overflow nor vanish; else do nothing."""
     return input.to(dtypes.float32) if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
 
 
@@ -288,8 +288,8 @@ def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     chosen = source == _spread(node, node.output(0))
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
     count = sum(chosen, dims, keepdim)
-    # Divide half precision in float32: more elements may share the gradient than half precision can count.  A count of 0
-    # means that the extremum is nan, which equals no element: then the gradient is nan.
+    # Divide half precision in float32: more elements may share the gradient than half precision can count.  A count of
+    # 0 means that the extremum is nan, which equals no element: then the gradient is nan.
     share = half_widened(gradient) / count
     rest = where(count == 0, math.nan, 0.0)
     return (where(chosen, _spread(node, share), _spread(node, rest)),)
