@@ -83,8 +83,8 @@ def parse_to(
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Convert to another dtype or device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``.
 
-    ``to(memory_format=vmflow.channels_last)`` changes the order of elements in memory.  The shape stays.  Returns the
-    tensor itself if nothing changes, unless ``copy=True``.
+    ``to(memory_format=vmflow.channels_last)`` changes the order of elements in memory; without a format, the result of
+    another dtype is in C order.  The shape stays.  Returns the tensor itself if nothing changes, unless ``copy=True``.
 
     Raises:
         TypeError: for any other argument.

@@ -103,7 +103,7 @@ def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
     """Convert the argument `output_size` to a size for each spatial dimension; a None stands for the input's size.
 
     Raises:
-        TypeError, ValueError: if `output_size` does not fit the input.
+        TypeError, ValueError: for an input or an `output_size` that does not fit.
     """
     check_tensors(name, input)
     if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank:]):

@@ -145,8 +145,8 @@ def fractional_max_pool2d(
         output_size: rows and columns, one number for both.
         output_ratio: instead of `output_size`, the ratio of the output's size to the input's, between 0 and 1.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
-        _random_samples: (samples, channels, 2), within [0, 1): the starts of the windows, for columns and then for
-            rows; by default drawn from the default generator.
+        _random_samples: (samples, channels, 2), within [0, 1): they decide where windows begin, for columns and then
+            for rows; by default drawn from the default generator.
 
     Raises:
         TypeError: if the tensor is not floating-point.

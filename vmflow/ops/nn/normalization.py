@@ -45,7 +45,7 @@ _Options = tuple[float, bool, bool]
 
 
 def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> None:
-    """Check that all operands are floating-point, and that those behind the input have the shapes `shapes`.
+    """Check that all operands are floating-point, and that those behind the input, called `what`, have these shapes.
 
     Raises:
         TypeError: for another dtype.

@@ -52,7 +52,7 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
     """Check pooling windows against an input, and describe them, for the kernels, along each spatial dimension.
 
     Raises:
-        ValueError: if no window fits, or a window lies entirely in the padding.
+        ValueError: if no window fits, padding exceeds half of a window, or a window lies entirely in the padding.
     """
     rank = len(shape.kernel)
     if {len(numbers) for numbers in shape[:4]} != {rank}:

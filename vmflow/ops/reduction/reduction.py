@@ -267,7 +267,7 @@ def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_PROD.gradient(inputs=(0,))
 def _prod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Compute the gradient of `prod` by each element: the product of the elements before it and of those behind it.
+    """Compute the gradient of `prod` by each element: `gradient` times the elements before it and those behind it.
 
     Dividing the whole product by the element would be wrong for zeros."""
     source = conj_if_complex(node.input(0))
@@ -301,7 +301,7 @@ _AMIN.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
 
 @_NORM.gradient(inputs=(0,), outputs=(0,))
 def _norm_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Compute the gradient of the Euclidean norm: the unit vector, or 0 where the norm is 0."""
+    """Compute the gradient of the Euclidean norm: `gradient` times the unit vector, or 0 where the norm is 0."""
     size = node.output(0)
     nothing = size == 0
     share = where(nothing, 0.0, gradient / where(nothing, 1.0, size))
