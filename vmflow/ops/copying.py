@@ -207,7 +207,8 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
     Raises:
         TypeError: if `src` is neither a tensor nor a number, or a complex number for a real `input`.
         ValueError: if `src` does not broadcast to `input`, or is a number out of the range of `input`'s dtype.
-        RuntimeError: if `input` is, or views, a leaf that requires a gradient, while gradients are recorded.
+        RuntimeError: if `input` is expanded; or is, or views, a leaf that requires a gradient, while gradients are
+            recorded.
 
     Example:
         >>> flow.zeros(2).copy_(flow.tensor([1, 2]))
@@ -260,7 +261,8 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     Raises:
         TypeError: if `value` is neither a number nor a tensor, or a complex number for a real `input`.
         ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
-        RuntimeError: if `input` is, or views, a leaf that requires a gradient, while gradients are recorded.
+        RuntimeError: if `input` is expanded; or is, or views, a leaf that requires a gradient, while gradients are
+            recorded.
     """
     check_tensors("fill_", input)
     if isinstance(value, _tensors.Tensor):
@@ -277,7 +279,7 @@ def zero_(input: Tensor) -> Tensor:
     """Set every element to zero.
 
     Raises:
-        RuntimeError: for a leaf that requires a gradient, or a view of it, while gradients are recorded.
+        RuntimeError: as `fill_`.
 
     Example:
         >>> flow.tensor([1, 2]).zero_()

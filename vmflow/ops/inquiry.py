@@ -144,7 +144,7 @@ def is_nonzero(input: Tensor) -> bool:
 
     Raises:
         TypeError: if `input` is no tensor.
-        RuntimeError: if there is not exactly one element.
+        RuntimeError: if there is not exactly one element, or for a meta tensor.
 
     Example:
         >>> flow.is_nonzero(flow.tensor([5]))
@@ -191,7 +191,7 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
 
 @function()
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether an in-place op may store a result of dtype `from_` in a tensor of dtype `to`.
+    """Whether an in-place op such as `add_` may store a result of dtype `from_` in a tensor of dtype `to`.
 
     False if the cast would lose a fraction or an imaginary part, or turn a number into a bool.
 
