@@ -125,7 +125,7 @@ def cpu(self: Tensor) -> Tensor:
 
 @method()
 def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor:
-    """Copy the tensor to a CUDA device, by default the current one; return the tensor itself if it is there.
+    """Copy the tensor, of any shape, to a CUDA device, by default the current one; return it unchanged if it is there.
 
     Raises:
         ValueError: if `device` is no CUDA device.

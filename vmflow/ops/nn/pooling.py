@@ -356,7 +356,7 @@ def max_pool2d(
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         stride: step of the window; its size by default.
-        padding: the number of lowest values (such as -inf) added on each side, at most half of the window.
+        padding: the number of lowest values (such as -inf) added on each side, at most half of the (dilated) window.
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
