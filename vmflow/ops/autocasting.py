@@ -40,5 +40,5 @@ def autocast_as_op(function: Function) -> Function:
 
 
 def promotes_here() -> bool:
-    """Return whether autocast is on: then a layer promotes operands of different dtypes instead of refusing them."""
+    """Return whether autocast is on: then `embedding_bag` promotes operands of different dtypes, and accepts them."""
     return MODE.get().autocast is not None

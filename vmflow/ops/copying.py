@@ -95,7 +95,7 @@ def transfer(input: Tensor, device: Device) -> Tensor:
     """
     kinds = {input.device.type, device.type}
     if device.type == "meta":
-        # A lazy module's parameter has no `shape` yet, but its tensor of no elements has one.
+        # A lazy module's parameter has no `shape` yet, but its blob of no elements has one.
         return full_of(meta(input._blob.meta.shape, input.dtype, device), 0)
     if input.device.type == "meta":
         raise RuntimeError(
@@ -296,7 +296,7 @@ def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, and if global spread alike."""
+    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, and spread over ranks alike."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]

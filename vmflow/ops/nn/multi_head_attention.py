@@ -70,7 +70,7 @@ def attended(
 
     Returns:
         (batch, length, features); and the weights, (batch, L, S), or (batch, heads, L, S) unless `average`, or None
-        unless `need_weights`.
+        unless `need_weights`.  S includes added rows.
     """
     query, key, _ = operands
     heads = _projected(name, operands, projections)
@@ -270,7 +270,8 @@ def multi_head_attention_forward(
 
     Returns:
         The result, shaped like the query; and the attention weights, (batch, L, S), or (batch, num_heads, L, S) if not
-        averaged, or None unless `need_weights`.
+        averaged, or None unless `need_weights`.  S includes the rows added to the keys, and there is no batch dimension
+        without a batch.
 
     Raises:
         TypeError: for dtypes that differ, or masks of integers.
