@@ -296,7 +296,7 @@ def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, and spread over ranks alike."""
+    """Fit a gradient to its tensor's meta `wanted`: sum over broadcast dimensions, cast, spread over ranks alike."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]
