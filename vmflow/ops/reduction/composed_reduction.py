@@ -272,7 +272,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The sum along `dim` (None: all) of the elements that are not nan.
+    """The sum along `dim` (None: all) of the elements that are not nan; `dtype` is as of `sum`.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -291,7 +291,7 @@ def nansum(
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The mean along `dim` (None: all) of the elements that are not nan.
+    """The mean along `dim` (None: all) of the elements that are not nan, which are summed as `dtype`.
 
     Raises:
         IndexError: if a dimension does not exist.
