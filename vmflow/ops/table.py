@@ -209,7 +209,7 @@ class OpExpr:
         known: the cached plans, by key.
         remembers: the number of cached plans at which all are dropped.
         recent: see `Recent`; None if no call has used such a plan since the start or the last `forget`.
-        is_slice: whether the op is a slice with the attributes axis, start, length and step: autograd then joins the
+        is_slice: whether the op is a slice with the attributes axis, start, length and step: autograd can then join the
             gradients of slices of one tensor that do not overlap, instead of padding each with zeros and adding them.
 
     A module may declare its ops again, since Ctrl-C may interrupt its import, which is then repeated.
