@@ -1,4 +1,4 @@
-"""Modules compiled into graphs.  This package owns `nn.Graph`; it is the one place that may import everything else."""
+"""Modules compiled into graphs: the package of `nn.Graph`, imported by `vmflow.serving`."""
 
 from __future__ import annotations
 

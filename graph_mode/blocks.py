@@ -35,7 +35,7 @@ class BlockConfig:
         changed()
 
     def set_stage(self, stage_id: int) -> None:
-        """Assign the block to a pipeline stage with a stream of its own, so that launches may overlap.
+        """Assign the block to a pipeline stage, for launches that overlap; stages from 1 on have streams of their own.
 
         Raises:
             ValueError: if `stage_id` is negative.

@@ -1,8 +1,8 @@
 """Compiles a job to a plan: tasks, registers between them, and the layout of memory.
 
 Temporary buffers and copied arguments that only one chain of ops uses (see `tasks`) lie in the chain's arena, except
-large results; buffers that other tasks read lie in a register.  A register may have several slots, so that its producer
-computes one launch while consumers still read the previous launch's slot.
+results computed in the caller's memory; buffers that other tasks read lie in a register.  A register may have several
+slots, so that its producer computes one launch while consumers still read the previous launch's slot.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class GraphConfig:
                 With 0, no ops are repeated for this setting.
 
         Raises:
-            ValueError: if `part_of_time` is negative or not a number.
+            ValueError: if `part_of_time` is negative or nan.
         """
         if not part_of_time >= 0:
             raise ValueError(f"allow_recomputation: the part of the time must be 0 or more, not {part_of_time}")
@@ -185,10 +185,10 @@ class GraphConfig:
         """
 
     def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
-        """Do nothing: the smallest of several memory layouts is always taken.  For programs written for OneFlow."""
+        """Do nothing: the smallest of the memory layouts that are tried is taken.  For programs written for OneFlow."""
 
     def enable_compress_memory(self, mode: bool = True) -> None:
-        """Do nothing: a search always tries to improve memory layouts clearly above the lower bound.
+        """Do nothing: a search tries to improve memory layouts clearly above the lower bound anyway.
 
         For programs written for OneFlow.
         """

@@ -226,7 +226,7 @@ class BuildReport:
                     print(f"[{self.name}]     called at {call}")
 
     def passed(self, name: str, before: Job, after: Job) -> None:
-        """Print how many ops of each name an optimization pass has added or removed."""
+        """Print, at the level PASSES, how many ops of each name a pass has added or removed."""
         if self.level >= PASSES:
             print(f"[{self.name}]   pass {name}: {changes(before, after)}")
 

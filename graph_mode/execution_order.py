@@ -20,7 +20,7 @@ def execution_order(
     kept: Collection[int] = (),
     alignment: int = ALIGNMENT,
 ) -> list[int]:
-    """Choose an order for ops that needs no more memory than the given order.
+    """Choose an order for ops, whose peak of memory is not above that of the given order if no results share memory.
 
     For "memory": the order with the lowest peak among the given order, two depth-first orders (an op's operands are
     computed directly before it) and a greedy one (next comes the op that frees most bytes, or adds least).
@@ -139,7 +139,7 @@ def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
     for end, followers in enumerate(work.after):
         if followers:
             continue
-        # Pairs of an op, and whether all its operands have been visited.
+        # Pairs of an op, and whether all ops that it needs have been visited.
         todo = [(end, False)]
         while todo:
             position, ready = todo.pop()

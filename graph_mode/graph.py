@@ -92,7 +92,7 @@ class Graph:
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step,
     under `no_grad`, too.  `grad` stays as it is.  Without optimizers, each call adds gradients to the `grad` of
-    parameters and other leaves, as eager code does, but not to that of arguments.  If `build` calls `zero_grad`, or
+    parameters and other leaves, as eager code does, but not to that of arguments; and if `build` calls `zero_grad`, or
     sets or changes `grad`, each call does so.  After ``backward()``, `build` sees only the gradients of its own call.
 
     Attributes:
@@ -648,10 +648,13 @@ class Graph:
     def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], strict: bool = True) -> None:
         """Restore the state of modules, optimizers, schedulers and grad scaler from a `state_dict`.
 
+        Args:
+            state_dict: the states by name; the given state of a module has to be complete in any case.
+            strict: whether each name has to be there, and no other.
+
         Raises:
-            KeyError: if `strict`, and the state of a module, optimizer, scheduler or grad scaler is missing, or the
-                graph has none of that name.
-            RuntimeError: if the states of the modules do not fit; then nothing is loaded.
+            KeyError: if `strict`, and a name is missing or unknown.
+            TypeError, RuntimeError: if the states of the modules do not fit; then nothing is loaded.
         """
         modules = {name: block.origin for name, block in self._blocks.items()}
         have: dict[str, Any] = dict(modules)

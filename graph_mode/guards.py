@@ -4,8 +4,8 @@ A form, the result of one build, depends on the attributes that `build` has read
 (`reads.py`), which may be those of their classes, on the values that its functions use from their surroundings
 (`surroundings.py`), on the settings of the graph, on global hooks, and on autocast and the defaults of new tensors.  A
 call compares autocast and the defaults, the surrounding values and attributes of classes by identity, and one count of
-changes (`vmflow.changes`); if one of these differs, it compares everything.  Every call also compares the attributes of
-objects whose methods the functions are, and small lists, dicts and sets.
+changes (`vmflow.changes`); if one of these differs, it compares everything.  Every call also compares gradients that
+`build` has read, attributes of objects whose methods the functions are, and lists, dicts and sets.
 
 Values that building itself changes are not compared; else a counter in `forward` would make every call build again.
 """
@@ -32,7 +32,7 @@ from .args_tree import exact
 from .reads import ABSENT, Members, Reads, recorded
 from .surroundings import Cell, ClassMember, Global, Gradient, Member, Place, around, can_change, identity_of
 
-# Types whose values are compared by equality; for others, see `frozen`.
+# Types whose values are compared by type and value, see `exact`; for others, see `frozen`.
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
 
 # Containers of few items are compared by their items, unless they are nested too deeply.  Other containers are compared
@@ -109,7 +109,7 @@ def frozen(value: Any, depth: int = 0) -> Any:
 
 
 def _changes_in_place(value: Any, depth: int = 0) -> bool:
-    """Whether the stand-in `frozen` of a value can become another one without a change of the value's owner."""
+    """Whether the stand-in `frozen` of a value can become another one without a change that `COUNT` counts."""
     if isinstance(value, _MUTABLE):
         return True
     if not isinstance(value, _CONTAINERS) or depth == _DEEPEST or len(value) > _MOST_ITEMS:
@@ -130,7 +130,7 @@ class Guard:
 
     Args:
         mode: the context (autocast, default dtype and device) of the call for which the form was built.
-        places: the attributes, closure cells and globals whose values the form depends on.
+        places: the attributes, closure cells, globals and gradients whose values the form depends on.
         settings: a method that returns the settings of the graph, by name; its object is not kept alive.
     """
 
@@ -215,7 +215,7 @@ class Guard:
         return None
 
     def difference_within(self) -> str | None:
-        """Describe a change of the graph's settings, modules or variables that `build` uses; else None."""
+        """Describe a change of settings, or of attributes, variables or gradients that `build` uses; else None."""
         settings = self._settings()
         present = self._set if settings is None else settings()
         for name, before in self._set.items():

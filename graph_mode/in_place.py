@@ -19,8 +19,8 @@ def choose_in_place(
 ) -> dict[int, int]:
     """Choose the outputs that take over the memory of an input.
 
-    An input may be taken over if the op allows this at each position at which the op reads the input, if no later step
-    needs the input, if neither input nor output is pinned, and if the input is at least as large as the output.  An
+    An input may be taken over if an op made it, if the op that reads it allows this at each of its positions there, if
+    no later step needs it, if neither input nor output is pinned, and if it is at least as large as the output.  An
     output smaller than its input keeps the rest of the memory from other uses; so pairs of equal size are chosen first,
     and others only if they do not raise the peak of memory; among either, pairs that save most bytes come first.
 
@@ -67,7 +67,7 @@ def _share_larger(
 ) -> None:
     """Add to `shares` those pairs of a smaller output and a larger input that do not raise the peak of memory."""
     blocks = blocks_of((attrs.evolve(buffer, shares=shares.get(buffer.id)) for buffer in buffers.values()), alignment)
-    # Joining blocks that share memory: `leaders` maps each buffer's id to an earlier id of its block; see `_leader`.
+    # Joining blocks that share memory: `leaders` leads from each id of a block to its first; see `_leader`.
     sizes, ends = {block.ids[0]: block.size for block in blocks}, {block.ids[0]: block.last for block in blocks}
     leaders = {name: block.ids[0] for block in blocks for name in block.ids}
     live = _live_by_step(blocks)

@@ -68,7 +68,7 @@ class LazyStorage(Storage):
 
 
 def require_no_build(caller: str, advice: str) -> None:
-    """Raise RuntimeError if a graph is being built here.
+    """Raise RuntimeError if a graph is being built in this context.
 
     A graph that ran then would do so once, and not at each launch of the graph that is being built.
 
@@ -371,7 +371,7 @@ class JobBuilder:
             autograd.replace(gradient)
 
     def is_used(self, tensor: Tensor) -> bool:
-        """Whether recorded ops read or write a tensor from outside; for use before `finish`."""
+        """Whether the job has a buffer for a tensor from outside, which `build` uses; for use before `finish`."""
         return blob_of(tensor).storage in self._captured
 
     # Buffers and ops

@@ -50,7 +50,7 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
     Raises:
         TypeError: if `folder` is no path.
         ValueError: if the folder is damaged or has another version of the format; names the file, and the place in it
-            or the tensor.  If `map_location` is given for a graph that runs on several devices.
+            or the tensor.  If `map_location` is given for a graph that runs on several devices besides the CPU.
         DeviceUnavailable: if the graph runs on a device that is not here.
         OSError: if the folder cannot be read.
         ImportError: if the package safetensors is not installed.

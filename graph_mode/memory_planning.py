@@ -16,9 +16,8 @@ Guarantees:
 - The same buffers give the same layout, in any sequence: no clock, no hash order, and the search is seeded.
 - The work is bounded, also for very many buffers; see `plan`.
 
-Before `plan`, `execution_order` reorders ops so that fewer bytes are alive at a time, and never more than in the given
-order; `choose_in_place` lets outputs of an op take over the memory of inputs that the op reads last; and `lifetimes`
-makes buffers of the ordered ops.
+Before `plan`, `execution_order` reorders ops to lower the peak of the bytes alive; `choose_in_place` lets outputs of an
+op take over the memory of inputs that the op reads last; and `lifetimes` makes buffers of the ordered ops.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def plan(
         seed: the seed of the local search.
 
     Raises:
-        ValueError: for an unknown strategy, or an empty sequence; for a negative size or number of steps; for an
+        ValueError: for an unknown strategy, or `strategies` without any; for a negative size or number of steps; for an
             alignment below 1; for buffers that end before they begin, have the same id, or share memory with one that
             is unknown, does not begin before them and end where they begin, or is shared already.
     """
@@ -466,7 +465,7 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Another order: a block that ends at `top` comes earlier, or one block alive with it moves, or two such swap."""
+    """Change the order at random: a block that ends at `top` comes earlier, or a block alive with it moves."""
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:

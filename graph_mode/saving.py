@@ -144,8 +144,8 @@ def save_graph(
         folder: the path.
 
     Raises:
-        RuntimeError: if the graph has not been built, changes its modules, as training does, or takes batches of a
-            loader.
+        RuntimeError: if the graph has not been built, makes updates, as optimizers do, adds gradients to parameters, or
+            takes batches of a loader.
         TypeError: if an argument or a setting cannot be written as data; names it.
         FileExistsError: if something else is at that path, except for an empty folder.
         OSError: if the folder cannot be written; the old content stays.

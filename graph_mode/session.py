@@ -237,7 +237,7 @@ def clear_default_session() -> None:
 
 
 # Building a graph temporarily replaces gradients and learning rates of its modules and optimizers.  Two graphs may
-# share these, so that only one graph at a time is built in the whole process.
+# share these, so that only one thread of the process builds graphs at a time.
 building: threading.RLock = threading.RLock()
 
 

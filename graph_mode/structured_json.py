@@ -333,7 +333,7 @@ _TO_JSON: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
 
 
 def decode(value: Any, place: str) -> Any:
-    """The value from JSON of `encode`; hashable, unless it is a slice or contains one.
+    """The value from JSON of `encode`; hashable, but for slices before Python 3.12.
 
     Raises:
         ValueError: if the JSON describes no value.

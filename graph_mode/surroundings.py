@@ -243,7 +243,7 @@ def _members_of_classes(function: FunctionType, kinds: list[type]) -> Iterator[C
 def can_change(kind: type, name: str) -> bool:
     """Whether a class or a base of it has this attribute, and programs may assign another value to it.
 
-    No program assigns classes, or attributes of classes that are vmflow's or immutable.
+    Attributes of vmflow's and of immutable classes, and values that `_is_fixed`, count as never assigned.
     """
     owner = next((base for base in kind.__mro__ if name in base.__dict__), None)
     if owner is None or owner.__flags__ & _IMMUTABLE or str(owner.__module__).startswith("vmflow."):

@@ -14,7 +14,7 @@ from .messages import EORD, FREE, FULL, NOBODY, Message, Receiver
 
 
 class Construction:
-    """The actors of one rank, connected by their messages, and the buffers from which the actors take items.
+    """The actors of one rank or of all, connected by their messages, and the buffers from which the actors take items.
 
     Args:
         tasks: the tasks of a plan that `checks.check` accepts.

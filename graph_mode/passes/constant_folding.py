@@ -23,8 +23,9 @@ SMALL: Final = 1 << 16
 def fold_constants(job: Job, settings: Settings) -> Job:
     """Run ops without operands other than constants, and turn their results into constants.
 
-    Random ops stay, and so do ops whose results are written again later, or that would make large constants of small
-    ones.  Only ops on the host run; a constant that the job copies to a device becomes a constant there.
+    Random ops and ops that fail stay, and so do ops whose results are written again or read by ops of `GATHERING`, or
+    that would make large constants of small ones.  Only ops on the host run; a constant that the job copies to a device
+    becomes a constant there.
     """
     flow = flow_of(job)
     gathered = {operand.buffer for op in job.ops if op.kind in GATHERING for operand in op.inputs}

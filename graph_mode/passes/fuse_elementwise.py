@@ -90,7 +90,7 @@ class _Grouping:
             self.open.append(self._together(joined, position, op))
 
     def _disturbs(self, op: JobOp, group: _Group) -> bool:
-        """Whether a group has to end before `op`, which needs the group's results or changes its operands."""
+        """Whether a group has to end before `op`, which needs or changes its results, or changes its operands."""
         needs = any([buffer in group.makes for buffer in op.reads()])
         return needs or any([buffer in group.makes or buffer in group.reads for buffer in op.writes()])
 
