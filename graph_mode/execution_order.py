@@ -20,7 +20,7 @@ def execution_order(
     kept: Collection[int] = (),
     alignment: int = ALIGNMENT,
 ) -> list[int]:
-    """Choose an order for ops, whose peak of memory is not above that of the given order if no results share memory.
+    """Choose an order for ops: without in-place results, its peak of memory is at most that of the given order.
 
     For "memory": the order with the lowest peak among the given order, two depth-first orders (an op's operands are
     computed directly before it) and a greedy one (next comes the op that frees most bytes, or adds least).

@@ -154,7 +154,7 @@ class Graph:
 
         A graph cannot see anything else that Python computes while it is built, and repeats the values of that time:
         random numbers of `random` and numpy, the time, files, attributes of most other objects, and changes inside of
-        arrays and large containers.  Random numbers of this package are drawn anew in each call.
+        arrays and of large or deeply nested containers.  Random numbers of this package are drawn anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
@@ -252,7 +252,7 @@ class Graph:
         self._scaler = grad_scaler
 
     def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
-        """Allow arguments of other shapes, dtypes, structure or values: build for each of these kinds.
+        """Allow arguments of other shapes, dtypes, devices, structure or values: build for each of these kinds.
 
         The forms built for the `size` kinds used last are kept.  Returns this graph.
 
@@ -607,7 +607,7 @@ class Graph:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the graph has been built, and not been closed since."""
+        """Whether the graph has been built, and `close` has not been called since."""
         return bool(self._compiled)
 
     @property

@@ -83,7 +83,7 @@ class Identity:
 
 
 def frozen(value: Any, depth: int = 0) -> Any:
-    """Return a stand-in for a value that a build has read; its result is valid for values with an equal stand-in.
+    """Return a stand-in for a value that a build has read; the build serves all values with an equal stand-in.
 
     Args:
         value: the value.

@@ -78,12 +78,12 @@ class Job:
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
-        """The ids of the buffers that a caller fills, in the order of the flattened arguments."""
+        """The ids of the buffers that a caller fills: with the flattened arguments, then with batches of loaders."""
         return tuple(self._fed("feed_input"))
 
     @cached_property
     def outputs(self) -> tuple[Operand, ...]:
-        """The results of a call, flattened."""
+        """The results of a call, flattened; behind them, any gradients that a call adds to `grad`."""
         return tuple([operand for op in self.ops if op.kind == "fetch_output" for operand in op.inputs])
 
     def variables(self) -> list[Buffer]:

@@ -26,7 +26,7 @@ class Closeable(Protocol):
     """The methods of a compiled graph that a session calls."""
 
     def close(self) -> None:
-        """Launch nothing more; earlier launches still run."""
+        """Release the memory of runs; earlier launches still run."""
         ...
 
     def forget_threads(self) -> None:
