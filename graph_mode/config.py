@@ -71,7 +71,7 @@ class GraphConfig:
         self.amp = dtype if mode else None
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
-        """Cut the arguments along their first dimension into `value` micro-batches; a step takes their mean gradients.
+        """Cut arguments and loaders' batches along the first dimension into `value` micro-batches; average gradients.
 
         Raises:
             ValueError: if `value` is less than 1; by a call, if it does not divide the first dimension's size.

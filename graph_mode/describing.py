@@ -231,7 +231,7 @@ class BuildReport:
             print(f"[{self.name}]   pass {name}: {changes(before, after)}")
 
     def compiled(self, plan: Plan) -> None:
-        """Print the time of compiling and the number of tasks and, at the level OPS, the plan's use of memory."""
+        """Print the time of compiling, the number of tasks with ops, and at the level OPS the plan's use of memory."""
         self.lap(f"compiling into {len(plan.chains) + len(plan.gathers)} tasks")
         if self.level >= OPS:
             for line in memory_report(plan).splitlines():

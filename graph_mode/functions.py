@@ -178,7 +178,7 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function as a graph, which is built at the first call, and again for arguments of other shapes.
 
-        While another graph is being built, the function itself is called, as a part of that graph.
+        While another graph is being built in this context, the function itself is called, as a part of that graph.
 
         Args:
             args: the function's arguments, also nested in tuples, lists and dicts.  numpy arrays become tensors.

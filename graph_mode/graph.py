@@ -332,7 +332,7 @@ class Graph:
             ValueError: if structure, shapes, dtypes, devices or values other than tensors differ from the build's
                 arguments, and `with_dynamic_input_shape` has not been called.
             SessionClosed: if the graph's session has been closed.
-            RuntimeError: while a graph is being built here; call `build` instead, which records the ops in that graph.
+            RuntimeError: while a graph is being built in this context; call `build` instead, which records ops there.
         """
         mode = MODE.get()
         last = self._last

@@ -258,7 +258,7 @@ class LoadedGraph:
         Raises:
             ValueError: if no saved form takes such arguments.
             SessionClosed: if the session in which it was loaded has been closed.
-            RuntimeError: while another graph is being built.
+            RuntimeError: while a graph is being built in this context.
         """
         mode = MODE.get()
         last = self._last

@@ -1,9 +1,9 @@
 """Compute a block's results again for the backward pass, instead of keeping them until then.
 
 For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass depends on are
-repeated right before the first backward op that reads a result within the block.  The block's inputs and outputs stay
-in memory; results within it are released after the forward pass.  A block that is called several times is repeated once
-for each call; calls that follow each other directly are repeated together.
+repeated right before the first backward op that reads a result within the block.  The block's inputs, and outputs that
+are read later, stay in memory; results within it are released after the forward pass.  A block that is called several
+times is repeated once for each call; calls that follow each other directly are repeated together.
 
 A second run gives the same bits: random ops have the same place in their generator's sequence.  If a variable that the
 ops read has been written since, the call is left as it is.  Ops that change variables, such as those of running
