@@ -120,7 +120,7 @@ class Draw:
 
 
 def exact(value: Any) -> Hashable:
-    """A key that is equal for the same bits only: 0.0 is not -0.0, 1 neither 1.0 nor True, and nan is nan."""
+    """A key that tells 0.0 from -0.0, and 1 from 1.0 and True; keys of nans with the same bits are equal."""
     if isinstance(value, tuple):
         return tuple([exact(item) for item in value])
     if isinstance(value, float):

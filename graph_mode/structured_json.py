@@ -465,7 +465,7 @@ def _class_name(kind: type) -> str:
 
 
 def _class(name: Any, place: str) -> Any:
-    """The class of vmflow with this name; ValueError if its module is not loaded: a file never causes an import."""
+    """The class of vmflow with this name; ValueError if its module is not loaded: names in files import nothing."""
     module, _, attribute = _present_name(name).rpartition(".") if type(name) is str else ("", "", "")
     kind = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
     if not isinstance(kind, type) or kind.__module__ != module:

@@ -180,12 +180,12 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
 
 
 def identity_of(called: Callable[..., Any]) -> tuple[int, int]:
-    """Return the same for two methods of one object or class if they have the same function; also for functions."""
+    """Return an identity of a function, equal for methods of one object or class that have the same function."""
     return id(getattr(called, "__func__", called)), id(getattr(called, "__self__", None))
 
 
 def _opened(called: Any) -> tuple[Any, Any]:
-    """Return the function within a method and wrappers, and the object or class that it is bound to; else None."""
+    """Return the function within a method and wrappers, and the object or class that it is bound to, if any."""
     owner = getattr(called, "__self__", None)
     within = inspect.unwrap(getattr(called, "__func__", called))
     if owner is None:

@@ -17,7 +17,7 @@ from vmflow.instructions.multi_tensor_update import UpdateKernel
 
 
 def fuse_updates(job: Job) -> Job:
-    """Fuse updates of one name, device, phase, stage and `overwrites`, unless an op or gradient between prevents it."""
+    """Fuse updates of one name, device, phase, stage and `overwrites`, unless ops or gradients prevent it."""
     last_use: dict[int, int] = {}
     for position, op in enumerate(job.ops):
         for buffer in (*op.reads(), *op.writes()):

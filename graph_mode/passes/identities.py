@@ -152,7 +152,7 @@ class _Walk:
 
 
 def _neutral(op: JobOp) -> bool:
-    """Whether an op, whose result has its operand's dtype, returns the operand bit for bit."""
+    """Whether an op, whose result has its operand's dtype, is arithmetic with a scalar that keeps every bit."""
     dtype: DType = op.inputs[0].meta.dtype
     if len(op.scalars) != 1 or type(op.scalars[0]) not in (int, float) or dtype.is_complex:
         # Multiplying by 1 + 0j computes 0 * inf, which is not 0.
@@ -172,7 +172,7 @@ def _neutral(op: JobOp) -> bool:
 
 
 def _loses_nothing(first: DType, second: DType, third: DType) -> bool:
-    """Whether casting from the first dtype to the second and then to the third is known to equal casting to it."""
+    """Whether a cast from the first dtype to the second and then to the third is known to equal one to the third."""
     if first.is_floating_point:
         return second in _HELD.get(first, ()) and third.is_floating_point
     if max(first.category, second.category, third.category) >= dtypes.FLOATING:
