@@ -817,7 +817,7 @@ def _load_modules(modules: Mapping[str, Module], states: Mapping[str, Mapping[st
 
 
 def _has_rate(group: dict[str, Any]) -> bool:
-    """Return whether each launch sets the group's learning rate: the group has parameters, and its rate is no tensor."""
+    """Return whether each launch sets a group's learning rate: the group has parameters, and its rate is no tensor."""
     return bool(group["params"]) and not isinstance(group["lr"], Tensor)
 
 

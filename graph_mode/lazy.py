@@ -96,7 +96,7 @@ class JobBuilder:
 
     Attributes:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
-        outlets: the places in `build` that take batches; their tensors are the last inputs of the job, in order.
+        outlets: the batches that `build` takes; their tensors are the last inputs of the job, in order.
         generators: the random generators that were passed explicitly; `Draw.generator` counts them from 1.
         gradients_read: the leaves outside whose `grad` was read before `build` has changed it, and what it was.
         cleared: the leaves outside whose `grad` was set to None (True) or to zero, by `zero_grad` or by assignment.

@@ -43,7 +43,7 @@ class ChainDescriptor:
         inputs: buffers of arguments; all but `kept` are copied from the launch before the first op.
         numbers: buffers to fill from the launch's numbers, before the first op.
         outputs: positions among the job's outputs; all but `straight` are copied to the launch after the last op.
-        kept: the inputs that are read in the caller's memory, or in a copy if they are strided or not aligned.
+        kept: the inputs that are read in the caller's memory, or in a copy if they are not contiguous or not aligned.
         straight: the outputs that are computed in the caller's memory.
         arena: see `Arena`.
         cost: estimated nanoseconds.

@@ -144,7 +144,7 @@ class Gradient:
 
 
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
-    """The places from which these functions, and functions of their modules that they use, take changeable values.
+    """The places from which these functions, and functions of their Python modules that they use, take variable values.
 
     Args:
         functions: functions and methods; other objects are ignored.
