@@ -1,4 +1,4 @@
-"""Modules compiled into graphs: the package of `nn.Graph`, imported by `vmflow.serving`."""
+"""Modules compiled into graphs: the package of `nn.Graph`."""
 
 from __future__ import annotations
 
