@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @final
 class JobQueue:
-    """Starts launches in order.  Launches of one runtime may overlap; those of others wait until all have ended."""
+    """Starts launches in order.
+
+    Up to `at_once` launches of one runtime overlap; those of others wait until all of them have ended.
+    """
 
     def __init__(self) -> None:
         self._turn = TurnLock()
@@ -108,7 +111,7 @@ def queue_of(machine: VirtualMachine) -> JobQueue:
         return queue
 
 
-# After a fork, the child has only the forking thread.  Before it, the machines have finished short work of others.
+# Before a fork, the machines try to finish all work; the child has only the forking thread.
 
 
 def _after_fork_in_child() -> None:

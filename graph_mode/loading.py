@@ -239,7 +239,7 @@ class LoadedGraph:
 
     Attributes:
         name: the graph's name.
-        config: the graph's settings.
+        config: the saved settings; a change does not build the graph again.
     """
 
     def __init__(
