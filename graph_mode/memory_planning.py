@@ -465,7 +465,7 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Change the order at random: a block that ends at `top` comes earlier, or blocks alive with it move or swap."""
+    """Return the order, changed at random: a block that ends at `top` comes earlier, or others alive with it move."""
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:

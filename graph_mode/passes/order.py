@@ -33,7 +33,7 @@ def reorder(job: Job, settings: Settings) -> Job:
 
 
 def _place(op: JobOp) -> tuple[object, ...]:
-    """A key; only ops in a row with equal keys change places.  Empty for feeds and fetches, which keep theirs."""
+    """The key of an op; only ops in a row with equal keys change places.  Empty for feeds and fetches, which stay."""
     return () if op.kind in BOUNDARY else (*stream_of(op), op.phase, op.stage, op.kind in GATHERING)
 
 
