@@ -237,7 +237,7 @@ def is_autocast_enabled(device_type: str = "cpu") -> bool:
 
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
-    """The dtype of the surrounding `autocast` for this type of device, else `autocast`'s default.  Raises no errors.
+    """The dtype of autocast here for this type of device; `autocast`'s default where it is off.  Raises no errors.
 
     Example:
         >>> flow.get_autocast_dtype("cpu")

@@ -22,8 +22,7 @@ class FunctionContext:
     """Carries tensors and attributes from `Function.forward` to `Function.backward`; attributes may be set freely.
 
     Attributes:
-        needs_input_grad: for each argument that `forward` gets by position behind ``ctx``, whether it requires a
-            gradient.
+        needs_input_grad: for each positional argument of `forward` other than ``ctx``, whether it requires a gradient.
 
     Example:
         >>> flow.autograd.FunctionContext().needs_input_grad

@@ -113,7 +113,7 @@ class _Search:
     """One step of `LBFGS`: its moves, line searches and evaluations of the closure.
 
     Attributes:
-        loss, gradient: the loss and its flattened gradient at the present parameters.
+        loss, gradient: the loss and its flattened gradient at the last evaluation, or the point of a line search.
         evaluations: the number of this step's calls of the closure.
     """
 

@@ -40,7 +40,7 @@ Evaluate = Callable[[float], Point]
 def strong_wolfe(
     evaluate: Evaluate, start: Point, place: float, length: float, tolerance: float, most: int
 ) -> tuple[Point, int]:
-    """Search a line for a point that satisfies the strong Wolfe conditions; if none is found, return the best point.
+    """Search a line for a strong Wolfe point; if none is found, return a point with no more loss than the start.
 
     Args:
         evaluate: computes the point at a distance from the start, in lengths of the direction.
@@ -92,7 +92,7 @@ def _zoom(
         margin = 0.1 * (right - left)
         if min(right - place, place - left) < margin:
             # The place is too near to an end of the interval.  The first time it is kept, because the minimum may be
-            # there; the second time in a row, or outside the interval, it moves inwards for the interval to shrink.
+            # there; the second time in a row, or at the end itself, it moves inwards for the interval to shrink.
             if stalled or place >= right or place <= left:
                 place = right - margin if abs(place - right) < abs(place - left) else left + margin
                 stalled = False
@@ -114,7 +114,8 @@ def _zoom(
 def _between(first: Point, second: Point, least: float, most: float) -> float:
     """Return the place, within `least` and `most`, where the cubic with both points' losses and slopes is lowest.
 
-    If the cubic has no minimum, the result is the middle of the bounds; if it is a line, the bound where it is lower.
+    Of a line, or a parabola without a minimum, the result is one of the bounds, chosen by the slopes; of another cubic
+    without a minimum, the middle of the bounds.
     """
     if first.place > second.place:
         first, second = second, first

@@ -47,7 +47,7 @@ class _Combined(LRScheduler):
 
 
 class ChainedScheduler(_Combined):
-    """Step several schedulers together; each changes the learning rates that the scheduler before it has set.
+    """Step several schedulers, one after another: those that multiply the present learning rates combine.
 
     Args:
         schedulers: schedulers of one optimizer.

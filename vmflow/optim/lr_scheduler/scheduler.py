@@ -74,8 +74,8 @@ class LRScheduler:
     """The base of schedulers, which set the learning rates of an optimizer's parameter groups at each `step`.
 
     Subclasses define `get_lr`, or `rate_at`, or both.  The parameter groups keep their initial learning rates as
-    "initial_lr".  A learning rate that is a tensor is changed in place; a step waits for the tensor's value only if
-    something else than the optimizer's schedulers has changed it.
+    "initial_lr".  A learning rate that is a tensor is changed in place; a step does not wait for the tensor's value if
+    a scheduler of the optimizer has changed it last.
 
     To resume with `last_epoch`, load the optimizer's state dict first: its rates are those of the epoch that begins,
     and schedulers that multiply the rates in each epoch keep them in the constructor.  As in PyTorch, `StepLR`,
@@ -113,7 +113,7 @@ class LRScheduler:
     # Whether a `SequentialLR` begins the scheduler with the present learning rates, not the initial ones.
     begins_at_present: bool = False
 
-    # Whether the step in progress is the first, which must not multiply the rates: they are those of its epoch already.
+    # Whether the step in progress is the constructor's or that of `restart`, in which most schedulers keep the rates.
     # PyTorch's name, for subclasses written for PyTorch.
     _is_initial: bool = False
 
@@ -174,7 +174,7 @@ class LRScheduler:
         return [self.rate_at(epoch, base, group) for group, base in enumerate(self.base_lrs)]
 
     def get_last_lr(self) -> list[float]:
-        """The learning rates that this scheduler set last, one per group."""
+        """The learning rates after this scheduler's last step, one per group."""
         return self._last_lr
 
     def step(self, epoch: int | None = None) -> None:
@@ -236,7 +236,7 @@ class LRScheduler:
         return [rate * factor for rate in self.present()]
 
     def state_dict(self) -> dict[str, Any]:
-        """All attributes except those in `unsaved`, `verbose` and functions, for `load_state_dict`."""
+        """All attributes except those in `unsaved`, `verbose`, and functions and lists of them, for `load_state_dict`."""
         left_out = (*self.unsaved, "verbose")
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
