@@ -116,7 +116,7 @@ class InstructionsBuilder:
         return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
 
     def await_uses(self, blobs: tuple[Blob, ...]) -> Instruction:
-        """Add an instruction that ends after all instructions issued so far that read or write the blobs."""
+        """Add an instruction that ends after all instructions issued before it that read or write the blobs."""
         dependences = tuple([blob.storage.dependence for blob in blobs])
         return self._add_dependences(self.machine.control_stream(), TouchTensors(blobs), dependences)
 
@@ -168,7 +168,7 @@ class InstructionsBuilder:
         return self._add_dependences(stream, TouchTensors(blobs), dependences)
 
     def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
-        """Add a `Barrier`, which calls `callback` when all instructions issued so far have ended."""
+        """Add a `Barrier`, which calls `callback` when all instructions issued before it have ended."""
         return self._add(self.machine.control_stream(), Barrier(callback))
 
     def _add(

@@ -43,8 +43,7 @@ class StreamPolicy:
         kind: the name of the kind, as shown in reprs and the story ("compute", "control", ...).
         sequential: whether the stream's instructions keep program order even if they share no data.  Streams of
             exchanges need it (all ranks must see one order); compute streams do not.
-        asynchronous: whether the stream takes work by `enqueue`, and may end it later; otherwise the host calls work,
-            which has ended when it returns.
+        asynchronous: whether the stream takes work by `enqueue`, and may end it later; otherwise the host calls work.
         launches_ahead: whether `enqueue` calls work immediately, which launches kernels that the device runs later, as
             on streams of a GPU.
         depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
@@ -188,7 +187,7 @@ class Stream:
         self.allocator = allocator
 
     def idle(self) -> bool:
-        """Whether nothing waits or runs on the stream."""
+        """Whether nothing runs on the stream, and no instruction of priority 0 is ready."""
         return self.running.first is None and self.ready.is_empty() and not self.in_flight and not self.posted
 
     def start(self, worker: Worker) -> None:

@@ -107,8 +107,9 @@ class CudaDevice:
         self._returned.append((home, borrower))
 
     def await_borrowers(self) -> None:
-        """Let each home stream wait for the streams that borrowed its memory, as noted by `give_back`; called before
-        streams are handed work.
+        """Let each home stream wait for the streams that borrowed its memory, as noted by `give_back`.
+
+        Called before streams are handed work.
         """
         while self._returned:
             home, borrower = self._returned.popleft()

@@ -69,8 +69,9 @@ class CudaStreamPolicy(StreamPolicy):
         return self._error_of(launched_by(self.launcher, work))
 
     def _error_of(self, launched: Launched) -> Verdict:
-        """Return a function to call once the work has ended: it returns the work's error or None, or an error if the
-        device has been lost.
+        """Return a function to call once the work has ended.
+
+        It returns an error if the device has been lost, else the work's error, or None.
         """
         return lambda: self.device.loss() if self.device.lost is not None else launched.error()
 

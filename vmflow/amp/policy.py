@@ -61,8 +61,8 @@ WIDEST: Final = _names("""
 """)
 
 # Ops whose operands are not cast: most take a single floating-point tensor, or promote dtypes by themselves.
-# Elementwise ops that no set lists have this class, too, and so have ops of backward passes, during which autocast is
-# off.
+# Elementwise ops that no set lists have this class, too, and so have most ops of backward passes, during which autocast
+# is off.
 AS_GIVEN: Final = _names("""
     absolute_difference adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d all amax
     amin any arange argmax argmin argsort as_strided avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli

@@ -213,7 +213,7 @@ class Rprop(Optimizer):
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
-        lr: the first step size, a number or a scalar tensor.
+        lr: the first step size, a number or a scalar tensor; clamped to `step_sizes`.
         etas: the factors by which a step size shrinks when the sign changes, and grows when it stays; after a change of
             the sign, the size stays for a step.
         step_sizes: the smallest and the largest step size, neither negative.

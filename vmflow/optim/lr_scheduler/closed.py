@@ -285,8 +285,8 @@ def _bound(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 class CosineAnnealingLR(LRScheduler):
     """Follow half a cosine from the initial rate down to `eta_min` in `T_max` epochs, then up in `T_max`, and so on.
 
-    Loshchilov and Hutter, 2017, without the restarts.  Each rate is computed from the present rate, so that other
-    changes of the learning rate remain in effect.
+    Loshchilov and Hutter, 2017, without the restarts.  `step` without an epoch computes each rate from the present one,
+    so that other changes of the learning rate remain in effect.
 
     Raises:
         TypeError: if `optimizer` is no optimizer.

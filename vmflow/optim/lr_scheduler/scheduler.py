@@ -73,9 +73,9 @@ _WRITTEN: Final[WeakKeyDictionary[Optimizer, dict[int, _Written]]] = WeakKeyDict
 class LRScheduler:
     """The base of schedulers, which set the learning rates of an optimizer's parameter groups at each `step`.
 
-    Subclasses define `get_lr`, or `rate_at`, or both.  The parameter groups keep their initial learning rates as
-    "initial_lr".  A learning rate that is a tensor is changed in place; a step does not wait for the tensor's value if
-    a scheduler of the optimizer has changed it last.
+    Subclasses define `get_lr`, or `rate_at`, or both.  This constructor puts the initial learning rates into the groups
+    as "initial_lr".  A learning rate that is a tensor is changed in place; a step does not wait for the tensor's value
+    if a scheduler of the optimizer has changed it last.
 
     To resume with `last_epoch`, load the optimizer's state dict first: its rates are those of the epoch that begins,
     and schedulers that multiply the rates in each epoch keep them in the constructor.  As in PyTorch, `StepLR`,
@@ -236,13 +236,14 @@ class LRScheduler:
         return [rate * factor for rate in self.present()]
 
     def state_dict(self) -> dict[str, Any]:
-        """All attributes except those in `unsaved`, `verbose`, and functions and lists of them, for `load_state_dict`."""
+        """All attributes for `load_state_dict`, except those in `unsaved`, `verbose`, functions and lists of these."""
         left_out = (*self.unsaved, "verbose")
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from the state of another scheduler.  This does not set the optimizer's learning rates: load its
-        state dict, too.
+        """Continue from the state of another scheduler.
+
+        This does not set the optimizer's learning rates: load the optimizer's state dict, too.
         """
         self.__dict__.update(state_dict)
 
