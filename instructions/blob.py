@@ -379,7 +379,7 @@ class Blob:
         self.offset = offset
 
     def array(self) -> Array:
-        """Return the blob's array: the storage's array, a view of it, or for a view without elements any empty array."""
+        """Return the blob's array: the storage's array, a view of it, or for a view without elements an empty array."""
         base = self.storage.array
         if self.strides is None:
             return base

@@ -26,7 +26,7 @@ class Transform:
 
     Attributes:
         domain, codomain: the constraints of the function's arguments and results.
-        bijective: whether the function is one-to-one; if not, `undo` returns one of several x.
+        bijective: whether the function is one-to-one, which is assumed if a parameter is a tensor.
         sign: 1 if the function increases, -1 if it decreases; only for one-to-one functions of single numbers.
         event_dim: the number of last dimensions that form one argument: 0 for numbers, 1 for vectors.
 

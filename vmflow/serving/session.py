@@ -55,7 +55,8 @@ class InferenceSession:
         batch_sizes: to which batches are padded, ascending; by default the powers of two below `max_batch`, and
             `max_batch`.  A saved graph has the sizes that it was saved for.
         batch_invariant: give a sample the same bits with any other samples in its batch.  Warming up tries this with
-            random samples (zeros for integers), and leaves in `batch_sizes` only the largest size that passes; batches may well be slower.
+            random samples (zeros for integers), and leaves in `batch_sizes` only the largest size that passes; batches may
+            well be slower.
         max_wait: seconds that a request may wait for others although it could be computed.
         max_queue: how many requests, and how many streams, may wait, including those that are `arriving`.
         max_queue_per_client: how many of these may be one client's (None is no client); by default half of them.
