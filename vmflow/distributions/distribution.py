@@ -131,7 +131,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of samples up to `value`, if that is in the support; else some classes return other numbers."""
+        """The probability of samples up to `value`; outside of the support, some classes return other numbers."""
         raise NotImplementedError(f"{type(self).__name__} has no cdf")
 
     def icdf(self, value: Tensor) -> Tensor:

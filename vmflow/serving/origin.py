@@ -24,7 +24,8 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Sequence[str] = 
 
     Args:
         headers: of the request, names in lower case.
-        hosts: known names of the server, beside ``localhost`` and IP addresses, which DNS cannot redirect.
+        hosts: known names of the server, without ports; ``localhost`` and IP addresses, which DNS cannot redirect, are
+            known in any case.
 
     Raises:
         ForeignOrigin: if the request comes from another page, or ``Host`` is an unknown name.

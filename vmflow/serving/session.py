@@ -55,7 +55,7 @@ class InferenceSession:
         batch_sizes: to which batches are padded, ascending; by default the powers of two below `max_batch`, and
             `max_batch`.  A saved graph has the sizes that it was saved for.
         batch_invariant: give a sample the same bits with any other samples in its batch.  Warming up tries this with
-            random samples (zeros for integers), and leaves in `batch_sizes` only the largest size that passes; batches may
+            random samples (integers are 0), and leaves in `batch_sizes` only the largest size that passes; batches may
             well be slower.
         max_wait: seconds that a request may wait for others although it could be computed.
         max_queue: how many requests, and how many streams, may wait, including those that are `arriving`.
