@@ -98,7 +98,7 @@ class GradScaler:
         """Return a tensor, or nested lists and tuples of tensors, multiplied by the scale if the scaler is enabled.
 
         Raises:
-            TypeError: if `outputs` contains anything else.
+            TypeError: if the scaler is enabled and `outputs` contains anything else.
         """
         if not self._enabled:
             return outputs

@@ -280,7 +280,7 @@ class ASGD(Optimizer):
             ``lr / (1 + lambd * lr * t) ** alpha``.
         lambd: how fast the rate falls; each step also multiplies the parameter by ``1 - lambd * rate``.
         alpha: the exponent in the formula of the rate.
-        t0: the number of steps before averaging begins; until then the average is the parameter itself.
+        t0: averaging begins at step ``t0 + 2``; until then the average is the parameter itself.
         weight_decay: adds ``weight_decay * p`` to the gradient of parameter ``p``.
         maximize: maximize the loss instead of minimizing it.
         execution: see `Execution`.
