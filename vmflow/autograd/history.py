@@ -32,11 +32,11 @@ def edge_of(tensor: Tensor) -> Edge:
 
 
 def check_history(name: str, operands: tuple[Tensor, ...]) -> None:
-    """Raise if the history of an operand, of any shape, is older than its memory.
+    """Raise if the history of an operand, of any shape, lacks a recorded change of its memory.
 
     Raises:
-        RuntimeError: if an operand's memory was changed in place through another tensor, and the operand is no view
-            whose history can be updated: its gradient would miss the change.
+        RuntimeError: if autograd has recorded a change in place of an operand's memory through another tensor, and the
+            operand is no view whose history can be updated: its gradient would miss the change.
 
     Example:
         >>> flow.autograd.check_history("exp", (flow.ones(2),))
