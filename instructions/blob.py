@@ -151,7 +151,7 @@ LET_KERNEL_ALLOCATE: Final = 1 << 16
 
 
 def places_memory(meta: TensorMeta) -> bool:
-    """Whether the device's allocator provides the memory of a result of this meta; otherwise its kernel does."""
+    """Whether the device's allocator provides the memory of a result of this meta; else numpy does, as the op runs."""
     return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
 
 

@@ -37,7 +37,7 @@ class InferenceSession:
         async with session:
             scores = await session.run(image)
 
-    Samples that wait at the same time are computed as one batch, which is padded to the next of a few sizes: with
+    Samples that wait at the same time are computed in batches, which are padded to the next of a few sizes: with
     `graph`, the model is compiled for each size before the session is ready.  In plain code ``with`` runs the session
     on a thread of its own, and `run_sync` waits for the result.
 
