@@ -99,12 +99,12 @@ class Distribution:
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each distribution."""
+        """The mean of each distribution; NaN where there is none, and for `Categorical`."""
         raise NotImplementedError(f"{type(self).__name__} has no mean")
 
     @property
     def mode(self) -> Tensor:
-        """The most probable value of each distribution."""
+        """The most probable value of each distribution; some classes give NaN if there are several."""
         raise NotImplementedError(f"{type(self).__name__} has no mode")
 
     @property
