@@ -141,7 +141,7 @@ def _compare_along(
     rtol: float,
     nondet: float,
 ) -> None:
-    """As `_compare`, of ``u @ jacobian @ v`` for vectors of length 1 in random directions, always the same."""
+    """As `_compare`, of ``u @ jacobian @ v`` for unit vectors in random directions, the same in each call."""
     random = np.random.default_rng(0)
     with enable_grad():
         outputs, _ = as_tensors("gradcheck", func(*given))

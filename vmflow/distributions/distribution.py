@@ -79,7 +79,7 @@ class Distribution:
         Distribution._validates_by_default = bool(value)
 
     def _given(self) -> tuple[str, ...]:
-        """The names of the constructor's parameters that this distribution was made with."""
+        """The names in `arg_constraints` of the parameters that this distribution was made with."""
         return tuple(self.arg_constraints)
 
     @property
