@@ -88,7 +88,7 @@ class autocast:
         return carried(function, _set, self._casts)
 
     def _casts(self) -> Casts | None:
-        """The `Casts` of the surrounding block, changed for this block's device type; None if none is left on."""
+        """The `Casts` of the surrounding block, changed for this block's device type; None if no type is left on."""
         around: Casts | None = MODE.get().autocast
         chosen = {} if around is None else dict(around.chosen)
         chosen.pop(self.device_type, None)
