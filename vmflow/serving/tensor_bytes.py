@@ -76,7 +76,7 @@ def read_npy(body: bytes) -> Array:
     """The array of numbers or booleans in an npy file; numbers are a view of the body.
 
     Raises:
-        BadBytes: if the body is no such file, or its size does not match its header.
+        BadBytes: if the body is no such file, its dtype is not in `_DESCRIPTIONS`, or its size does not fit its header.
     """
     if len(body) < 10 or body[:6] != _MAGIC:
         raise BadBytes("npy: the body does not begin as an npy file does")
