@@ -1,6 +1,6 @@
 """``vmflow.backends``: switches for compiled kernels and matrix products on GPUs, and PyTorch's for other libraries.
 
-PyTorch's switches (``cudnn.benchmark`` and so on) can be read and set, as many programs do, and change nothing.
+The switches for other libraries (``cudnn.benchmark`` and so on) can be read and set, and change nothing.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@
      +-- Warning
           +-- RuntimeWarning
                +-- BlockingCallWarning a blocking read on a running event loop's thread
-               +-- BackPressureWarning a coroutine issues ops faster than they are computed, and never awaits
+               +-- BackPressureWarning a coroutine issues ops faster than they are computed, and does not wait
                +-- BroadcastWarning    an op of global tensors is computed as a whole on every rank
 
 A caller's mistake raises the built-in ValueError, TypeError, IndexError or RuntimeError that a PyTorch user expects, at

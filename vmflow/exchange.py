@@ -255,7 +255,7 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        TypeError: if `x` is neither, or vmflow has no such dtype.
+        TypeError: if `x` is neither, or vmflow has no dtype like numpy's for it.
         BufferError: if `copy` is False and a copy is needed, the owner cannot export `x`, or the capsule was used
             before.
 
@@ -385,7 +385,7 @@ def _received(capsule: Any) -> tuple[Array, DType]:
     The capsule is changed so that numpy takes it: bfloat16 becomes uint16, and the device becomes the CPU.
 
     Raises:
-        TypeError: if vmflow has no such dtype.
+        TypeError: if numpy has the dtype, and vmflow has not.
     """
     described = _described(capsule)
     bfloat16 = (described.code, described.bits) == (_BFLOAT16, 16)

@@ -34,7 +34,7 @@ def fft(
 
     Raises:
         TypeError: for half precision.
-        ValueError: if `n` is 0 or below -1, or for an unknown `norm`.
+        ValueError: if `n` is 0 or below -1, for an empty dimension without `n`, or for an unknown `norm`.
         IndexError: if there is no such dimension.
 
     Example:

@@ -122,7 +122,10 @@ def eagerly() -> Iterator[None]:
 def dispatch(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> Tensor:
-    """Run an op of one result by the mode's interpreter; autograd records it if on, and if an input requires it."""
+    """Run an op of one result by the mode's interpreter.
+
+    Autograd records it if it is on, the op has a gradient, and an input requires one.
+    """
     mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)

@@ -253,7 +253,7 @@ _BEGINNING: Final = 16
 
 
 def _is_pickled(begin: bytes) -> bool:
-    """Whether a file begins as a pickle does, and not with the length of a safetensors file's header."""
+    """Whether a file begins as a pickle of protocol 2 to 5, and not with the length of a safetensors file's header."""
     return begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and begin[8:9] != b"{"
 
 
@@ -418,7 +418,7 @@ class _Writing:
     def _unused_name(self, wanted: str) -> str:
         # Different paths may give the same name when joined by dots, and the file format reserves one name.
         if self._npz:
-            # zipfile would cut an entry's name at a null character.
+            # zipfile would cut an entry's name at a null character, and cannot encode lone surrogates.
             wanted = wanted.replace("\0", "?").encode(errors="replace").decode()
         name, number = wanted, 1
         while name in self.entries or name == (_KEY if self._npz else "__metadata__"):

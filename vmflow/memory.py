@@ -14,7 +14,7 @@ from .vm.wakers import running_loop
 
 
 def memory_stats(device: Device | str | None = None) -> dict[str, int]:
-    """Counters of the device's allocators, summed over all virtual machines, under PyTorch's names.
+    """Counters of the device's allocators, summed over existing virtual machines, under PyTorch's names.
 
     Among them ``allocated_bytes.all.current`` (in tensors), ``allocated_bytes.all.peak``,
     ``reserved_bytes.all.current`` (allocated on the device, in tensors or cached for reuse), ``num_alloc_retries``
@@ -53,7 +53,7 @@ def memory_allocated(device: Device | str | None = None) -> int:
 
 
 def max_memory_allocated(device: Device | str | None = None) -> int:
-    """The most bytes in tensors on a device since the program began, or since `reset_peak_memory_stats`.
+    """The peak of `memory_allocated`, as `memory_stats` counts it, since the start or `reset_peak_memory_stats`.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.
@@ -112,8 +112,8 @@ def set_memory_limit(limit: int | None, device: Device | str | None = None) -> N
 def empty_cache(device: Device | str | None = None) -> None:
     """Free a device's cached memory, as far as it is unused.
 
-    In plain code this waits for the current virtual machine's work first.  On an event loop it does not wait, and frees
-    memory of idle machines only: ``await vmflow.synchronize()`` first.
+    Only memory of idle virtual machines is freed.  In plain code this waits for the current machine's work first.  On
+    an event loop it does not wait: ``await vmflow.synchronize()`` first.
 
     Raises:
         DeviceUnavailable: if the device cannot be used here.

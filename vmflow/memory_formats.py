@@ -1,8 +1,8 @@
 """Memory formats: in which order the elements of a tensor lie in memory.
 
 A tensor in ``channels_last`` is a permuted view of a tensor whose channels come last: every op takes it, and sees its
-usual shape.  Results of ops are in ``contiguous_format``, for any formats of the operands, unless the call gives
-another one.
+usual shape.  Results of ops, except views, are in ``contiguous_format``, for any formats of the operands, unless the
+call gives another one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ channels_last: Final = memory_format("channels_last")
 channels_last_3d: Final = memory_format("channels_last_3d")
 preserve_format: Final = memory_format("preserve_format")
 
-# For each format, a tensor's dimensions in memory order: from the largest stride to the smallest.
+# For both channels-last formats, a tensor's dimensions in memory order: from the largest stride to the smallest.
 _ORDERS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 

@@ -25,7 +25,7 @@ def caused_by(error: Raised, cause: BaseException | None) -> Raised:
 
 
 def keep_fields(derived: type) -> None:
-    """Copy class attributes of `derived` that redefine fields of a compiled base into the fields of each new object.
+    """Move class attributes of `derived` that redefine fields of a compiled base into the fields of each new object.
 
     Compiled code reads the fields of an object, and not attributes in the body of an interpreted class that derives
     from the compiled one.  Does nothing if no base is compiled, or `derived` is, too.

@@ -60,7 +60,7 @@ def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
     """Convert a sequence or iterator of tensors, the argument of the function `name`, to a tuple.
 
     Raises:
-        TypeError: if `sequence` yields no tensors; also for one tensor, which may be passed by mistake or to
+        TypeError: if an element is no tensor; also if `sequence` is one tensor, which may be passed by mistake or to
             mean its rows.
     """
     if isinstance(sequence, TensorFields):
@@ -92,7 +92,7 @@ def changed_leaf(name: str, shape: Sequence[int]) -> RuntimeError:
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
     """Raise RuntimeError unless op `name` may write a result of the shape and dtype of `result` into `target`.
 
-    The shapes must be equal, the result's category of dtype not higher, and no two elements of `target` in one place.
+    The shapes must be equal, the result's category of dtype not higher, and `target` not expanded.
     """
     strides = target._blob.strides
     if (

@@ -107,7 +107,7 @@ def load_old(content: bytes, path: str, place: Placing) -> Any:
 
 @contextmanager
 def _opened(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive as a context manager; an error of opening it becomes `Damaged`."""
+    """Open a zip archive as a context manager; one that is no valid archive raises `Damaged`."""
     with _reading():
         archive = zipfile.ZipFile(source)
     with archive:

@@ -129,7 +129,7 @@ class Generator:
     def take(self, elements: int) -> tuple[int, int]:
         """Reserve `elements` blocks of the sequence for an op; return the seed and the offset of the first block."""
         with self._lock:
-            # No call between the two lines: a signal handler of this thread could run there, and draw numbers, too.
+            # No call may come between the next two lines: a signal handler of this thread could run there and draw.
             offset = self._offset
             self._offset = (offset + elements) & _MASK
             return self._seed, offset
@@ -252,7 +252,7 @@ def set_rng_state(new_state: Tensor) -> None:
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iterator[Generator]:
     """A context manager in which the default generator is a copy, for this task or thread and its new child tasks.
 
-    The copy begins with the seed and offset of the outer generator, which does not advance.  Raises no errors.
+    The copy begins with the seed and offset of the outer generator, which its draws do not advance.  Raises no errors.
 
     Args:
         devices: makes no difference, since one generator serves all devices.
@@ -423,7 +423,7 @@ def randn(
     """A tensor of the shape `size` with elements from the standard normal distribution; complex ones have variance 1.
 
     Raises:
-        TypeError: for an integer dtype.
+        TypeError: for an integer dtype or bool.
 
     Example:
         >>> flow.randn(2, 3).shape
@@ -448,7 +448,7 @@ def rand(
     """A tensor of the shape `size` with elements (both parts of complex ones) evenly distributed over [0, 1).
 
     Raises:
-        TypeError: for an integer dtype.
+        TypeError: for an integer dtype or bool.
 
     Example:
         >>> flow.rand(2, 3).shape
@@ -472,7 +472,7 @@ def randn_like(
     """A tensor of the shape, dtype and device of `input` with elements from the standard normal distribution.
 
     Raises:
-        TypeError: for an integer dtype.
+        TypeError: for an integer dtype or bool.
 
     Example:
         >>> flow.randn_like(flow.zeros(2, 3)).shape
@@ -497,7 +497,7 @@ def rand_like(
     """A tensor of the shape, dtype and device of `input` with elements evenly distributed over [0, 1).
 
     Raises:
-        TypeError: for an integer dtype.
+        TypeError: for an integer dtype or bool.
 
     Example:
         >>> flow.rand_like(flow.zeros(2, 3)).shape
@@ -657,7 +657,8 @@ def normal(
         dtype, device: of the result, if `mean` and `std` are numbers.
 
     Raises:
-        TypeError: if `size` is missing, or superfluous; if `std` is complex; if `requires_grad` is True for tensors.
+        TypeError: if `size` is missing or superfluous; if all tensors are integers; if `std` is complex; if
+            `requires_grad` is True for tensors.
         ValueError: if `std` is a negative number.
 
     Example:
@@ -729,9 +730,9 @@ def multinomial(
         A tensor of shape (num_samples,) or (rows, num_samples).
 
     Raises:
-        TypeError: for integers.
-        ValueError: for another number of dimensions; if `num_samples` is not positive or, without replacement, above n;
-            for weights that are negative, not finite or all zero, when the result is read.
+        TypeError: unless `input` is floating-point.
+        ValueError: for another number of dimensions, or n = 0; if `num_samples` is not positive or, without
+            replacement, above n; for weights that are negative, not finite or all zero, when the result is read.
 
     Example:
         >>> flow.multinomial(flow.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
@@ -818,7 +819,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
     """Fill `input`, of any shape, with numbers from the normal distribution of this mean and standard deviation.
 
     Raises:
-        TypeError: for integers, or if the mean is no number.
+        TypeError: for integers or bool, or if the mean is no number.
         ValueError: if the standard deviation is negative.
 
     Example:
@@ -842,7 +843,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
     """Fill `input`, of any shape, with numbers (both parts of complex ones) evenly distributed over [from_, to).
 
     Raises:
-        TypeError: for integers.
+        TypeError: for integers or bool.
         ValueError: if the lower limit is above the upper one, or if one of them or their difference is not finite in
             the dtype.
 
@@ -874,7 +875,7 @@ def random_(
     """Fill `input`, of any shape, with integers evenly distributed from `from_` up to but without `to`.
 
     ``random_(to)`` begins at 0.  Without limits, from 0 up to the largest value of an integer dtype; for a
-    floating-point dtype, up to the largest integer below which the dtype holds every integer.
+    floating-point dtype, up to the largest n such that the dtype holds all integers from 0 to n.
 
     Raises:
         TypeError: for complex tensors, or if a limit is no integer.
@@ -943,7 +944,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
 
     Raises:
         TypeError: if `input` is bool or complex.
-        ValueError: unless `p` is between 0 and 1.
+        ValueError: unless 0 < `p` < 1.
 
     Example:
         >>> (flow.zeros(2).geometric_(0.5) >= 1).all()
@@ -979,7 +980,7 @@ def bernoulli_(input: Tensor, p: Tensor | float = 0.5, *, generator: Generator |
         generator: the source of random numbers.
 
     Raises:
-        TypeError: if `input` is complex, or `p` is a tensor of integers.
+        TypeError: if `input` is complex, or `p` is a tensor that is not floating-point.
         ValueError: for a probability that is not within [0, 1]; if it is in a tensor, when `input` is read.
 
     Example:

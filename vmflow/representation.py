@@ -144,7 +144,7 @@ def represent(tensor: Tensor) -> str:
 
 
 def represent_in_html(tensor: Tensor) -> str:
-    """The HTML of a tensor for notebooks: shape, dtype, device, and values if computed and on the CPU; never waits."""
+    """The HTML of a tensor: shape, dtype, device, and values if local, computed and on the CPU; never waits."""
     from .markup import line, preformatted, scrolling, stacked, table
 
     facts = [repr(tensor.dtype).removeprefix("vmflow."), str(list(tensor.shape)), f"on {tensor.device}"]
@@ -219,7 +219,7 @@ _MOST_CELLS: Final = 10
 
 
 def _joined(text: str, more: list[str]) -> str:
-    """Join the text of the values and further parts (size, dtype ...) by commas; break lines before parts too long."""
+    """Join the text of the values and further parts (size, dtype ...) by commas, with line breaks where needed."""
     length = len(text) - text.rfind("\n") + 1
     for part in more:
         if length + len(part) + 2 > _chosen.linewidth:

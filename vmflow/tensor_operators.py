@@ -42,7 +42,7 @@ DIV: Final = Operator()
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TensorOperators(TensorFields):
-    """The compiled base class of `Tensor` with its operators ``+ - * /`` and `item`; no other class derives from it."""
+    """The compiled base class of `Tensor` with its operators ``+ - * /`` and `item`."""
 
     __slots__ = ()
 

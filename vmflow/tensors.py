@@ -45,8 +45,8 @@ _float = float
 class Tensor(TensorMethods):
     """An n-dimensional array of one dtype on one device, whose value may still be computed.
 
-    Ops return before their results are computed.  ``await tensor`` suspends until the value is computed and returns the
-    tensor; `numpy`, `item` and `tolist` block until then.  If the op that should have computed the value failed, all of
+    An op may return before its result is computed.  ``await tensor`` suspends until the value is computed and returns
+    the tensor; `numpy`, `item` and `tolist` block until then.  If the op that should have computed the value failed, all of
     them raise the op's exception.
 
     Functions such as `vmflow.tensor` and `vmflow.zeros` make tensors.  Calling the class is PyTorch's older way:
@@ -689,8 +689,8 @@ class Tensor(TensorMethods):
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         """Copy a tensor into new memory, a leaf with its gradient; the copy of a non-leaf requires no gradient.
 
-        The whole memory of a view is copied, after waiting for it, so that the copies that one `deepcopy` makes of
-        tensors on this memory share memory again.
+        The whole memory of a local view is copied, after waiting for it, so that the copies that one `deepcopy` makes
+        of tensors on this memory share memory again.
         """
         copy = _on_copied_memory(self, memo)
         memo[id(self)] = copy
@@ -710,7 +710,7 @@ CLASS.append(Tensor)
 
 
 def _of_dim(name: str, values: tuple[int, ...], dim: Any) -> int:
-    """Return the value of one dimension; unlike other functions, these know no dimension of a 0-d tensor."""
+    """Return the value of one dimension; unlike other functions, `size` and `stride` take none of a 0-d tensor."""
     if type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, (int, np.integer))):
         raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
     rank = len(values)
@@ -758,7 +758,7 @@ def replace_data(tensor: Tensor, other: Tensor) -> None:
 
 
 def settle(tensor: Tensor) -> None:
-    """Block until a tensor's value, of a global one this rank's part, is computed on any device; raise its failure."""
+    """Block until a tensor's value (of a global one this rank's part), on any device, is computed; raise its failure."""
     part = tensor if tensor._blob.meta.spread is None else tensor.detach().to_local()
     storage = part._blob.storage
     if not storage.settled() and running_loop() is not None:
