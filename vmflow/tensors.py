@@ -46,8 +46,8 @@ class Tensor(TensorMethods):
     """An n-dimensional array of one dtype on one device, whose value may still be computed.
 
     An op may return before its result is computed.  ``await tensor`` suspends until the value is computed and returns
-    the tensor; `numpy`, `item` and `tolist` block until then.  If the op that should have computed the value failed, all of
-    them raise the op's exception.
+    the tensor; `numpy`, `item` and `tolist` block until then.  If the op that should have computed the value failed,
+    all of them raise the op's exception.
 
     Functions such as `vmflow.tensor` and `vmflow.zeros` make tensors.  Calling the class is PyTorch's older way:
     ``Tensor(2, 3)`` for uninitialised values of that shape, ``Tensor(data)`` for data, both of the default dtype.
@@ -758,7 +758,7 @@ def replace_data(tensor: Tensor, other: Tensor) -> None:
 
 
 def settle(tensor: Tensor) -> None:
-    """Block until a tensor's value (of a global one this rank's part), on any device, is computed; raise its failure."""
+    """Block until a tensor's value, or a global one's part on this rank, is computed; raise its failure."""
     part = tensor if tensor._blob.meta.spread is None else tensor.detach().to_local()
     storage = part._blob.storage
     if not storage.settled() and running_loop() is not None:
