@@ -5,7 +5,7 @@ the names in a pickle.  The reader here imports nothing: it looks names up in th
 instructions that make objects of classes.
 
 Its time and memory are in proportion to the bytes of the pickle: the copies that a pickle's instructions make, and the
-checks of parts of keys, may not be more, all together, than these bytes.
+checks of parts of keys, may not be more, all together, than these bytes and 64.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Reader:
         """Count `price` bytes or elements that a pickle's instruction copies, against the size of the content.
 
         Raises:
-            Damaged: if the copies are larger than the content, all together.
+            Damaged: if all copies together are larger than the content and 64 bytes.
         """
         self._account -= price
         if self._account < 0:

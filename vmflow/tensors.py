@@ -777,7 +777,7 @@ def _wait_for(storage: Storage) -> None:
 
 
 def watch_requires_grad(tensor: Tensor) -> None:
-    """Let `requires_grad_` count its changes of a tensor by `changes.changed`, for graphs that depend on it."""
+    """Let a tensor's `requires_grad_` and `detach_` call `changes.changed`, for graphs that depend on the flag."""
     tensor._autograd_meta()
 
 

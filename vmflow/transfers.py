@@ -41,7 +41,8 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
     copy = Blob(Storage(machine, None, home), meta(blob.meta.shape, blob.meta.dtype, device))
     if upwards:
         physical_run(machine, lambda builder: builder.allocate_tensor(copy))
-    # The copy is an operand, too: if its allocation failed, its storage holds that failure, which the op passes on.
+    # A copy to an accelerator is an operand, too: if its allocation failed, its storage holds that failure, which the
+    # op passes on.
     operands = (blob, copy) if upwards else (blob,)
     physical_run(
         machine,
