@@ -12,8 +12,8 @@
      |    |    +-- CollectiveMismatch  ranks called different collectives
      |    |    +-- PeerLost            a rank has ended, left its scope, or could not compute its part
      |    |    +-- CollectiveCancelled a rank left its communication scope by an exception
-     |    +-- SimulationDeadlock       every rank of a simulation waits for another rank
-     |    +-- LinAlgError              a matrix has no inverse, or no factors of the requested kind
+     |    +-- SimulationDeadlock       no rank of a simulation can go on
+     |    +-- LinAlgError              a matrix has no inverse or factors, or an iteration did not converge
      |    +-- RaceDetected             two accesses to one memory were not ordered: please report it
      +-- TimeoutError
      |    +-- CollectiveTimeout        a rank did not come in time; also a CollectiveError
@@ -46,7 +46,7 @@ class InternalError(RuntimeError):
 
 
 class VirtualMachineClosed(RuntimeError):
-    """An op was issued to a virtual machine that closes or has closed, or was dropped because its machine closed.
+    """A virtual machine that closes or has closed was given an op or entered, or dropped an op issued before.
 
     Example:
         >>> issubclass(flow.VirtualMachineClosed, RuntimeError)
@@ -94,7 +94,7 @@ class CollectiveError(RuntimeError):
 
 
 class CollectiveMismatch(CollectiveError):
-    """Two ranks' n-th collective calls differ in kind or arguments; the message has the source lines of both calls.
+    """Two ranks' n-th collective calls, or the two ends of a message, differ; the error's text has both calls' lines.
 
     Example:
         >>> issubclass(flow.distributed.CollectiveMismatch, flow.distributed.CollectiveError)
@@ -121,7 +121,7 @@ class CollectiveCancelled(CollectiveError):
 
 
 class CollectiveTimeout(CollectiveError, TimeoutError):
-    """A rank did not join a collective in time; the message names the rank, and the ranks and lines that wait for it.
+    """A rank did not join a collective or send a message in time; the error's text has the ranks and lines that wait.
 
     Example:
         >>> issubclass(flow.distributed.CollectiveTimeout, TimeoutError)
@@ -130,7 +130,7 @@ class CollectiveTimeout(CollectiveError, TimeoutError):
 
 
 class SimulationDeadlock(RuntimeError):
-    """Every rank of a simulation waits for another rank; the message lists the calls in which they wait.
+    """No rank of a simulation can go on, since they wait; the message has the state of each rank.
 
     Example:
         >>> issubclass(flow.distributed.SimulationDeadlock, RuntimeError)
@@ -139,7 +139,7 @@ class SimulationDeadlock(RuntimeError):
 
 
 class LinAlgError(RuntimeError):
-    """A matrix has no inverse, or no factors of the requested kind; the message names the op.
+    """A matrix has no inverse or no factors of the requested kind, or an iteration did not converge.
 
     Example:
         >>> flow.linalg.inv(flow.zeros(2, 2)).tolist()

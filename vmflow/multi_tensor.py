@@ -45,7 +45,7 @@ class Update:
 
 
 def issue_together(updates: Sequence[Update], skip: Tensor | None = None) -> None:
-    """Run all updates in one instruction, so that all of them happen or none.
+    """Run all updates in one instruction, so that a cancelled scope drops all of them or none.
 
     If tensors are on several devices, there is one instruction for each device.
 
