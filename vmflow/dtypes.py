@@ -155,7 +155,7 @@ def from_numpy(array_dtype: Any) -> dtype:
 
 
 def get_default_dtype() -> dtype:
-    """The dtype of new floating-point tensors: float32, unless `set_default_dtype` was called.
+    """The default dtype of new floating-point tensors: float32, unless `set_default_dtype` was called.
 
     Example:
         >>> flow.get_default_dtype()
@@ -165,7 +165,7 @@ def get_default_dtype() -> dtype:
 
 
 def set_default_dtype(d: dtype) -> None:
-    """Make `d`, a floating-point dtype, the dtype of new floating-point tensors.
+    """Make `d` the dtype of new floating-point tensors, unless the call or the data, such as an array, gives one.
 
     The setting holds for this thread or task and for the tasks it starts from now on, not for others.
 

@@ -33,7 +33,7 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
 
     Args:
         func: returns a tensor of one element; with `has_aux`, a pair of such a tensor and anything else.
-        argnums: the positions of the arguments to differentiate by; for a tuple, the result is a tuple.
+        argnums: the positions of the arguments to differentiate by; for a tuple, the gradient is a tuple.
         has_aux: whether `func` returns a pair, whose second value is passed on after the gradient.
 
     Raises:
