@@ -25,7 +25,7 @@ class Mode:
         grad: whether autograd records.
         machine: the virtual machine to issue to, None for the default one.
         interpreter: turns an op's call into its outputs (it runs or records the op), None for the eager one.
-        device, dtype: of new tensors, None for the CPU and float32.
+        device, dtype: the defaults of new tensors, the dtype of floating-point ones; None for the CPU and float32.
         generator: of random numbers, None for the process-wide default.
         scope: gives instructions issued in this mode its deadline and priority, None without any.
         module: the path of modules whose forward issues in this mode, None outside of modules.

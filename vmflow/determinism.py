@@ -62,7 +62,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """Set the mode of `use_deterministic_algorithms` by a number or a name: 0 "default", 1 "warn", 2 "error".
 
     Raises:
-        TypeError: if `debug_mode` is neither a number nor a name.
+        TypeError: if `debug_mode` is neither an integer nor a name.
         ValueError: for another number or name.
 
     Example:

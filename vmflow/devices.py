@@ -25,7 +25,7 @@ _SINGLE: Final = ("cpu", "meta")
 class device:
     """The device that a tensor's memory is on: ``device("cpu")``, ``device("cuda:1")``, ``device("cuda", 1)``.
 
-    As a context manager, it is the device of new tensors: ``with device("cuda"): x = zeros(3)``.
+    As a context manager, it is the default device of new tensors: ``with device("cuda"): x = zeros(3)``.
 
     ``device("auto")`` is the current CUDA device if it can be used, else the CPU.
 

@@ -83,7 +83,7 @@ class dtype:
 
 
 def _bfloat16() -> Any:
-    import ml_dtypes  # imported on first use: it takes a tenth of the time that importing all of vmflow takes
+    import ml_dtypes  # imported on first use, as importing it takes time
 
     return ml_dtypes.bfloat16
 

@@ -2,7 +2,7 @@
 
 Since PyTorch 1.6 such a file is a zip archive: a pickle, and the bytes of each storage in an entry of its own.  Before,
 and with ``_use_new_zipfile_serialization=False``, it is a row of pickles, and then the bytes.  Pickles are read by
-`plain_pickles`, which runs no code.  The table of names in this module has only names that tensors need.
+`plain_pickles`, which runs no code.  The table of names has only names that tensors and plain data need.
 
 A tensor in the pickle names its storage and its offset there.  So tensors that shared memory share it again.
 """
@@ -64,7 +64,7 @@ _STORAGES: Final = {
 
 
 def is_pytorch_zip(archive: zipfile.ZipFile) -> bool:
-    """Whether a zip archive was written by ``torch.save``: it has an entry ``data.pkl`` in a folder."""
+    """Whether a zip archive was written by ``torch.save``: it has an entry ``data.pkl`` in a top-level folder."""
     return _folder(archive) is not None
 
 
