@@ -1,4 +1,4 @@
-"""The exceptions of vmflow, and its warnings.
+"""Exceptions of vmflow, and warnings.
 
     Exception
      +-- RuntimeError

@@ -255,7 +255,7 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        TypeError: if `x` is neither, or vmflow has no dtype like numpy's for it.
+        TypeError: if `x` is neither, or of a dtype that numpy has and vmflow has not.
         BufferError: if `copy` is False and a copy is needed, the owner cannot export `x`, or the capsule was used
             before.
 

@@ -152,7 +152,7 @@ class Tensor(TensorMethods):
         return self.device.type == "meta"
 
     def size(self, dim: _int | None = None) -> Any:
-        """The shape, or the size of one dimension.
+        """The shape, or the size of the dimension `dim` if given.
 
         Raises:
             TypeError: if `dim` is no integer.
@@ -409,7 +409,7 @@ class Tensor(TensorMethods):
         return float(value) if self.dtype is dtypes.bfloat16 else value
 
     def tolist(self) -> Any:
-        """The values as nested lists of Python numbers; blocks until they are computed.
+        """The values as nested lists of Python numbers (0-d: a number); blocks until they are computed.
 
         Raises:
             Exception: that of the op that failed to compute the value.
