@@ -399,7 +399,7 @@ def _bytearray(reader: _GetReader, arguments: _Arguments) -> bytearray:
 def _ordered_dict(reader: _GetReader, arguments: _Arguments) -> OrderedDict[Any, Any]:
     if not arguments:
         return OrderedDict()
-    (pairs,) = arguments
+    pairs = arguments[0] if len(arguments) == 1 else None
     if type(pairs) is not list or any([type(pair) not in (list, tuple) or len(pair) != 2 for pair in pairs]):
         _refuse("an OrderedDict of anything but pairs")
     reader().pay(len(pairs))
@@ -410,7 +410,7 @@ def _ordered_dict(reader: _GetReader, arguments: _Arguments) -> OrderedDict[Any,
 def _counter(reader: _GetReader, arguments: _Arguments) -> Counter[Any]:
     if not arguments:
         return Counter()
-    (counts,) = arguments
+    counts = arguments[0] if len(arguments) == 1 else None
     if type(counts) is not dict or any([type(count) is not int for count in counts.values()]):
         _refuse("a Counter of anything but integers")
     return Counter(reader().keys(counts))

@@ -73,7 +73,8 @@ def set_printoptions(
     for name, value in given.items():
         if value is None:
             continue
-        if not isinstance(value, int) and not (name == "threshold" and isinstance(value, float)):
+        fits = isinstance(value, int) and not isinstance(value, bool)
+        if not fits and not (name == "threshold" and isinstance(value, float)):
             raise TypeError(f"set_printoptions: {name} must be an integer, not {value!r}")
         if not value >= 0:
             raise ValueError(f"set_printoptions: {name} cannot be negative, got {value}")

@@ -37,6 +37,8 @@ X = flow.ones(2, 3)
         (lambda: flow.addbmm(X, flow.ones(2, 2, 1), flow.ones(1, 1, 3)), ValueError, "batches of 2 and 1"),
         (lambda: flow.addmv(flow.ones(5), flow.ones(2, 3), flow.ones(3)), ValueError, "addmv"),
         (lambda: flow.nn.functional.pad(X.to(flow.int8), (1, 0), value=300), ValueError, "pad: 300"),
+        (lambda: flow.bincount(flow.tensor([1]), flow.tensor([1j])), TypeError, "bincount: expected real weights"),
+        (lambda: flow.set_printoptions(precision=True), TypeError, "precision must be an integer, not True"),
         (lambda: flow.unravel_index(X, (2, 3)), TypeError, "the indices must be integers, not float32"),
         (lambda: flow.unravel_index(X.long(), (2, -3)), ValueError, "sizes cannot be negative"),
         (lambda: flow.nn.functional.pdist(X[0]), ValueError, "pdist: expected a matrix"),
@@ -235,6 +237,11 @@ def test_truth_values_of_numbers_that_do_not_fit(number: int, elements: int) -> 
     assert flow.equal(flow.logical_and(x, number), given & true)
     assert flow.equal(flow.logical_or(x, number), given | true)
     assert flow.equal(flow.logical_xor(x, number), given ^ true)
+
+
+def test_infinite_elements_do_not_reach_samples_outside_of_the_image() -> None:
+    image = flow.tensor([[[[math.inf, 1.0], [2.0, 3.0]]]])
+    assert flow.nn.functional.grid_sample(image, flow.full((1, 1, 1, 2), 5.0)).item() == 0.0
 
 
 def test_without_classes_no_target_is_among_the_largest() -> None:

@@ -78,7 +78,8 @@ def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tens
     whole = where(inside, index.detach(), 0.0).long().flatten(1).unsqueeze(1)
     count = whole.shape[-1]
     elements = flat.gather(2, whole.expand(flat.shape[0], flat.shape[1], count))
-    return elements * inside.flatten(1).unsqueeze(1)
+    # Not a product, as that of 0 and an infinite element is nan.
+    return where(inside.flatten(1).unsqueeze(1), elements, 0.0)
 
 
 def _cubic_weights(part: Tensor) -> list[Tensor]:

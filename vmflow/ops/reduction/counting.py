@@ -187,6 +187,8 @@ def _check_numbers(metas: Metas) -> None:
     source, *weights = metas
     if source.dtype.category != dtypes.INTEGER:
         raise TypeError(f"bincount: expected an integer tensor, got {source.dtype.name}")
+    if weights and weights[0].is_complex:
+        raise TypeError(f"bincount: expected real weights, got {weights[0].dtype.name}")
     if len(source.shape) != 1:
         raise ValueError(f"bincount: expected a vector, got shape {list(source.shape)}")
     if weights and weights[0].shape != source.shape:
@@ -215,7 +217,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         minlength: the least length of the result.
 
     Raises:
-        TypeError: if the dtype of `input` is no integer dtype.
+        TypeError: if the dtype of `input` is no integer dtype, or the weights are complex.
         ValueError: if `input` is no vector or holds a negative number, or if the weights or `minlength` do not fit.
 
     Example:
