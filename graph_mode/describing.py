@@ -48,7 +48,7 @@ def described(graph: Graph, blocks: Mapping[str, Block]) -> str:
 
 
 def described_job(name: str, kind: str, config: GraphConfig, job: Job) -> str:
-    """Return the tree of modules and ops as text for a loaded graph, whose module objects do not exist."""
+    """Return the tree of ops, and modules that have ops, as text for a loaded graph, which has no module objects."""
     view = _View(job)
     lines = [f"(GRAPH:{name}:{kind}): (", f"  (CONFIG:config:{config!r})", *_indented(view.inputs(""))]
     for path in view.children(""):

@@ -177,7 +177,7 @@ class JobBuilder:
         self.phase = "step"
 
     def input(self, layout: TensorMeta, name: str) -> Tensor:
-        """A tensor that stands for an argument or a tensor of a batch."""
+        """A tensor that stands for one among the graph's arguments, or in a data loader's batch."""
         storage = self._storage(layout, "input", name)
         self._inputs.append(storage.buffer)
         return new_tensor(Blob(storage, layout), None)
@@ -349,7 +349,9 @@ class JobBuilder:
                 autograd.replace(None)
 
     def reads_gradient(self, tensor: Tensor) -> None:
-        """Before a tensor's `grad` is read, note the gradient of earlier calls, if that is what the reader will see."""
+        """Before a tensor's `grad` is read, note the leaf and its gradient of earlier calls, unless `build` has changed
+        it: the form is used again only while that gradient stays the same.
+        """
         autograd = autograd_of(tensor)
         if autograd is not None and autograd.node is None and not tensor.is_lazy and autograd not in self._gradients:
             self.gradients_read.setdefault(autograd, autograd.grad)

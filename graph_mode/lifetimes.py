@@ -128,7 +128,7 @@ def _heirs(by_id: Mapping[int, Buffer]) -> dict[int, Buffer]:
                 f"{buffer} must begin at step {giver.last}, the last step that needs the buffer it takes over: {giver}"
             )
         if giver.first == giver.last:
-            # Both buffers would be results of the same op, and an op does not read its own results.
+            # Refused: both buffers would be results of one op, and an op does not read its own results.
             raise ValueError(f"{buffer} must begin after the buffer it takes over: {giver}")
         if giver.id in heirs:
             raise ValueError(f"{heirs[giver.id]} and {buffer} cannot both take over the memory of {giver}")

@@ -138,8 +138,8 @@ def check(layout: Layout, buffers: Iterable[Buffer], alignment: int = ALIGNMENT)
         alignment: the alignment of the offsets and of the sizes, in bytes.
 
     Raises:
-        BadLayout: if two buffers needed at the same step overlap, or one is missing, unknown, apart from the one whose
-            memory it shares, not aligned or out of bounds.
+        BadLayout: if two buffers needed at the same step overlap, or one is missing, unknown, not at the offset of the
+            one whose memory it shares, not aligned or out of bounds.
         ValueError: for invalid buffers; see `plan`.
     """
     blocks = blocks_of(buffers, alignment)

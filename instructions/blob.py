@@ -324,7 +324,7 @@ class Storage:
 
 
 def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | None:
-    """Return an instruction's `failure`, or else the first fault that a storage of `inputs` holds; or None."""
+    """Return an instruction's `failure`, or else the first `Storage.fault` among the storages of `inputs`; or None."""
     if failure is None:
         for blob in inputs:
             if blob.storage.fault is not None:

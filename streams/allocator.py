@@ -190,7 +190,8 @@ class BinAllocator:
         # For destructors: a method in C, because Ctrl-C may interrupt a Python function before it has begun.
         self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
-        # True while the lists are inconsistent: only a destructor or `make` of `memory`, on the same thread, sees that.
+        # True while a method uses the lists; only code that interrupts it on the same thread sees that: a destructor, a
+        # signal handler, or `make` of `memory`.
         self._changing = False
         # Bytes and pieces handed out: now, at most, and since the beginning.
         self._allocated = 0

@@ -91,7 +91,7 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     Args:
         func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
-        primals: tensors of any shapes.
+        primals: floating-point or complex tensors of any shapes.
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A generator is a seed and an offset into the sequence of that seed.  The sequence is a function: block number n has the
 four 32-bit words that Philox 4x32-10 computes from seed and n (J. Salmon and others, Parallel random numbers: as easy
-as 1, 2, 3, 2011).  When an op is issued, it reserves at least as many blocks as its result has elements; most ops
+as 1, 2, 3, 2011).  When an op is issued, it reserves at least one block for each element that it draws; most ops
 compute each element from words whose places in these blocks follow from the element's index.  So the words of an op
 depend only on the seed and on the ops issued before: not on the device, the number of threads or ranks that share an
 op, the order in which ops run, nor draws from other generators.

@@ -19,7 +19,8 @@ from .tensors import Tensor, settle
 class UntypedStorage:
     """The memory of a tensor of any shape and of all its views, as bytes; see `Tensor.untyped_storage`.
 
-    Two storages of one class are equal if they are the same memory.  Making one raises no errors.
+    Two storages of one class are equal if their tensors are views of each other or of one tensor.  Making one raises no
+    errors.
 
     Example:
         >>> x = flow.zeros(2, 3)

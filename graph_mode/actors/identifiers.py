@@ -2,7 +2,8 @@
 
     rank 16 | device type 5 | device index 7 | stream index 15 | task index 21
 
-The upper 43 bits are the id of the thread that serves the stream, so that one shift finds a message's thread.
+The upper 43 bits are the id of the thread that serves the stream, so that one shift of the receiver's id gives the
+thread that a message goes to.
 """
 
 from __future__ import annotations

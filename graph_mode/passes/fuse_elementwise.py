@@ -190,7 +190,8 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
     for number, op in enumerate(ops, len(inputs)):
         operands = tuple([results[read.buffer] if read.buffer in results else inputs[read] for read in op.inputs])
         steps.append((op.op, op.attributes, tuple([encoded(scalar) for scalar in op.scalars]), operands))
-        results[op.outputs[0].buffer] = number  # after `operands`: the op may read an earlier version of this buffer
+        # Set after `operands` is computed, since the op may read an earlier version of this buffer.
+        results[op.outputs[0].buffer] = number
     last_of = {op.outputs[0].buffer: number for number, op in enumerate(ops)}
     outputs = [
         number

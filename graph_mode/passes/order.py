@@ -45,7 +45,7 @@ def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "spee
     steps: list[Op] = []
     made: dict[int, int] = {}
     for position, op in zip(positions, ops, strict=True):
-        # Only the first write of a buffer is an output; later writes use the same memory.
+        # Only the first write of a temporary buffer is an output; other writes need no new memory.
         outputs = tuple([write for write in dict.fromkeys(op.writes()) if _made_at(flow, write, position)])
         made.update({output: flow.job.buffers[output].meta.nbytes for output in outputs})
         steps.append(

@@ -81,7 +81,9 @@ class _Choice:
 
 
 def rematerialize(job: Job, settings: Settings) -> Job:
-    """Repeat ops for the backward pass where that saves memory."""
+    """Repeat ops for the backward pass where that saves memory, within the time that `GraphConfig.allow_recomputation`
+    permits.
+    """
     if not settings.config.recomputation or not any([op.backward for op in job.ops]):
         return job
     allowance = int(settings.config.recomputation * sum([cost_of(op) for op in job.ops]))

@@ -179,3 +179,9 @@ def test_array_api_functions_of_several_tensors_refuse_other_objects(name: str, 
     function, operands = getattr(flow.array_api, name), [flow.ones(2), wrong]
     with pytest.raises(TypeError, match="expected tensors, got Tensor, "):
         function(operands) if name in ("concat", "stack") else function(*operands)
+
+
+@pytest.mark.parametrize(("name", "operands"), [("qr", ([[1.0]], "r")), ("multi_dot", ([3.0, flow.ones(2, 2)],))])
+def test_functions_of_matrices_refuse_other_objects(name: str, operands: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match=f"{name}: expected tensors, got "):
+        getattr(flow.linalg, name)(*operands)

@@ -16,7 +16,7 @@ from .engine import at_end
 from .history import edge_of
 from .node import PACKING, PACKING_BLOCKS, AutogradMeta, Node as Node, Packing
 
-# The message of `disable_saved_tensors_hooks` if one of its blocks is open here, else None.
+# The message of `disable_saved_tensors_hooks` if this thread or task is within one of its blocks, else None.
 _FORBIDDEN: Final[ContextVar[str | None]] = ContextVar("vmflow.packing_forbidden", default=None)
 
 

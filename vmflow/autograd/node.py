@@ -538,7 +538,7 @@ class OpNode(Node):
         return unpacked(self._kept(index), self)
 
     def input_blob(self, index: int) -> Blob:
-        """The values of input number `index` of the op, for a pass that is not recorded."""
+        """The values of input number `index` of the op, without history, for a backward pass without `create_graph`."""
         return saved_blob(self._kept(index), self)
 
     def _kept(self, index: int) -> Saved:

@@ -55,7 +55,7 @@ def max_memory_allocated(device: Device | str | int | None = None) -> int:
 
 
 def memory_reserved(device: Device | str | int | None = None) -> int:
-    """Bytes allocated on a device, in tensors or cached for reuse; 0 if CUDA is not available.
+    """The bytes that vmflow has allocated on a device, in tensors or cached for reuse; 0 if CUDA is not available.
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.

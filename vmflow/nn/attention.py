@@ -106,7 +106,9 @@ class MultiheadAttention(Module):
             self.register_parameter(name, None if shape is None else new_parameter(shape, device, dtype))
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of `bias_k`, `bias_v` and all weights but `out_proj`'s; set the other biases to 0."""
+        """Draw new initial values of `bias_k`, `bias_v` and all weights but `out_proj.weight`; set `in_proj_bias` and
+        `out_proj.bias` to 0.
+        """
         weights = [self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
         biases = [self.in_proj_bias, self.out_proj.bias]
         rows = [self.bias_k, self.bias_v]

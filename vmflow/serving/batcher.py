@@ -186,7 +186,8 @@ class Batcher:
         return self._places - len(self._tasks) - self._computing_here
 
     def submit(self, request: Request) -> None:
-        """Put a request into the queue, or compute it in this call: see `hurries`; it expires if its deadline is past.
+        """Put a request into the queue, or compute it in this call: see `hurries`.  A request whose deadline is past
+        already is not computed, and ends as expired.
 
         Raises:
             Overloaded: if the queue, or the client's part of it, is full.

@@ -299,5 +299,5 @@ class Signature:
         return dict(zip(self.names, arrays, strict=True)) if self.named else tuple(arrays)
 
     def nbytes(self) -> int:
-        """The bytes of the largest request."""
+        """The bytes of the input arrays of the largest request."""
         return sum([spec.nbytes() for spec in self.specs])

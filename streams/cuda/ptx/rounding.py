@@ -36,7 +36,7 @@ _SPLITTER: Final = 134217729.0
 _SPLIT_BELOW: Final = 2.0**480
 _SPLIT_ABOVE: Final = 2.0**-440
 
-# Numpy's finfo does not know bfloat16.
+# The smallest normal number of each dtype; written out, because numpy's finfo does not know bfloat16.
 _SMALLEST_NORMAL: Final = {
     np.dtype(np.float16): 2.0**-14,
     BFLOAT16: _SMALLEST_NORMAL_SINGLE,

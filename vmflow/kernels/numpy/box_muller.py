@@ -28,7 +28,9 @@ _WIDE_FRACTION: Final = 52
 
 
 def normals(words: Words) -> _Array:
-    """Return a float32 normal number for each word; the first word of each pair determines the radius of two."""
+    """Return a float32 normal number for each word; the first word of each pair determines the radius of the pair's two
+    numbers.
+    """
     radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The angle's nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)

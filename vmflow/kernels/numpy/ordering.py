@@ -12,7 +12,7 @@ from vmflow import dtypes
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Problem, kernel_of
 
-# find(problem, array of at least one dimension, which numpy sorts) -> indices
+# find(problem, array of at least one dimension, in a dtype that numpy can sort) -> indices
 Find = TypeVar("Find", bound=Callable[..., Array])
 
 

@@ -410,7 +410,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
     Raises:
         TypeError: if `A` is no tensor, or integer or bool.
         ValueError: for another `mode`, or if `A` has fewer than two dimensions.
-        RuntimeError: in the backward pass, for complex matrices, or with "complete" if m > n.
+        RuntimeError: in the backward pass, if `A` is complex, or if `mode` is "complete" and m > n.
 
     Example:
         >>> a = flow.tensor([[3.0, 1.0], [4.0, 2.0]])
@@ -418,6 +418,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
         >>> flow.allclose(q @ r, a)
         True
     """
+    check_tensors("qr", A)
     if mode == "r":
         reduced = qr(A.detach())
         return QR(reduced.R.new_zeros(0), reduced.R)

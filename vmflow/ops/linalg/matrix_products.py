@@ -173,6 +173,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
         tensor([11])
     """
     chain = list(tensors)
+    check_tensors("multi_dot", *chain)
     if len(chain) < 2:
         raise ValueError(f"multi_dot: expected at least two tensors, got {len(chain)}")
     for place, tensor in enumerate(chain):
