@@ -276,7 +276,8 @@ class Storage:
         if self.array is not None or not places_memory(meta):
             return
         allocator = stream.allocator
-        # A stream that copies from a device to the host has the device's allocator, which has no host memory to give.
+        # A stream that copies from a device to the host has the device's allocator, which has no host memory: the
+        # kernel allocates the result.
         if allocator is not None and stream.device is meta.device:
             allocation = allocator.allocate(meta.nbytes, owner)
             self.allocation = allocation

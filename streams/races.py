@@ -362,7 +362,9 @@ class RaceDetector:
                 self._ranges.setdefault(block, []).extend(parts)
 
     def _still_used(self, ranges: list[Range]) -> list[Range]:
-        """The ranges with accesses that the host does not know to have ended; all launches are behind the others."""
+        """Drop the accesses that the host knows to have ended, since later launches run after them; return the other
+        ranges.
+        """
         known = self._host
         for free in ranges:
             free.accesses = {

@@ -244,6 +244,13 @@ def test_infinite_elements_do_not_reach_samples_outside_of_the_image() -> None:
     assert flow.nn.functional.grid_sample(image, flow.full((1, 1, 1, 2), 5.0)).item() == 0.0
 
 
+def test_pooling_by_the_power_1_keeps_negative_sums() -> None:
+    x = flow.tensor([[-3.0, 1.0]])
+    assert flow.nn.functional.lp_pool1d(x, 1, 2).tolist() == [[-2.0]]
+    assert flow.nn.functional.lp_pool1d(x, -1, 2).item() == pytest.approx(1.5)
+    assert flow.nn.functional.lp_pool1d(x, 3, 2).tolist() == [[0.0]]
+
+
 def test_without_classes_no_target_is_among_the_largest() -> None:
     assert flow.in_top_k(flow.tensor([-1, 0]), flow.zeros(2, 0), 1).tolist() == [False, False]
 

@@ -379,7 +379,7 @@ class MaxUnpool3d(_MaxUnpool, rank=3):
 
 
 class _LPPool(FunctionLayer):
-    """The base of power-average poolings: ``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window.
+    """The base of power-average poolings: ``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
 
     The output's sizes are ``floor((size - kernel_size) / stride) + 1``.
 
@@ -402,7 +402,7 @@ class _LPPool(FunctionLayer):
 
 
 class LPPool1d(_LPPool, function=F.lp_pool1d, rank=1):
-    """``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window of sequences.
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of sequences; see `vmflow.nn.functional.lp_pool2d`.
 
     Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
 
@@ -413,7 +413,7 @@ class LPPool1d(_LPPool, function=F.lp_pool1d, rank=1):
 
 
 class LPPool2d(_LPPool, function=F.lp_pool2d, rank=2):
-    """``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window of images.
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of images; see `vmflow.nn.functional.lp_pool2d`.
 
     Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
 
@@ -424,7 +424,7 @@ class LPPool2d(_LPPool, function=F.lp_pool2d, rank=2):
 
 
 class LPPool3d(_LPPool, function=F.lp_pool3d, rank=3):
-    """``max(sum(x ** norm_type), 0) ** (1 / norm_type)`` over each window of volumes.
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of volumes; see `vmflow.nn.functional.lp_pool2d`.
 
     Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
 

@@ -1,9 +1,10 @@
 """Closes all virtual machines when the process exits, and keeps them usable in a forked child.
 
-A forked child has one thread, the forking one.  Unless an instruction calls fork, this thread's instructions are
-finished before the fork, and the instructions of other threads if they take no more than a moment; so the fork happens
-between two instructions, or in the middle of a long one.  The child has no workers and no loops: every machine goes on
-without them, finished results can be read, and reading a result that is lost raises an error that says so.
+A forked child has one thread, the forking one.  Unless an instruction calls fork, a fork waits for this thread's
+instructions, and for those of other threads if they take no more than a moment.  It does not wait for a long one of
+another thread; then the child runs this thread's instructions that have not begun.  The child has no workers and no
+loops: every machine goes on without them, finished results can be read, and reading a result that is lost raises an
+error that says so.
 """
 
 from __future__ import annotations

@@ -196,7 +196,8 @@ def _run_members(
     for member in members:
         earlier = failure
         if earlier is None and member in lacking:
-            # Members in `passed_on` get memory for their results here, since on a device a kernel cannot allocate any.
+            # Results that only later members read (`passed_on`) get memory here, since on a device a kernel cannot
+            # allocate any.
             earlier = prepare(machine, member, cast(InstructionPolicy, member.policy))
         outcome = run(machine, member, earlier)
         if isinstance(outcome, Failure):

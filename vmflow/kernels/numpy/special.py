@@ -188,7 +188,7 @@ def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
     return cast("Array", total)
 
 
-# The number of zeta's terms that are summed before Euler's and Maclaurin's formula adds the rest.
+# The number of zeta's terms that are added one by one; Euler's and Maclaurin's formula gives the rest.
 FIRST_TERMS = 12
 
 

@@ -50,7 +50,8 @@ class BasePruningMethod(ABC):
         """Return the new mask, with zeros where elements are pruned.
 
         Args:
-            t: the importance of each element; by default the tensor itself.
+            t: the importance of each element, by default its value; when the tensor is pruned again, of the part that
+                `PRUNING_TYPE` chooses.
             default_mask: the mask of earlier prunings, of the same shape.
         """
 

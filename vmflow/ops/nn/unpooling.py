@@ -147,8 +147,10 @@ def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, strid
         raise ValueError(f"{name}: norm_type must not be 0")
     count = prod(sizes(name, "kernel_size", kernel_size, 1, rank))
     mean: Tensor = _AVERAGES[rank](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    # The root of a negative sum, which occurs for odd powers, is taken as 0; PyTorch gives nan.
-    return (mean.relu() * count).pow(1.0 / norm_type)
+    # A negative sum, which occurs for odd powers, is taken as 0 if it has a root other than itself or its inverse;
+    # PyTorch gives nan.
+    total = mean if norm_type in (1, -1) else mean.relu()
+    return (total * count).pow(1.0 / norm_type)
 
 
 def lp_pool1d(
@@ -181,7 +183,9 @@ def lp_pool2d(
     stride: int | Pair | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window; a negative sum counts as 0.
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
+
+    A negative sum counts as 0 unless `norm_type` is 1 or -1.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
