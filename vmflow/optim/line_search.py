@@ -114,8 +114,8 @@ def _zoom(
 def _between(first: Point, second: Point, least: float, most: float) -> float:
     """Return the place, within `least` and `most`, where the cubic with both points' losses and slopes is lowest.
 
-    Of a line, or a parabola without a minimum, the result is one of the bounds, chosen by the slopes; of another cubic
-    without a minimum, the middle of the bounds.
+    If the cubic has no minimum, the result is the middle of the bounds; for a line or a parabola, it is one of the
+    bounds, chosen by the slopes.
     """
     if first.place > second.place:
         first, second = second, first

@@ -207,11 +207,10 @@ class Lifecycle:
             return
         running = [instruction for instruction in self._machine.engine.lively if instruction.state == LAUNCHED]
         used = {dependence for instruction in running for dependence in (*instruction.reads, *instruction.writes)}
-        kept = [handover for handover in self._handovers if handover.dependence in used]
-        ended = [handover for handover in self._handovers if handover.dependence not in used]
-        self._handovers[:] = kept
-        for handover in ended:
-            handover.incoming.end()
+        for handover in list(self._handovers):
+            if handover.dependence not in used:
+                self._handovers.remove(handover)
+                handover.incoming.end()
 
     def drop_late(self) -> None:
         """Drop instructions that a still running instruction has issued after the machine was closed.
@@ -245,8 +244,8 @@ class Lifecycle:
     def _withdraw(self, instruction: Instruction) -> None:
         failure = self.closed_failure()
 
-        def fail(instruction: Instruction) -> None:
-            cast(InstructionPolicy, instruction.policy).fail(failure)
+        def fail(withdrawn: Instruction) -> None:
+            cast(InstructionPolicy, withdrawn.policy).fail(failure)
 
         # If the engine refuses to withdraw it, a turn has seen the instruction in between, and it will run or be
         # dropped as usual.
