@@ -103,8 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _quick_collections() -> None:
     """Let later garbage collections pass over all objects that exist now, which would take a third of a second."""
     gc.collect()
-    # Not if another machine is alive: it may be garbage soon, once a thread ends, and frozen garbage is never freed.
-    if all([machine in DEFAULT for machine in live_machines()]):
+    # Not if another machine runs: it may be garbage soon, once a thread ends, and frozen garbage is never freed.
+    if all([machine in DEFAULT or machine.closed for machine in live_machines()]):
         gc.freeze()
 
 

@@ -67,6 +67,14 @@ class Assignment(NamedTuple):
         return f"{self.module}:{self.line} assigns {self.target}, a field of {' or '.join(self.owners)}"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forget_the_sources() -> Iterator[None]:
+    """Free the syntax trees, more than a million objects, which every garbage collection of later tests would visit."""
+    yield
+    _classes.cache_clear()
+    _trees.cache_clear()
+
+
 # Facts from the sources
 
 
