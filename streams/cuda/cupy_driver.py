@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, final
 
 import cupy
+import cupyx
 import numpy as np
 from cupy.cuda import driver as cuda_driver, runtime
 
@@ -206,7 +207,8 @@ class CupyDriver(Driver):
         self._refuse_capture(stream, f"{name}, which functions of CuPy compute")
         given = [self._native(argument) for argument in arguments]
         outs = [self._native(result) for result in results]
-        with self._on_device(), stream:
+        # By default, CuPy ignores that a matrix cannot be factored, and the results are meaningless numbers.
+        with self._on_device(), stream, cupyx.errstate(linalg="raise"):
             function(cupy, *given, *outs)
 
     def multiply(

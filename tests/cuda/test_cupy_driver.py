@@ -20,11 +20,12 @@ from vmflow.streams.cuda.driver import CannotCapture
 from .fake_cublaslt import FakeCublasLt, view
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed: see the extra cuda")
+cupyx = pytest.importorskip("cupyx", reason="CuPy is not installed: see the extra cuda")
 
 from vmflow.streams.cuda.cupy_driver import _packed  # noqa: E402 (which needs CuPy)
 
 SOURCE: Final = ast.parse((Path(package.__file__).parent / "cupy_driver.py").read_text())
-MODULES: Final = {"cupy": cupy, "runtime": cupy.cuda.runtime, "cuda_driver": cupy.cuda.driver}
+MODULES: Final = {"cupy": cupy, "cupyx": cupyx, "runtime": cupy.cuda.runtime, "cuda_driver": cupy.cuda.driver}
 # The length of tuples that are spread into arguments.
 DIMENSIONS: Final = 3
 
@@ -46,6 +47,8 @@ def found(name: str) -> Any:
 
 def signature(function: Any) -> inspect.Signature | None:
     """How it may be called: functions in Cython tell it in the first line of their documentation."""
+    if inspect.isfunction(function):
+        return inspect.signature(function)
     is_class = isinstance(function, type) and "(" not in _first_line(function)
     documented = getattr(function, "__init__") if is_class else function  # noqa: B009 (mypy distrusts the attribute)
     line = _first_line(documented)
@@ -130,6 +133,19 @@ class Stream:
 
 def missing() -> Library:
     raise ImportError
+
+
+def test_functions_raise_errors_for_matrices_that_cannot_be_factored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vmflow.streams.cuda.cupy_driver import CupyDriver
+
+    monkeypatch.setattr(cupy.cuda.runtime, "setDevice", lambda index: None)
+    driver = CupyDriver.__new__(CupyDriver)
+    driver.index = 0
+    driver._captured = set()
+    seen: list[Any] = []
+    driver.call("inv", lambda module: seen.append((module, cupyx.geterr()["linalg"])), (), (), Stream(), seen.append)
+    assert seen == [(cupy, "raise")]
+    assert cupyx.geterr()["linalg"] == "ignore"
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16 to float32", "float32, biased", "float16, biased"])
