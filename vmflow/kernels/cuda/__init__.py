@@ -1,1 +1,3 @@
-"""The kernels of CUDA devices: our own, compiled by NVRTC, and libraries' for matrix products and the rest."""
+"""The kernels of CUDA devices: our own, compiled by NVRTC, and libraries' for factorizations, Fourier
+transforms and most products of matrices.
+"""

@@ -1,4 +1,4 @@
-"""Adaptive pooling: the windows divide each dimension as evenly as possible.
+"""Adaptive pooling: the windows divide each pooled dimension as evenly as possible.
 
 If the number of windows does not divide the size, neighbouring windows may share an element, and their lengths may
 differ by one.
@@ -22,7 +22,7 @@ from .windows import EVEN_NUMBERS, Loop, even_window, even_windows_of_place, nam
 
 
 def _numbers(given: DeviceArray, wanted: DeviceArray) -> list[Argument]:
-    """Return for each pooled dimension the number of elements and the number of windows; see `EVEN_NUMBERS`."""
+    """Return for each pooled dimension the numbers of elements (`given`) and windows (`wanted`): see `EVEN_NUMBERS`."""
     return [number for pair in zip(given.shape[2:], wanted.shape[2:], strict=True) for number in pair]
 
 
@@ -62,7 +62,7 @@ def _build_mean_gradient(problem: Problem) -> Kernel:
 @lru_cache(None)
 def _mean(rank: int, by_window: bool, given: str, wanted: str) -> Walk:
     """Build average pooling (`by_window`), or its gradient: for each element, the sum of the gradients of the windows
-    that contain it, each divided by the window's length.
+    that contain it, each divided by the window's number of elements.
     """
     compute = COMPUTED[given]
 

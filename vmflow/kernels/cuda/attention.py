@@ -79,8 +79,8 @@ class _Scores(NamedTuple):
     def product(
         self, launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray | None = None
     ) -> DeviceArray:
-        """Multiply matrices, broadcast to the leading dimensions of the scores, into `out`, or into new memory if it is
-        None.
+        """Return the product of matrices, broadcast to the leading dimensions of the scores, in `out`, or in new memory
+        if that is None.
         """
         if out is None:
             out = launcher.scratch((*self.extent.leading, left.shape[-2], right.shape[-1]), self.wide)
@@ -249,8 +249,8 @@ struct Kept {
 # Parameters of a kernel for dropout: the place of random numbers, the probability, and the scale of kept weights.
 _DROPPED: Final = f"{PLACE}, int64 limit, double rest, double scale"
 
-# The loop over a row's elements.  With dropout, a thread takes eight neighbouring elements, for which one block of
-# random words decides.
+# The loop over a row's elements.  With dropout, a thread takes up to eight neighbouring elements, for which one block
+# of random words nearly always decides.
 _BY_EIGHT: Final = """
     const int64 begin = (int64)blockIdx.x * columns;
     for (int64 eight = begin / 8 + threadIdx.x; eight * 8 < begin + columns; eight += blockDim.x) {
@@ -270,9 +270,9 @@ def _factor(drops: bool) -> str:
 
 @lru_cache(None)
 def _softmax(wide: str, kept: str, keeps: bool, causal: bool, masked: bool, drops: bool) -> CudaKernel:
-    """Build the kernel that turns rows of scores into softmax weights in place, with dropout; if `masked`, a row of
-    only -inf becomes zeros.  The second result, of the dtype `kept`, is the weights before dropout if `keeps` is set,
-    else the logarithms of divisors.
+    """Build the kernel that turns rows of scores into softmax weights in place, with a causal limit if `causal`, and
+    dropout if `drops`; if `masked`, a row of only -inf becomes zeros.  The second result, of the dtype `kept`, is the
+    weights before dropout if `keeps` is set, else the logarithms of divisors.
     """
     options = {"weights": keeps, "causal": causal, "masked": masked, "drops": drops}
     name = "_".join(["attention", wide, kept, *[option for option, there in options.items() if there]])

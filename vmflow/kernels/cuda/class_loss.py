@@ -240,7 +240,7 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _sums(compute: str, loss: str, averages: bool) -> CudaKernel:
-    """Build the kernel that sums up `each` losses, and their weights, per block; with `averages`, the first sum is
+    """Build the kernel whose blocks sum up parts of the losses, and of the weights; with `averages`, the first sum is
     divided by the second.
     """
     name = f"class_loss_{compute}_{loss}{'_mean' if averages else ''}"

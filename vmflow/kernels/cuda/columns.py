@@ -19,7 +19,7 @@ from .sources import COMPUTED, STORED
 from .walks import Steps, Walk, Walked, along, steps_of, walk, walked
 
 # The most bytes of columns that are made and multiplied together, unless they are kept: `pieces` cuts larger batches,
-# but no sample.  Columns may be larger than the images by the number of the kernel's taps.
+# but no sample.  Columns may take as many times the bytes of the images as the kernel has taps.
 COLUMN_BYTES: Final = 256 << 20
 
 
@@ -38,7 +38,7 @@ def column_shape(sizes: Geometry, samples: int) -> tuple[int, ...]:
 
 def to_columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: DeviceArray, steps: Steps) -> None:
     """Copy the windows of images (samples, channels, ...) into `out`, whose strides along the dimensions of
-    `column_shape` are `steps`.
+    `column_shape` are `steps`, in elements.
     """
     rank, samples = sizes.rank, array.shape[0]
     shape = column_shape(sizes, samples)

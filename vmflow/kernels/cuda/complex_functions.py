@@ -1,7 +1,7 @@
 """Complex arithmetic and functions of one element in CUDA C++.
 
-Inverse trigonometric and hyperbolic functions are W. Kahan's (Branch Cuts for Complex Elementary Functions, 1987),
-without his care for numbers at the ends of the range.
+Inverse trigonometric functions, inverse hyperbolic ones and tanh are W. Kahan's (Branch Cuts for Complex Elementary
+Functions, 1987), without his care for numbers at the ends of the range.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEST_OF_COMPLEX operator==(C x, C y) { return x.real == y.real && x.imag == y.im
 TEST_OF_COMPLEX operator!=(C x, C y) { return x.real != y.real || x.imag != y.imag; }
 TEST_OF_COMPLEX is_zero(C x) { return x.real == 0 && x.imag == 0; }
 
-/* Division and reciprocal overflow only if the result does: R. L. Smith, Algorithm 116, 1962. */
+/* Division and reciprocal do not square the divisor, which might overflow: R. L. Smith, Algorithm 116, 1962. */
 OF_COMPLEX operator/(C x, C y) {
     if (fabs(y.real) >= fabs(y.imag)) {
         if (y.real == 0 && y.imag == 0) return {x.real / fabs(y.real), x.imag / fabs(y.real)};

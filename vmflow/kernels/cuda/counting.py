@@ -327,7 +327,7 @@ def _bin(dtype: str) -> Walk:
 
 
 def _densities(launcher: Launcher, found: DeviceArray, borders: DeviceArray) -> DeviceArray:
-    """Return the bins' counts divided by their sum and by the bins' widths, so that the histogram's integral is 1."""
+    """Return the bins' counts, or sums of weights, divided by their total and by the bins' widths."""
     total, result = launcher.scratch((1,), _FLOAT64), launcher.scratch(found.shape, _FLOAT64)
     reduce_rows(launcher, sums_in(_FLOAT64), found, (0,), total)
     arrays = [walked(found), Walked(borders, (1,)), standing(total, 1)]

@@ -92,8 +92,8 @@ def _build_triangle_places(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _triangle_places(dtype: str) -> Walk:
-    """Build the program of ``tril_indices`` and ``triu_indices``: element number n lies in the last row whose first
-    element has a number of at most n, found by bisection.
+    """Build the program of ``tril_indices`` and ``triu_indices``: element number n lies in the last row that has at
+    most n elements before it, found by bisection.
     """
     lines = (
         # `in_front` counts the elements left of the diagonal (for `lower`, also on it) in the first `row` rows, and

@@ -269,7 +269,7 @@ extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, uns
         __syncthreads();
     }}
     const double* last = lattice + (one.times + rows - 1) % rows * all + one.start;
-    // Infinity or nan in any state, even one where no alignment ends, makes the loss nan.
+    // Positive infinity or nan in a state where no alignment ends makes the loss nan, too.
     int64 wrong = 0;
     if (one.times) {{
         for (int64 state = threadIdx.x; state < one.states - 2; state += blockDim.x) wrong |= !(last[state] < INFINITE);

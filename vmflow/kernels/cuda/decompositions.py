@@ -67,7 +67,7 @@ def _build_pivots_to_permutation(problem: Problem) -> Kernel:
 
 def _pivots_to_permutation(xp: Any, problem: Problem, pivots: Any, out: Any) -> None:
     (size,) = problem.attributes
-    # Pivots out of range are reported when the work has ended; until then they name any row.
+    # Pivots out of range are reported when the work has ended; the nearest valid ones stand in for them.
     xp.copyto(out, permutations(xp, xp.clip(pivots, 1, size), size), casting="unsafe")
 
 

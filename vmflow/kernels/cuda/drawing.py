@@ -150,7 +150,7 @@ class Drawing(NamedTuple):
     Attributes:
         name: for people, and a part of the kernel's name.
         kind: the random numbers that it starts from.
-        finish: the expression of element number `i` of the result, from the random number `v`.
+        finish: the expression of value number `i`, from the random number `v`.
         given: further parameters of the kernel: types and names in C++.
         functions: C++ functions, defined in front of the kernel.
         before: statements in front of `finish`; if `checks` is set, they may call ``wrong()`` to report an error.

@@ -49,7 +49,9 @@ def _scale(problem: Problem) -> float:
 
 @lru_cache(64)
 def _kernel(given: str, wanted: str) -> CudaKernel:
-    """Build the kernel of dropout: a thread computes four random words at a time, which decide for eight elements."""
+    """Build the kernel of dropout: a thread computes four random words at a time, which nearly always decide for eight
+    elements.
+    """
     name = f"dropout_{given}_{wanted}"
     stored, source_type, value = STORED[wanted], STORED[given], COMPUTED[wanted]
     source = f"""{PHILOX}{NUMBERS}{_SCALED}

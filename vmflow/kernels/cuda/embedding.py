@@ -206,7 +206,7 @@ def _build_largest_of_bag(problem: Problem) -> Kernel:
 @lru_cache(None)
 def _largest(dtype: str) -> Walk:
     """Build a program that writes the row of each bag's largest element, column by column: the thread of a bag's first
-    element goes through the whole bag; of equal elements, the first is taken.
+    element goes through the whole bag; of nans, which are largest, or of equal elements, the first is taken.
     """
     compute = COMPUTED[dtype]
     lines = (

@@ -101,8 +101,8 @@ template <typename T> INLINED T power_of_all(T x, T exponent) {
 }
 """
 
-# Shifts by at least the number of bits, or by a negative number, shift all bits out: a negative number to the right
-# becomes -1, others 0.
+# Shifts by at least the number of bits, or by a negative number, shift all bits out: shifted to the right, a negative
+# number becomes -1; else the result is 0.
 _SHIFTS: Final = """
 template <typename T> INLINED T shifted_left(T x, T places) {
     const bool inside = places >= 0 && places < (T)(8 * sizeof(T));

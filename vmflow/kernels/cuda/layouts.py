@@ -1,4 +1,4 @@
-"""Shapes and strides of several arrays that one loop goes through, with as few dimensions as possible."""
+"""Shapes and strides of several arrays that one loop goes through, with neighbouring dimensions merged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Matrix products, inverses, determinants, and systems of linear equations.
 
-CuPy reads cuSOLVER's status after a factorization: so ops that factor matrices make the host wait for the device.
+CuPy reads the status of most factorizations: so these make the host wait for the device.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class CompileError(RuntimeError):
     Attributes:
         name, reason: the source's name, and what is wrong.
         log: the messages of the compiler.
-        excerpt: the source lines that the errors name, and the lines around them, with their numbers; or a hint.
+        excerpt: the source lines that the errors name, and the lines around them, with their numbers; or a hint, or "".
     """
 
     def __init__(self, name: str, reason: str, log: str, excerpt: str) -> None:
