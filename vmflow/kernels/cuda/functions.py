@@ -174,8 +174,8 @@ def polynomial(x: str, coefficients: Sequence[float]) -> str:
     return total
 
 
-# digamma, like the CPU's: arguments below 0 are reflected; then all are moved up by the recurrence to `FAR`, from where
-# on an asymptotic series is accurate.
+# digamma, like the CPU's: arguments below 0 are reflected; then the recurrence moves all up to at least `FAR`, from
+# where on an asymptotic series is accurate.
 _DIGAMMA: Final = f"""
 INLINED double digamma_of(double x) {{
     const bool reflected = x < 0;
