@@ -17,6 +17,7 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.device import CudaDevice
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver
 from vmflow.utils import dlpack
+from vmflow.vm.virtual_machine import current_machine
 
 from .emulated import Emulated, emulated
 
@@ -303,6 +304,20 @@ def test_the_interface_of_cuda_arrays(mode: str, seed: int) -> None:
         assert not hasattr(flow.ones(2, device="cuda", dtype=flow.bfloat16), "__cuda_array_interface__")
 
 
+def test_memory_is_exchanged_in_the_order_of_the_current_stream() -> None:
+    with emulated("lazy") as devices:
+        x, side = flow.ones(3).cuda(), flow.cuda.Stream()
+        foreign = Foreign.of(devices.driver, np.arange(3.0))
+        with flow.cuda.stream(side):
+            expected = side.on(current_machine())
+            assert x.__cuda_array_interface__["stream"] == side.cuda_stream
+            x.data_ptr()
+            assert x._blob.storage.stream is expected
+            for lent in (foreign, Interface(foreign.array, foreign)):
+                y = flow.from_dlpack(lent) if lent is foreign else flow.as_tensor(lent)
+                assert y._blob.storage.stream is expected
+
+
 def test_an_array_without_elements_is_on_the_current_device_wherever_its_address_is() -> None:
     with emulated("lazy") as devices, flow.cuda.device(1):
         foreign = Foreign.of(devices.driver, np.arange(4.0))
@@ -340,7 +355,7 @@ def test_ops_go_to_the_stream_of_another_library(mode: str, seed: int) -> None:
             y.data_ptr()  # it has been launched, and stands behind their copy
         assert (y + 0).sum().item() == 999_000
         del x
-        for wrong in (0, -1, "compute"):
+        for wrong in (0, -1, True, "compute"):
             with pytest.raises(ValueError, match="expected the address of a stream"):
                 flow.cuda.ExternalStream(wrong)
 

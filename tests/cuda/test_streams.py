@@ -46,6 +46,16 @@ def test_ops_go_to_the_stream_of_the_block(mode: str) -> None:
         assert (y.neg().tolist(), x.tolist()) == ([-1.0, -2.0], [1.0, 2.0])
 
 
+def test_setting_no_stream_changes_nothing() -> None:
+    flow.cuda.set_stream(None)
+    assert MODE.get().streams is None
+
+
+def test_a_priority_is_an_integer() -> None:
+    with emulated(), pytest.raises(TypeError, match=r"Stream: priority must be an integer, not -0\.5"):
+        flow.cuda.Stream(priority=-0.5)  # type: ignore[arg-type]
+
+
 def test_a_stream_of_another_device_changes_nothing_for_the_first() -> None:
     with emulated():
         other = flow.cuda.Stream("cuda:1")

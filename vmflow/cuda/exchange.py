@@ -28,7 +28,7 @@ from vmflow.tensor_fields import new_tensor
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import current_machine
 
-from .streams import event_of, policy_of
+from .streams import current_stream, event_of, policy_of
 
 # The number that stands for CUDA's (legacy) default stream in DLPack and among stream addresses.
 DEFAULT_STREAM: Final = 1
@@ -77,7 +77,7 @@ def lend(tensor: Tensor, stream: int | None) -> Array:
 
     Raises:
         BufferError: for stream 0, which DLPack does not allow.
-        Exception: that of the op that failed to compute the value.
+        Exception: that of the op, if it failed before or as it was launched.
     """
     if stream == 0:
         raise BufferError("__dlpack__: stream 0 could be either of CUDA's default streams; give 1 or 2")
@@ -106,9 +106,12 @@ def address_of(tensor: Tensor) -> int:
 
 
 def _launched(tensor: Tensor) -> tuple[DeviceArray, CudaEvent]:
-    """Launch all ops issued on a tensor's memory; return its device array and an event recorded after these ops."""
+    """Launch all ops issued on a tensor's memory; return its device array and an event after these ops.
+
+    The event is recorded on the current stream.
+    """
     machine = current_machine()
-    stream = machine.stream(tensor.device)
+    stream = current_stream(tensor.device).on(machine)
     storage = tensor._blob.storage
     shared = SharedEvent(stream)
     instruction = physical_run(
@@ -139,8 +142,7 @@ def device_at(address: int) -> Device:
 
 def stream_address(device: Device) -> int:
     """The address of the current stream of `device`, for other libraries."""
-    policy = policy_of(current_machine().stream(device))
-    return policy.device.driver.stream_address(policy.handle)
+    return current_stream(device).cuda_stream
 
 
 def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Tensor:
@@ -154,14 +156,17 @@ def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Te
             after that work already.
 
     Raises:
-        BufferError: if the array is read-only or has a negative stride.
+        BufferError: if the array is read-only, or has strides that a tensor cannot have; see `memory_layout`.
     """
     layout = memory_layout(array)
     if layout is None:
-        raise BufferError("memory of a device that is read-only or has a negative stride cannot be shared")
+        raise BufferError(
+            "memory of a device that is read-only, or has a stride that is negative or no multiple of the size of an "
+            "element, cannot be shared"
+        )
     block, strides, offset = layout
     machine = current_machine()
-    stream = machine.stream(device)
+    stream = current_stream(device).on(machine)
     if lender is not None:
         policy = policy_of(stream)
         policy.wait(policy.device.record(policy.device.driver.stream_at(lender)))

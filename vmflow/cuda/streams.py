@@ -19,6 +19,7 @@ from vmflow.errors import DeviceUnavailable
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.stream_events import SharedEvent
+from vmflow.ops.table import whole_number
 from vmflow.streams import Stream as MachineStream
 from vmflow.streams.cuda.device import CudaEvent
 from vmflow.streams.cuda.policy import CudaStreamPolicy
@@ -55,6 +56,7 @@ class Stream:
     Raises:
         DeviceUnavailable: if the device cannot be used.
         ValueError: if `device` is no CUDA device.
+        TypeError: if `priority` is no integer.
 
     Example:
         >>> if flow.cuda.is_available():
@@ -63,7 +65,8 @@ class Stream:
     """
 
     def __init__(self, device: Device | str | int | None = None, priority: int = 0) -> None:
-        self._be(cuda_device(device), f"{STREAM_PREFIX}{min(priority, 0)}:{next(_numbers) % STREAMS}")
+        urgency = min(whole_number("Stream", "priority", priority), 0)
+        self._be(cuda_device(device), f"{STREAM_PREFIX}{urgency}:{next(_numbers) % STREAMS}")
 
     @classmethod
     def of_kind(cls, device: Device, kind: str) -> Stream:
@@ -195,13 +198,13 @@ def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) ->
     """
     protocol = getattr(stream_ptr, "__cuda_stream__", None)
     address = stream_ptr if protocol is None else protocol()[1]
-    if not isinstance(address, int) or address < 1:
+    if not isinstance(address, int) or isinstance(address, bool) or address < 1:
         raise ValueError(f"ExternalStream: expected the address of a stream, which is positive, not {stream_ptr!r}")
     return Stream.of_kind(cuda_device(device), f"{EXTERNAL_PREFIX}{address}")
 
 
-def set_stream(stream: Stream) -> None:
-    """Issue ops on the device of `stream` to `stream` from now on, in this task or thread.
+def set_stream(stream: Stream | None) -> None:
+    """Issue ops on the device of `stream` to `stream` from now on, in this task or thread; None changes nothing.
 
     Copies between devices keep streams of their own.  Raises no errors.
 
@@ -209,6 +212,8 @@ def set_stream(stream: Stream) -> None:
         >>> if flow.cuda.is_available():
         ...     flow.cuda.set_stream(flow.cuda.default_stream())
     """
+    if stream is None:
+        return
     mode = MODE.get()
     MODE.set(mode.replace(streams={**(mode.streams or {}), stream.device: stream.kind}))
 
