@@ -114,9 +114,13 @@ def work():
 
 thread = in_another_thread(work)
 own = flow.ones(3) * 2              # cannot have begun: it is computed in the child, too
+large = flow.ones(1 << 17) * 2
 
 def check():
     assert own.tolist() == [2.0] * 3
+    assert large.sum().item() == 1 << 18
+    flow.synchronize()
+    assert default_machine().back_pressure.outstanding_bytes() == 0
     raises(torn.numpy)
     compute()
 

@@ -162,6 +162,7 @@ def _restart(machine: VirtualMachine, failure: Failure) -> None:
     machine.releases.forget()
     for instruction, policy in kept:
         instruction.begin_again(policy)
+        machine.back_pressure.count(instruction.nbytes)  # the engine has counted these bytes as erased
         machine.engine.receive(instruction)
     if machine.driver.turn_lock.owner is not None:
         machine.driver.turn_lock.release()
