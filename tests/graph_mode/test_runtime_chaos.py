@@ -514,6 +514,20 @@ def test_what_is_issued_from_within_behind_the_end_is_dropped() -> None:
     assert machine.engine.idle()
 
 
+def test_what_is_issued_from_within_behind_the_end_is_dropped_once_another_thread_releases_the_turn_lock() -> None:
+    machine = VirtualMachine("ends", cpu_worker="never")
+    machine.close()
+    late = _Late()
+    with machine.driver.turn_lock:
+        arguments = (Instruction(machine.stream(Device("cpu")), late),)
+        thread = threading.Thread(target=machine.issue_from_within, args=arguments)
+        thread.start()
+        thread.join()
+        assert not late.failures
+    assert [type(failure.error) for failure in late.failures] == [VirtualMachineClosed]
+    assert machine.engine.idle()
+
+
 def test_what_is_issued_from_within_while_the_machine_ends_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = VirtualMachine("ends", cpu_worker="never")
     stream = machine.stream(Device("cpu"))

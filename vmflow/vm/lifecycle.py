@@ -195,7 +195,7 @@ class Lifecycle:
         self.hand_over()
 
     def hand_over_later(self, handover: HandoverOut) -> None:
-        """Have `hand_over` end a handover that the closed machine drops."""
+        """Have `hand_over` end a handover that this machine drops."""
         self._handovers.append(handover)
 
     def hand_over(self) -> None:
@@ -215,21 +215,24 @@ class Lifecycle:
     def drop_late(self) -> None:
         """Drop instructions that a still running instruction has issued after the machine was closed.
 
-        If another thread holds the turn lock, that thread will drop them afterwards.
+        If a thread, even this one, has the turn lock, it drops them as it releases the lock.
         """
         machine = self._machine
-        while machine.engine.pending and machine.driver.turn_lock.acquire(blocking=False):
+        lock = machine.driver.turn_lock
+        while machine.engine.pending:
+            if not lock.acquire(blocking=False):
+                lock.when_free(self.drop_late)
+                return
             try:
                 self.drop([])
             finally:
-                machine.driver.turn_lock.release()
+                lock.release()
 
     def refuse(self, instruction: Instruction) -> None:
         """Drop an instruction issued while the machine closed if no turn has seen it; raise `VirtualMachineClosed`."""
         machine = self._machine
         if machine.driver.turn_lock.owner == threading.get_ident():
-            # The turn lock is held by this thread, which runs an instruction that has outlasted the close and has
-            # issued this one.
+            # The turn lock is held by this thread, which runs the instruction that has issued this one.
             self._withdraw(instruction)
         else:
             with machine.driver.turn_lock:
