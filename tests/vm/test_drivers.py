@@ -585,6 +585,24 @@ def test_a_stopped_loop_does_not_swallow_the_wake() -> None:
     loop.close()
 
 
+def test_a_loop_that_is_closed_before_its_turn_does_not_keep_the_machine_from_its_own_loop() -> None:
+    async def program() -> None:
+        async with VirtualMachine(cpu_worker="never") as machine:
+            other = asyncio.new_event_loop()
+            machine.loops.arm(other)  # as an op that is issued on the loop does
+            other.close()
+            machine.driver.drive()
+            ran, loop = asyncio.Event(), asyncio.get_running_loop()
+
+            def note() -> None:
+                loop.call_soon_threadsafe(ran.set)
+
+            threading.Thread(target=issue_call, args=(machine, note), daemon=True).start()
+            await asyncio.wait_for(ran.wait(), PATIENCE)
+
+    asyncio.run(program())
+
+
 def test_blocking_reads_in_plain_code_do_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -64,7 +64,7 @@ class Loops:
     def arm_home(self) -> None:
         """Schedule the machine's turns on the loop of its `async with` block, from another thread.
 
-        If that loop is closed, this thread runs the turns.
+        Does nothing if a loop is about to run them.  If the block's loop is closed, this thread runs the turns.
         """
         if self._armed is not None or self.home is None:
             return
@@ -74,7 +74,7 @@ class Loops:
             self._machine.driver.drive()
 
     def turn(self, loop: AbstractEventLoop) -> None:
-        """Run the machine's turns until about `turn_budget` seconds are over; a callback of the event loop."""
+        """Run the machine's turns, for about `turn_budget` seconds at most; a callback of the event loop."""
         machine = self._machine
         self._armed = None
         waker = self._wakers.get(loop)
@@ -121,5 +121,6 @@ class Loops:
         """Forget the event loops that have been closed."""
         for loop in [loop for loop in list(self._wakers) if loop.is_closed()]:
             self._wakers.pop(loop, None)
-            if self._armed is loop:
-                self._armed = None
+        armed = self._armed
+        if armed is not None and armed.is_closed():
+            self._armed = None
