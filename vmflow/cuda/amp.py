@@ -1,4 +1,4 @@
-"""``vmflow.cuda.amp``: the older names of `vmflow.amp`, which affect CUDA devices alone."""
+"""``vmflow.cuda.amp``: the older names of `vmflow.amp`, for CUDA devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .properties import is_available
 
 
 def autocast(enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> _autocast:
-    """The same as ``vmflow.autocast("cuda", ...)``: ops on the CPU are not cast."""
+    """The same as ``vmflow.autocast("cuda", ...)``, which casts no operands on the CPU."""
     return _autocast("cuda", dtype, enabled, cache_enabled)
 
 
@@ -28,7 +28,7 @@ def GradScaler(
     growth_interval: int = 2000,
     enabled: bool = True,
 ) -> _GradScaler:
-    """A loss scaler for CUDA devices; if none can be used, `scale` changes nothing and `step` runs the optimizer."""
+    """A loss scaler for CUDA devices; disabled, or if none can be used, it scales nothing and skips no step."""
     on = enabled and is_available()
     return _GradScaler("cuda", init_scale, growth_factor, backoff_factor, growth_interval, on)
 

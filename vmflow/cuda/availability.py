@@ -95,7 +95,7 @@ def find(probes: Probes | None = None) -> Findings:
         probes: the functions that look at the machine; None for the real ones, others in tests.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
     """
     probes = probes or Probes()
     setting = setting_of(probes.environment)
@@ -246,7 +246,7 @@ def findings() -> Findings:
     """The remembered result of `find` on this machine; the first call computes it.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
     """
     with _lock:
         if not _remembered:
@@ -274,7 +274,7 @@ def why_not() -> str | None:
         One sentence, or None if CUDA devices can be used.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
 
     Example:
         >>> (flow.cuda.why_not() is None) == flow.cuda.is_available()
@@ -287,7 +287,7 @@ def device_count() -> int:
     """How many CUDA devices can be used.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
     """
     return len(findings().devices)
 
@@ -296,7 +296,7 @@ def why_not_device(index: int) -> str | None:
     """A sentence that says why the CUDA device number `index` cannot be used; None if it can.
 
     Raises:
-        ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        ValueError: if VMFLOW_CUDA or, for emulated devices, VMFLOW_CUDA_DEVICES is malformed.
     """
     return _why_not_device(index, findings(), os.environ)
 

@@ -25,7 +25,7 @@ def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Device | str | int | None = None) -> int:
-    """The number of bytes in tensors on a device; 0 if CUDA is not available.
+    """The bytes that vmflow's allocators have handed out on a device; 0 if CUDA is not available.
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
@@ -40,7 +40,7 @@ def memory_allocated(device: Device | str | int | None = None) -> int:
 
 
 def max_memory_allocated(device: Device | str | int | None = None) -> int:
-    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 if CUDA is not available.
+    """The peak of `memory_allocated`, as `vmflow.memory_stats` counts it; 0 if CUDA is not available.
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.
@@ -70,9 +70,7 @@ def memory_reserved(device: Device | str | int | None = None) -> int:
 
 
 def max_memory_reserved(device: Device | str | int | None = None) -> int:
-    """The most bytes allocated on a device, in tensors or cached for reuse, since `reset_peak_memory_stats`.
-
-    0 if CUDA is not available.
+    """The peak of `memory_reserved`, as `vmflow.memory_stats` counts it; 0 if CUDA is not available.
 
     Raises:
         DeviceUnavailable: if CUDA is available, but not this device.

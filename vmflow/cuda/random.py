@@ -1,7 +1,7 @@
 """The random numbers of CUDA devices, which are the same as on the CPU.
 
 A generator counts the random numbers drawn from it, and each number is a function of the seed and its index.  So by
-default all devices draw from one generator, and draw the same numbers.
+default one generator serves all devices, and a draw gives the same numbers on any of them.
 The functions here seed, read and set that generator, for any CUDA `device`, also where CUDA is not available.
 """
 
@@ -112,6 +112,7 @@ def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
     """Put the default generator into the first state of `new_states`, a vector of bytes; ignore the others.
 
     Raises:
+        TypeError: if the first element is no tensor.
         ValueError: if the first element is no state, or a state of an earlier version.
 
     Example:
