@@ -1,4 +1,4 @@
-"""`BackPressure`: makes a producer of too many instructions wait until at most half of the limit is unfinished."""
+"""`BackPressure`: holds back producers while too many instructions, or bytes of large results, are unfinished."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class BackPressure:
-    """Makes threads and coroutines that issue too many instructions, or bytes of large results, wait for earlier ones.
+    """Holds back threads and coroutines that issue too many instructions, or too many bytes of large results.
+
+    Threads without a running loop wait; coroutines run turns as they issue, and wait at a checkpoint or an `await`.
 
     Args:
         machine: the machine, with its limits `high_water` and `high_water_bytes`.
@@ -69,7 +71,7 @@ class BackPressure:
         )
 
     def _full(self) -> bool:
-        """Whether another instruction, or large result, would be above a high-water mark."""
+        """Whether a high-water mark is reached, so that any further instruction, or large result, would exceed it."""
         machine = self._machine
         return (
             machine.engine.outstanding() >= machine.high_water or self.outstanding_bytes() >= machine.high_water_bytes
@@ -96,7 +98,7 @@ class BackPressure:
     def throttle(self, loop: AbstractEventLoop | None, instruction: Instruction) -> None:
         """Make the producer of an instruction that exceeds a mark wait; on an event loop, run instructions here.
 
-        If the instructions before it still exceed a mark then, warn the coroutine, which awaits too little.
+        If too much is still unfinished then, see `_overdue`, warn the coroutine, which awaits too little.
 
         A loop's thread may not sleep; but a coroutine that issues so much without awaiting keeps the loop from running
         anyway, so that instructions may run here.  A thread that already runs turns or an instruction goes on at once.

@@ -39,13 +39,13 @@ class DeviceWork:
         self.verdict: Verdict | None = None
 
 
-# The identifiers of threads that now run a function for a device, such as a host callback of CUDA; such a function must
-# not pass more work to a device.
+# The identifiers of threads that now run an instruction of an asynchronous stream, as its policy or a simulated device
+# calls it.  They must not run turns, which would pass more work to devices in the middle of the instruction.
 _busy_threads: set[int] = set()
 
 
 def on_a_device() -> bool:
-    """Whether this thread is running a function for a device, such as a host callback."""
+    """Whether this thread is running an instruction of an asynchronous stream."""
     return bool(_busy_threads) and threading.get_ident() in _busy_threads
 
 

@@ -116,8 +116,9 @@ class Devices:
         # this machine could wait for those ranks.
         allocates = device is not None and (policy.asynchronous or kind == "compute")
         allocates = allocates and not stream_table.exchanges(kind)
-        # An allocator hands out memory in the order of one stream.  So a stream that the program has made gets an
-        # allocator of its own, and so does the stream of a pipeline stage whose kernels ask for scratch memory.
+        # An allocator hands out memory in the order of one stream.  So a stream that the program or another
+        # library has made gets an allocator of its own, and so does the stream of a pipeline stage whose kernels ask
+        # for scratch memory.
         apart = kind.startswith((stream_table.STREAM_PREFIX, stream_table.EXTERNAL_PREFIX))
         apart = apart or (policy.launches_ahead and kind.startswith(stream_table.STAGE_PREFIX))
         owner = kind if apart else "compute"
@@ -170,7 +171,7 @@ class Devices:
         return left
 
     def forget_workers(self) -> None:
-        """Forget the worker threads in a forked child, where they do not exist."""
+        """Forget the identifiers of the worker threads in a forked child, where these do not exist."""
         self._worker_threads.clear()
 
     def go_without_threads(self) -> None:

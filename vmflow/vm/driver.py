@@ -108,7 +108,7 @@ class Driver:
     # Turns
 
     def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
-        """Run turns until nothing is left to do, `until` has ended, or `time.perf_counter` is at `deadline` (0: none).
+        """Run turns until nothing can go on, `until` has ended, or `time.perf_counter` is at `deadline` (0: none).
 
         They also end for Ctrl-C, for an exception such as SystemExit, which is raised here, and if another thread wants
         the turn lock.  Returns False, without a turn, if any thread has that lock, this one included, or if this thread
@@ -166,7 +166,7 @@ class Driver:
         return True
 
     def go_on(self) -> None:
-        """Run turns, or have the running loop do so, for instructions that were issued during an inline call."""
+        """Run turns now, or, if a loop runs on this thread, have the loop run them soon."""
         loop = running_loop()
         if loop is None:
             self.drive()

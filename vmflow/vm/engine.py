@@ -219,10 +219,10 @@ class VirtualMachineEngine:
     def abandon(self, unrun: list[Instruction], fail: Callable[[Instruction], None]) -> list[Instruction]:
         """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
-        `fail` is called with each before its state becomes ERASED, since other threads read the state.  Returns the
-        forgotten instructions, members in place of fused ones.  Running instructions stay lively and end in the usual
-        way.  A new instruction might not wait for them: accesses of forgotten instructions may have replaced theirs in
-        the dependences.
+        `fail` is called with each, a fused one as a whole, before its state becomes ERASED, since other threads read
+        the state.  Returns the forgotten instructions, members in place of fused ones.  Running instructions stay
+        lively and end in the usual way.  A new instruction might not wait for them: accesses of forgotten instructions
+        may have replaced theirs in the dependences.
         """
         # The launched instructions come first, since they precede the instructions that wait for them.
         unbegun = (
@@ -362,7 +362,7 @@ class VirtualMachineEngine:
         first = taken[position - 1]
         stream = first.stream
         if stream.policy.launches_ahead:
-            # Only chains are fused here: a device that launches ahead reports a failure, but not of which member.
+            # Only chains are fused on such a stream: its device reports a failure, but not of which member.
             return position
         mode = first.mode
         budget = self.fuse_below - first.cost
@@ -553,14 +553,15 @@ class VirtualMachineEngine:
     def check_invariants(self) -> None:
         """Raise InternalError if the engine's lists and the instructions' states contradict each other.
 
-        Call this between turns; it takes time proportional to the number of lively instructions.
+        Call this between turns; it looks at all lively instructions and their accesses.
         """
         problems: list[str] = []
         edges: dict[Instruction, int] = {}
         for instruction in self.lively:
             for successor in instruction.successors():
                 edges[successor] = edges.get(successor, 0) + 1
-        ready = {waiting for instruction in self.lively for waiting in ready_on(instruction.stream)}
+        streams = {instruction.stream for instruction in self.lively}
+        ready = {waiting for stream in streams for waiting in ready_on(stream)}
         running = {instruction for stream in self.active_streams for instruction in stream.running}
         barriers = set(self.barriers)
         lively = len(members_of(self.lively))
@@ -607,7 +608,7 @@ class VirtualMachineEngine:
 
 
 def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:
-    """Whether an instruction may have to wait for another stream than `stream`.
+    """Whether an instruction may have to wait for instructions of another stream than `stream`.
 
     Such an instruction is not fused with earlier ones, which would have to wait, too.
     """

@@ -7,8 +7,8 @@ issued in the same moment: so a `HandoverIn` waits only for instructions issued 
 that exchange storages cannot deadlock.
 
 If all writes of the storage have ended, the new machine's reads do not wait for the old one's, only its writes do.
-Otherwise ranks of a simulation that share a tensor could wait for each other: a read on one rank may wait for an
-exchange in which another rank takes part only after a read of its own.
+If the reads waited, too, ranks of a simulation that share a tensor could wait for each other: a read on one rank may
+wait for an exchange in which another rank takes part only after a read of its own.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Handover:
         self._outgoing: deque[tuple[VirtualMachine, Instruction]] = deque()
 
     def sources(self) -> list[VirtualMachine]:
-        """Return the machines whose instructions must end before this machine may use storages taken over from them."""
+        """Return machines whose instructions may have to end before this machine uses storages taken over from them."""
         outgoing = self._outgoing
         while outgoing:
             try:
