@@ -585,13 +585,15 @@ def test_a_stopped_loop_does_not_swallow_the_wake() -> None:
     loop.close()
 
 
-def test_a_loop_that_is_closed_before_its_turn_does_not_keep_the_machine_from_its_own_loop() -> None:
+@pytest.mark.parametrize("driven", [False, True])
+def test_a_loop_that_is_closed_before_its_turn_does_not_keep_the_machine_from_its_own_loop(driven: bool) -> None:
     async def program() -> None:
         async with VirtualMachine(cpu_worker="never") as machine:
             other = asyncio.new_event_loop()
             machine.loops.arm(other)  # as an op that is issued on the loop does
             other.close()
-            machine.driver.drive()
+            if driven:
+                machine.driver.drive()
             ran, loop = asyncio.Event(), asyncio.get_running_loop()
 
             def note() -> None:

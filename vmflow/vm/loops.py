@@ -66,7 +66,7 @@ class Loops:
 
         Does nothing if a loop is about to run them.  If the block's loop is closed, this thread runs the turns.
         """
-        if self._armed is not None or self.home is None:
+        if self.home is None or (self._armed is not None and not self._armed.is_closed()):
             return
         self._armed = self.home
         if not call_soon(self.home, self.turn, self.home):
