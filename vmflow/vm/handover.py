@@ -69,7 +69,7 @@ class HandoverOut(InstructionPolicy):
         self.incoming.end()
 
     def fail(self, failure: Failure) -> None:
-        # The old machine was closed, or its threads are gone in a forked child, so that no more accesses begin there.
+        # The old machine was closed, or its threads are gone in a forked child: only running accesses are waited for.
         self._previous.lifecycle.hand_over_later(self)
 
 
