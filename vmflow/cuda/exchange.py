@@ -161,8 +161,8 @@ def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Te
     layout = memory_layout(array)
     if layout is None:
         raise BufferError(
-            "memory of a device that is read-only, or has a stride that is negative or no multiple of the size of an "
-            "element, cannot be shared"
+            "memory of a device that is read-only, or has a negative stride or one that is no multiple of the size of "
+            "an element, cannot be shared"
         )
     block, strides, offset = layout
     machine = current_machine()
