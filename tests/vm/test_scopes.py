@@ -23,6 +23,7 @@ from tests.support import weak_storage
 from tests.vm.gates import PATIENCE, call, eager, entered, gate, held, in_thread, line_of, listening, turns
 from vmflow import nn, optim
 from vmflow.context import MODE
+from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.scope import Scope
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
@@ -442,6 +443,28 @@ def test_nothing_is_begun_in_a_scope_that_was_cancelled_before() -> None:
         with pytest.raises(flow.Cancelled):
             y.item()
     assert ran == []
+
+
+def test_an_instruction_that_no_scope_drops_is_prepared_in_a_cancelled_one() -> None:
+    called: list[str] = []
+
+    class Kept(InstructionPolicy):
+        prepares = True
+        droppable = False
+
+        def prepare(self, instruction: Instruction) -> None:
+            called.append("prepare")
+
+        def compute(self) -> None:
+            called.append("compute")
+
+    machine = current_machine()
+    with flow.scope() as scope:
+        scope.cancel()
+        instruction = Instruction(machine.stream(flow.device("cpu")), Kept(), mode=MODE.get())
+        machine.issue(instruction)
+    machine.drain()
+    assert called == ["prepare", "compute"]
 
 
 @pytest.mark.parametrize("worker", WHERE)

@@ -125,9 +125,9 @@ def prepare(
 
 
 def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
-    """Whether an instruction needs resources: its scope has not dropped it."""
-    scope = scope_of(instruction)
-    return scope is None or scope.dropped() is None
+    """Whether an instruction needs resources: its scope has not dropped it, or does not drop such instructions."""
+    scope, policy = scope_of(instruction), instruction.policy
+    return scope is None or (policy is not None and not policy.droppable) or scope.dropped() is None
 
 
 def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
