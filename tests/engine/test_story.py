@@ -185,6 +185,40 @@ def test_a_sequential_stream_is_replayed_by_its_order() -> None:
     bench.drain()
 
 
+def test_fused_instructions_of_a_sequential_stream_are_replayed_by_its_order() -> None:
+    bench = Bench()
+    bench.stream("transport", sequential=True)
+    bench.issue("far", "a", writes="x")
+    bench.issue("first", "transport", reads="x", fusable=True)
+    bench.issue("second", "transport", fusable=True)
+    bench.issue("third", "transport")
+    bench.turn()
+    bench.finish("far")
+    assert bench.turn() == ["first+second", "third"]
+    script = _recorded(bench.engine)
+    assert replay(script).story.script() == script
+    bench.drain()
+
+
+def test_abandoning_fused_instructions_is_replayed() -> None:
+    bench = Bench()
+    bench.issue("running", "a", writes="x")
+    for name in ("one", "two"):
+        bench.issue(name, "b", fusable=True)
+        bench.issue(f"waiting {name}", "c", reads="x", fusable=True)
+    assert bench.turn() == ["running", "one", "two"]
+    bench.issue("three", "b", fusable=True)
+    bench.issue("four", "b", fusable=True)
+    assert bench.turn() == ["three+four"]
+    bench.engine.abandon([bench.instructions[name] for name in ("three+four", "two", "one")], lambda instruction: None)
+    bench.finish("running")
+    bench.turn()
+    script = _recorded(bench.engine)
+    again = replay(script)
+    assert again.story.script() == script
+    assert again.idle()
+
+
 def test_abandoning_is_replayed() -> None:
     bench = Bench()
     bench.issue("running", "a", writes="x")

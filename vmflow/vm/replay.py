@@ -94,7 +94,9 @@ def replay(script: Script) -> VirtualMachineEngine:
 
     for turn, entry in enumerate(script):
         if entry["abandoned"]:
-            unrun = [instruction for instruction in map(known, entry["abandoned"]) if instruction.state == LAUNCHED]
+            # Launched members of a fused instruction are not lively: their whole is abandoned.
+            launched_now = {instruction for instruction in engine.lively if instruction.state == LAUNCHED}
+            unrun = [instruction for instruction in map(known, entry["abandoned"]) if instruction in launched_now]
             engine.abandon(unrun, lambda instruction: None)
             continue
         for serial in entry["finished"]:

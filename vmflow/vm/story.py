@@ -122,6 +122,8 @@ class Story:
         for turn in self.turns:
             fences = {serial: (barrier, follows) for serial, barrier, follows in turn.fences}
             fused = {member.serial: whole.serial for whole in turn.fused for member in whole.members or ()}
+            # The first member, whose serial the whole has, also writes what the engine has added to the whole's writes.
+            added = {whole.serial: _added(whole) for whole in turn.fused}
             script.append(
                 {
                     "failed": [serial for serial, _ in turn.failures],
@@ -133,7 +135,7 @@ class Story:
                             "name": instruction.name,
                             "stream": name(instruction.stream),
                             "reads": numbers(instruction.reads),
-                            "writes": numbers(instruction.writes),
+                            "writes": numbers((*added.get(instruction.serial, ()), *instruction.writes)),
                             "cost": instruction.cost,
                             "depth": instruction.stream.policy.depth,
                             "priority": priority_of(instruction),
@@ -150,6 +152,12 @@ class Story:
 
     def __str__(self) -> str:
         return "\n".join(f"{event:9} #{serial} {detail}".rstrip() for event, serial, detail in self.events())
+
+
+def _added(whole: Instruction) -> list[Dependence]:
+    """Return the dependences that a fused instruction writes and none of its members: the order of its stream."""
+    own = {dependence for member in whole.members or () for dependence in member.writes}
+    return [dependence for dependence in whole.writes if dependence not in own]
 
 
 def _order(fence: tuple[bool, Stream | None] | None, name: Callable[[Stream], str]) -> dict[str, Any]:
