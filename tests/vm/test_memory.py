@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import vmflow as flow
+from tests.vm.gates import call, entered, gate
 from vmflow.context import MODE
 from vmflow.info import compiled_modules
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.release_tensor import Lease
+from vmflow.streams.worker import Worker
 from vmflow.vm import VirtualMachine
 from vmflow.vm.stream_table import SIMULATED_BYTES, device_memory
 from vmflow.vm.virtual_machine import current_machine
@@ -197,6 +199,28 @@ def test_the_host_has_a_budget_too() -> None:
         assert x.sum().item() == 0
     finally:
         flow.set_memory_limit(None, "cpu")
+
+
+@pytest.mark.host
+def test_memory_that_a_busy_worker_has_yet_to_read_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    flow.empty_cache("cpu")
+    monkeypatch.setattr(Worker, "wait_until_idle", lambda worker, timeout=None: False)  # as if the time was up
+    with entered(VirtualMachine("busy", cpu_worker="always", gather=1)) as machine:
+        x = flow.ones(MIB, device="cpu")
+        x.numpy()
+        with gate(cost=0):
+            y = call(lambda array: array[:1], x)
+            del x
+            flow.set_memory_limit(device_memory(flow.device("cpu")).used + MIB, "cpu")
+            try:
+                z = flow.zeros(16 * MIB, device="cpu")  # more than the cached block has
+                machine.driver.drive()
+            finally:
+                flow.set_memory_limit(None, "cpu")
+        assert y.item() == 1
+        with pytest.raises(flow.OutOfMemory):
+            z.numpy()
 
 
 @pytest.mark.parametrize("worker", ["always", "never"])

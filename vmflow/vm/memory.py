@@ -70,7 +70,9 @@ class MachineMemory:
 def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
     """Free memory that a ready or launched `ReleaseTensor` in `lively` would free, unless one of `unrun` will use it.
 
-    Call this only when all launched instructions have ended, except for `unrun`, which have not begun.
+    Args:
+        lively: the machine's instructions that have not ended.
+        unrun: the launched instructions that have not ended; of a chain that runs one by one, the members not begun.
     """
     wanted: set[Dependence] = set()
     for instruction in unrun:
@@ -107,7 +109,9 @@ def rescue(
     machine.releases.issue()
     while machine.engine.has_work():
         machine.driver.turn()
-    release_early(machine.engine.lively, [*unrun, *machine.driver.launched()])
+    # A worker may be busy for longer than `finish_running` waits.
+    posted = [other for other in machine.engine.lively if other.state == LAUNCHED and other.stream.posted]
+    release_early(machine.engine.lively, [*unrun, *machine.driver.launched(), *posted])
     for own in machine.memory.of_device(instruction.stream.device):
         own.shrink()
     for other in machine.others():
