@@ -587,6 +587,12 @@ def test_one_record_function_in_several_threads() -> None:
     assert one.end <= other.end
 
 
+def test_leaving_a_record_function_that_was_not_entered_is_an_error() -> None:
+    record = profiler.record_function("shut")
+    with pytest.raises(RuntimeError, match="had not been entered"):
+        record.__exit__(None, None, None)
+
+
 def test_one_record_function_left_by_another_task_than_the_one_that_entered() -> None:
     async def enter(record: profiler.record_function) -> None:
         await record.__aenter__()

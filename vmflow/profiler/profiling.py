@@ -34,7 +34,8 @@ class profile:
     """Record the instructions of some virtual machines, from entering the block to leaving it.
 
     Leaving the block without an exception waits for the instructions issued in it: in plain code use ``with``, on an
-    event loop ``async with`` (``with`` does not wait there).  Instructions that run on are marked as unfinished.
+    event loop ``async with`` (``with`` and `step` do not wait there).  Instructions that run on are marked as
+    unfinished.
 
     With a schedule, only some steps of a loop are recorded:
 
@@ -310,6 +311,7 @@ class record_function:
 
     Raises:
         TypeError: if the name is no string, or an async generator is decorated.
+        RuntimeError: on leaving a block that was not entered.
 
     Example:
         >>> with flow.profiler.profile() as prof:
@@ -333,6 +335,8 @@ class record_function:
 
     def __exit__(self, *about: object) -> None:
         here = _task_or_thread()
+        if not self._open:
+            raise RuntimeError(f"record_function({self.name!r}): a block was left that had not been entered")
         if here not in self._open:
             # The block was entered in another task, as fixtures of tests may be.
             here = list(self._open)[-1]
