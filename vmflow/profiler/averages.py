@@ -29,7 +29,7 @@ class Average:
     Attributes:
         calls: the number of runs.
         total, mean, longest: the times that runs took on the host; for CUDA streams, those of launching.  The
-            last of several fused ops takes it all.
+            last of several ops computed by one kernel takes it all.
         host: the time that threads spent to issue the instructions: the op's Python code, and the program's own lines
             since the thread last issued, ran or waited for an instruction.  On an event loop it includes time in which
             the loop waited for anything else.
@@ -74,7 +74,7 @@ class KeyAverages:
             row_limit: the most averages; -1 for all.
 
         Raises:
-            ValueError: if there is no such column, or `row_limit` is negative and not -1.
+            ValueError: for another `sort_by`, or if `row_limit` is negative and not -1.
         """
         key = _SECOND_NAMES.get(sort_by, sort_by)
         if key not in _SORT_KEYS:

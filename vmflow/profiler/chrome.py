@@ -73,7 +73,7 @@ def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 class _Places:
-    """Numbers the processes ("pid") of a Chrome trace as given, and tracks ("tid") in the order of their first use."""
+    """Numbers the processes ("pid") of a Chrome trace, `HOST` first, and tracks ("tid") in the order of first use."""
 
     def __init__(self, processes: list[str]) -> None:
         self._processes = {name: number for number, name in enumerate([HOST, *processes], 1)}

@@ -15,13 +15,13 @@ class Event:
 
     Attributes:
         kind: "issue", "run", "compute" (the work of a device, by its clock), "await", "deferred" (from the beginning to
-            the end of an instruction that ends later than it returns), "dropped" (a point in time), "scope",
-            "record_function" or "step"; for serving sessions "request", inside it "waiting" and "computing", and
-            "batch".
-        name: of the instruction, scope or function.
+            the end of an instruction that ends later than it returns), "dropped" (when a machine gave the instruction
+            up), "scope", "record_function" or "step"; for serving sessions "request", inside it "waiting" and
+            "computing", and "batch".
+        name: for people, such as that of the instruction, scope or function.
         process: the group of tracks: "machine " or "session " and its name, or "host".
         track: the stream (for "compute", with " on the device"), task or thread; "scopes", "record_functions" or
-            "steps"; for sessions "requests", "batches" or "streams".
+            "steps"; for sessions "requests", "batches" or "streams"; see also `Lanes`.
         begin, end: microseconds since the recording began.
         number: the instruction's number, the same in all its events, or the number of a request or batch in its
             session; -1 if there is none, or it is not known.

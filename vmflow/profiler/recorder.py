@@ -57,7 +57,7 @@ def current_task() -> Any:
 
 @attrs.define(eq=False)
 class HostTracks:
-    """Gives numbers to the tasks and threads that issue instructions or wait for them; each is a track of a trace."""
+    """Gives numbers to the tasks and threads that issue instructions, wait or open notes: the tracks of a trace."""
 
     names: list[str] = attrs.field(factory=list)
     _threads: threading.local = attrs.field(factory=threading.local)

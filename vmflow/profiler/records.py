@@ -93,7 +93,7 @@ class Computed(NamedTuple):
 
 
 class Abandoned(NamedTuple):
-    """The record of an instruction that was dropped, since its virtual machine was closed before it ran."""
+    """The record of an instruction that its virtual machine has given up; see `Tracer.abandoned`."""
 
     machine: int
     number: int
@@ -148,11 +148,11 @@ class RequestRecord(NamedTuple):
         client: the sender, as text or number; None if unknown.
         scopes: the names of the scopes in which the request was made, the outermost first; empty if it came when
             nothing was recorded.
-        trace: the value of `vmflow.serving.trace_id` where the request was made; None if it came when nothing was
-            recorded.
+        trace: the result of `vmflow.serving.trace_id` where the request was made; None, too, if it came when nothing
+            was recorded.
         begun: the time at which the session began to compute the request; None if it never did.
         state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended before the request.
-        batch: the number of the last batch with the request; None if there was none.
+        batch: the number of the last batch with the request; None if there was none, or before it has a number.
         early: whether the request had arrived before the recording; then `arrived` is the beginning of the recording,
             and `begun` is not before it.
     """
@@ -179,7 +179,7 @@ class BatchRecord(NamedTuple):
         number: of the batch or stream in its session; each half of a failed batch has a number of its own.
         kind: "batch" or "stream".
         requests: the number of requests.
-        size: the number of requests that the batch was padded to; 0 without padding, or before it.
+        size: the number of places in the batch, padding included; 0 for a stream, or before that is known.
         state: "done", "failed" or "cancelled"; "unfinished" if the recording ended before the batch.
         scope: the scope of the instructions issued for the batch.
         early: whether the batch had begun before the recording; then `begin` is the beginning of the recording.
@@ -217,9 +217,9 @@ class Trace:
         begin, end: the times of the recording.
         monotonic_offset: the nanoseconds to add to a time of `time.monotonic_ns`, to get one of `perf_counter_ns`.
         wall_clock: when the recording began, in seconds since 1970.
-        machines: the names of the machines, made distinct.
+        machines: "machine " and the name of each machine, made distinct.
         tracks: the names of the tasks and threads, made distinct.
-        sessions: the names of the sessions, made distinct.
+        sessions: "session " and the name of each session, made distinct.
         lost: the number of events that were not kept.
     """
 
@@ -261,7 +261,7 @@ class Trace:
         return (time - self.begin) / 1000
 
     def number_of(self, wait: Wait | Computed) -> int | None:
-        """The number of the awaited or computed instruction; None if only its run would tell, and was not recorded."""
+        """The number of the awaited or computed instruction; None if only its run, not recorded, would tell."""
         if isinstance(wait, Computed):
             return self._by_serial.get((wait.machine, wait.serial))
         return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))

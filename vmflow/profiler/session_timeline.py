@@ -93,7 +93,10 @@ def _changes(request: RequestRecord) -> list[tuple[int, int, int]]:
 
 
 def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
-    """For each request in a batch, an arrow's slices: its waiting, its batch, the batch's first run, and itself."""
+    """For each request in a batch, an arrow's slices: its waiting, its batch, the batch's first run, and itself.
+
+    Slices that were not recorded are left out.
+    """
     slices = {
         (event.process, event.kind, event.number): event
         for event in events
