@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-# The number of the largest living allocations that an OutOfMemory error names.
+# How many of the largest living allocations of one allocator an OutOfMemory error names, at most.
 _NAMED: Final = 5
 
 
@@ -125,7 +125,7 @@ def rescue(
 
 
 def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:
-    """Make an OutOfMemory error that also names the instruction, and the largest living tensors and their origins."""
+    """Make an OutOfMemory error that also names the instruction, and the allocator's largest tensors with origins."""
     policy = instruction.policy
     doing = policy.describe() if policy is not None else instruction.name
     lines = [f"{error}, for {doing}; releasing and shrinking was tried."]

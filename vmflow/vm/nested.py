@@ -3,7 +3,8 @@
 Such code can neither run turns nor wait until another thread does, since it has interrupted the driving thread.  So an
 instruction that it issues runs in the same call, outside of the engine, if its inputs have values and no unfinished
 instruction uses its outputs.  Otherwise it is issued as always and runs after the interrupted instruction; such code
-that waits for it gets an error that says so.  Barriers, deferred instructions and those of devices are always issued.
+that waits for it gets an error that says so.  Barriers, deferred instructions, those of asynchronous streams, some that
+need resources first and, with a race check, all instructions are always issued.
 """
 
 from __future__ import annotations

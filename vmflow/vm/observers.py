@@ -14,7 +14,7 @@ class Observers:
     """The tracer and the race check of one virtual machine.  With either, ops wait for a turn.
 
     Args:
-        gathers: whether instructions are gathered before they run, so that none runs as it is issued.
+        gathers: whether instructions are gathered before they run, so that ops do not run as they are issued.
         races: watches for unordered accesses; None unless the machine has a race check.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""`Outcome`: the result of running an instruction: None (success, or dropped), a `Failure`, or `LATER` (not ended)."""
+"""`Outcome`: the result of running an instruction: None, a `Failure` or `LATER` (not ended); see `running.run`."""
 
 from __future__ import annotations
 

@@ -69,7 +69,10 @@ def _before_fork() -> None:
 
 
 def _finish(machine: VirtualMachine, deadline: float) -> None:
-    """Wait for this thread's unfinished instructions, and for those of other threads if they can end in time."""
+    """Wait for this thread's unfinished instructions, and for those of other threads if they can end in time.
+
+    Does nothing if another thread keeps the turn lock until `deadline`.
+    """
     if machine.engine.idle() or not _take(machine, deadline):
         return
     outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
@@ -144,7 +147,7 @@ def _drop_other_threads(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _restart(machine: VirtualMachine, failure: Failure) -> None:
-    """Restart a machine in a forked child: issue this thread's instructions that can run again, fail all others."""
+    """Restart a machine in a forked child: issue again the instructions that `_goes_on` accepts, fail others."""
     at_hand = machine.driver.at_hand
     if at_hand is not None and at_hand.policy is not None:
         at_hand.policy.fail(failure)

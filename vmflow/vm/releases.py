@@ -62,7 +62,7 @@ class Releases:
     def home_of(self, storage: Storage, last: Stream) -> Stream:
         """Return the stream that this machine's allocator of the memory belongs to; without one, the compute stream.
 
-        Both are on the device of `last`.
+        Both are on the device of `last`, the stream that used the storage last.
         """
         allocation = storage.allocation
         kind = None if allocation is None else self._machine.memory.kind_of(allocation.allocator)

@@ -15,7 +15,7 @@ from .stall_watch import STALL_SECONDS
 GATHER: Final = 32
 
 # By default, a thread without a loop that issues more than this many unfinished instructions, or bytes of their large
-# results, waits until half as many are left.  An instruction takes about a kilobyte with its operands.
+# results, waits until at most half as many are left.  An instruction takes about a kilobyte with its operands.
 HIGH_WATER: Final = 40_000
 HIGH_WATER_BYTES: Final = 4 << 30
 
@@ -84,7 +84,7 @@ def stall_seconds() -> float:
     """Return the default of the argument `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute.
 
     Raises:
-        ValueError: if the variable is set to something else than a positive number.
+        ValueError: if the variable is set to something else than a positive, finite number.
     """
     text = os.environ.get("VMFLOW_STALL_SECONDS")
     if text is None:

@@ -28,7 +28,8 @@ class InstructionInfo:
     """One instruction in a `Snapshot`.
 
     Attributes:
-        waits_for: the serials of the unfinished instructions that this one waits for.
+        waits_for: the serials of the unfinished instructions that this one waits for directly; none for a barrier,
+            which waits for all before it.
         scope: the instruction's scope, as text; None without one.
         line: the user's line that issued the instruction; None if it was not noted.
     """
@@ -50,7 +51,10 @@ class InstructionInfo:
 
 @attrs.frozen
 class StreamInfo:
-    """One stream in a `Snapshot`: how many instructions are ready, launched, posted to its worker or on its device."""
+    """One stream in a `Snapshot`: how many instructions are ready, launched, posted to its worker or on its device.
+
+    Instructions count as `running` from their launch until they are erased.  For `full` see `vmflow.streams.Stream`.
+    """
 
     name: str
     policy: str
@@ -124,9 +128,9 @@ class Snapshot:
         return "\n".join(lines) + ">"
 
     def to_svg(self) -> str:
-        """An SVG image of the lively instructions: an arrow leads from each to those that wait for it.
+        """An SVG image of the lively instructions: an arrow leads from each to those, but barriers, that wait for it.
 
-        Dashed arrows connect the launched instructions of a stream, which run in this order.
+        Dashed arrows connect the launched instructions of a stream, in the order of their serials.
 
         Example:
             >>> flow.vm.current_machine().snapshot().to_svg().startswith("<svg")

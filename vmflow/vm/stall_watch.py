@@ -38,7 +38,7 @@ class StallWatch:
             self.look()
 
     def arm(self, loop: AbstractEventLoop) -> None:
-        """Check for a stall every `stall_after` seconds while coroutines wait, by a timer on `loop`."""
+        """While anybody waits, check for a stall every `stall_after` seconds, by a timer on `loop` if none has one."""
         if self._armed is None or self._armed.is_closed():
             self._armed = loop
             self.look()

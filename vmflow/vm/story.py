@@ -10,7 +10,7 @@ from vmflow.instructions.instruction import Dependence, Instruction, members_of
 from vmflow.instructions.scope import priority_of
 from vmflow.streams import Stream
 
-# A story as plain data that `json` can write and read back, one dict per turn.
+# A story as plain data that `json` can write and read back, one dict per `Turn`.
 Script: TypeAlias = list[dict[str, Any]]
 
 # An instruction with an unusual order: (serial, whether it is a barrier, the stream that it follows or None).  One that

@@ -43,7 +43,7 @@ _simulated: dict[Device, SimulatedDevice] = {}
 
 
 def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str) -> StreamPolicy:
-    """Make the policy of a new stream, by its device and kind.
+    """Return the policy for a new stream, by its device and kind; streams of some kinds share one.
 
     Args:
         machine: the name of the stream's machine.

@@ -14,7 +14,10 @@ class Tracer(Protocol):
     """Records instructions: a machine calls the method for each event below, on any thread."""
 
     def issued(self, instruction: Instruction) -> None:
-        """Note that the machine is about to accept an instruction; not called for some that the machine adds itself."""
+        """Note that the machine is about to accept an instruction.
+
+        Not called for some that the machine adds itself, nor for those that `nested.run` runs.
+        """
         ...
 
     def began(self, instruction: Instruction) -> None:
@@ -22,7 +25,7 @@ class Tracer(Protocol):
         ...
 
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
-        """Note that an instruction has run, with its outcome.
+        """Note that an instruction has run (on a GPU: has launched its work), with its outcome.
 
         The outcome is `LATER` for a deferred instruction that has not ended, and the failure of the scope that has
         dropped an instruction.

@@ -75,8 +75,8 @@ class VirtualMachine(MachineFields):
             turn.
         high_water: the number of unfinished instructions above which a thread that issues more waits, or runs turns.
         high_water_bytes: the bytes of unfinished instructions' large results above which it does so, too.  A thread
-            with a running loop gets a `BackPressureWarning` if its turns leave as much unfinished; not for the one
-            result that exceeds the bytes, which may be larger than all of them.
+            with a running loop gets a `BackPressureWarning` if its turns leave more than a mark unfinished; the result
+            of the last instruction does not count among the bytes then.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
         race_check: whether to watch for unordered accesses to the same memory, which raise `RaceDetected`.  Slow.  None
             for the environment variable `VMFLOW_RACE_CHECK`.
@@ -221,7 +221,7 @@ class VirtualMachine(MachineFields):
 
         Returns:
             The dependences that the stream's present instructions write: an instruction that reads them runs after
-            those.  Empty if the stream keeps program order already.
+            these writes.  Empty if the stream keeps program order already.
         """
         if stream.policy.sequential:
             return ()
@@ -255,6 +255,9 @@ class VirtualMachine(MachineFields):
             instruction: the instruction.
             written: a storage that the instruction writes, whose `writer` becomes the instruction unless it runs now;
                 or None.
+
+        Raises:
+            VirtualMachineClosed: if the machine refuses new instructions.
         """
         if self.driver.refusing:
             self.require_open(instruction.name)
@@ -376,7 +379,10 @@ class VirtualMachine(MachineFields):
             self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
-        """Give the allocators' unused memory back to `device`; False if there is no allocator or work is unfinished."""
+        """Give the allocators' unused memory back to `device`; returns whether that was possible.
+
+        It is not if there is no allocator, work is unfinished, or a thread has the turn lock.
+        """
         allocators = self.memory.of_device(device)
         if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False
@@ -420,7 +426,7 @@ class VirtualMachine(MachineFields):
         """Suspend the running coroutine until `instruction` has ended.
 
         Cancelling the coroutine ends the waiting, not the instruction.  Above a high-water mark, the coroutine stays
-        suspended until at most half of it is unfinished.
+        suspended until at most half of each mark is unfinished.
 
         Raises:
             RuntimeError: without a running asyncio loop.
@@ -511,7 +517,7 @@ class VirtualMachine(MachineFields):
             self.lifecycle.close(timeout)
 
     def drain(self) -> None:
-        """Block until all instructions issued so far have finished, also on a machine that refuses new ones."""
+        """Block until all instructions issued so far have finished, also on a machine that is "draining"."""
         if not self.engine.idle() and not self.closed:
             self.wait(self.lifecycle.issue_sync())
 
@@ -585,7 +591,7 @@ def checkpoint() -> Checkpoint:
     """Let the event loop run, in a coroutine that issues many ops without awaiting them: ``await vmflow.checkpoint()``.
 
     The coroutine continues in the next turn of the loop; if the machine is at a high-water mark, when at most half of
-    it is unfinished.
+    each mark is unfinished.
 
     Example:
         >>> import asyncio

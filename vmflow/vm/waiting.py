@@ -89,7 +89,7 @@ class Waiters:
     def wait_until(self, instruction: Instruction, deadline: float) -> None:
         """Block until `instruction` has ended, or about until `deadline`, a time of `time.perf_counter`.
 
-        This thread may run turns of the machine meanwhile.
+        This thread may run turns of the machine, or wait for a device, meanwhile; either may last beyond the deadline.
         """
         waker = ThreadWaker()
         self._by_instruction.setdefault(instruction, []).append(waker)
@@ -240,7 +240,7 @@ class Waiters:
 
 
 def _scope_that_drops(instruction: Instruction) -> Scope | None:
-    """Return an instruction's scope if it has one and its end would make the results raise, else None."""
+    """Return the scope of an instruction, if that scope's end would make the results raise; else None."""
     policy = instruction.policy
     return None if policy is not None and policy.keeps_outputs else scope_of(instruction)
 
@@ -267,7 +267,7 @@ def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
 
 
 class Checkpoint:
-    """An awaitable that lets the event loop run once; at a high-water mark it waits until half of it is left."""
+    """An awaitable that lets the event loop run once; at a high-water mark it waits until half of each is free."""
 
     __slots__ = ("_machine",)
 

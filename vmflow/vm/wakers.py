@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
 _modules: Final = sys.modules
-# Contains `asyncio.events._get_running_loop`, once the program has imported asyncio.
+# Contains `asyncio.events._get_running_loop`, once `running_loop` has found asyncio imported.
 _get_running_loop: Final[list[Callable[[], Any]]] = []
 
 
 def running_loop() -> AbstractEventLoop | None:
     """Return the event loop that runs on this thread, or None.
 
-    A program that never imported asyncio has no loop; importing asyncio here would be a third of the import time.
+    A program that never imported asyncio has no loop; importing asyncio here would slow the import of vmflow.
     """
     if not _get_running_loop:
         events = _modules.get("asyncio.events")
@@ -49,7 +49,7 @@ class ThreadWaker:
     def sleep(self, seconds: float | None = None) -> bool:
         """Sleep until another thread calls `wake`, at most `seconds`; returns False if the time ran out.
 
-        Returns immediately if `wake` was called since the last sleep.
+        Each call of `wake` ends one sleep; if the thread does not sleep, a later one.
         """
         try:
             self._bell.get(timeout=None if seconds is None else max(0.0, seconds))
