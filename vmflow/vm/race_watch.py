@@ -35,7 +35,8 @@ class RaceWatch:
         """Tell the detector that a prepared instruction is about to be launched.
 
         Raises:
-            RaceDetected: if nothing orders one of the instruction's accesses behind an earlier one that conflicts.
+            RaceDetected: if nothing orders one of the instruction's accesses behind an earlier one that conflicts, or
+                if it accesses memory that was freed.
         """
         policy = instruction.policy
         touches = policy is not None and policy.touches_memory
@@ -59,7 +60,7 @@ class RaceWatch:
         """Check a read of a storage's memory by the program itself, outside of all instructions.
 
         Raises:
-            RaceDetected: if a write to the memory is not known to have ended.
+            RaceDetected: if a write to the memory is not known to have ended, or the memory was freed.
         """
         with self._lock:
             self.detector.host_access(dependence, False, "a read by the program")
