@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import vmflow as flow
-from tests.vm.gates import eager, held
+from tests.vm.gates import eager, entered, gate, held
 from vmflow import nn
 from vmflow.markup import Edge, Node, Tree, drawing, folding, line, preformatted, stacked, table
 
@@ -353,3 +353,21 @@ def test_a_snapshot_tells_which_instructions_each_waits_for() -> None:
     for serial in add.waits_for:
         above = next(info for info in shot.lively if info.serial == serial)
         assert drawn[f"#{above.serial} {above.name}"][3] < drawn[f"#{add.serial} add"][1]
+
+
+def test_a_snapshot_connects_launched_instructions_in_the_order_in_which_they_run() -> None:
+    machine = eager(name="order")
+    with entered(machine), gate(cost=0) as held_up, flow.no_grad():
+        copy = (flow.ones(3, device="sim") * 2).to("cpu")
+        late = copy.neg()
+        early = held_up.tensor.exp()
+        copy.numpy()
+        machine.driver.drive()
+        shot = machine.snapshot()
+        held_up.open()
+        late.numpy(), early.numpy()
+    serials = {info.name: info.serial for info in shot.lively}
+    assert serials["neg"] < serials["exp"], "though it is launched later, since it waits for the device"
+    assert (serials["planted"], serials["exp"], serials["neg"]) in shot.launched
+    drawn = boxes_of(shot.to_svg())
+    assert drawn[f"#{serials['exp']} exp"][3] < drawn[f"#{serials['neg']} neg"][1]

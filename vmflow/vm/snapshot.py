@@ -101,6 +101,7 @@ class Snapshot:
         pending: the number of issued instructions that the engine has not seen yet.
         waiters: the number of instructions that a thread or coroutine waits for, plus that of producers that wait
             because of back-pressure.
+        launched: for each stream, the serials of its launched instructions, in the order in which they run.
     """
 
     machine: str
@@ -112,6 +113,7 @@ class Snapshot:
     lively: tuple[InstructionInfo, ...]
     streams: tuple[StreamInfo, ...]
     memory: tuple[MemoryInfo, ...]
+    launched: tuple[tuple[int, ...], ...]
 
     def __repr__(self) -> str:
         lines = [
@@ -130,7 +132,7 @@ class Snapshot:
     def to_svg(self) -> str:
         """An SVG image of the lively instructions: an arrow leads from each to those, but barriers, that wait for it.
 
-        Dashed arrows connect the launched instructions of a stream, in the order of their serials.
+        Dashed arrows connect the launched instructions of a stream, which run in this order.
 
         Example:
             >>> flow.vm.current_machine().snapshot().to_svg().startswith("<svg")
@@ -152,13 +154,10 @@ class Snapshot:
         edges = [
             Edge(str(serial), str(info.serial)) for info in instructions for serial in info.waits_for if serial in drawn
         ]
-        latest: dict[str, str] = {}
-        for info in instructions:
-            if info.state not in ("LAUNCHED", "DONE"):
-                continue
-            if info.stream in latest:
-                edges.append(Edge(latest[info.stream], str(info.serial), info.stream, dashed=True))
-            latest[info.stream] = str(info.serial)
+        stream_of = {info.serial: info.stream for info in instructions}
+        for launched in self.launched:
+            for earlier, later in pairwise([serial for serial in launched if serial in drawn]):
+                edges.append(Edge(str(earlier), str(later), stream_of[later], dashed=True))
         return drawing(f"Lively instructions of {self.machine}", nodes, edges)
 
     def _repr_html_(self) -> str:
@@ -233,6 +232,7 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
             ]
         ),
         tuple([_memory(_name(*key), allocator) for key, allocator in list(machine.memory.allocators.items())]),
+        tuple([tuple([member.serial for member in members_of(stream.running)]) for stream in machine.streams()]),
     )
 
 
