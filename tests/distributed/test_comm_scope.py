@@ -352,3 +352,28 @@ def test_a_rank_that_meets_one_that_has_left_the_scope_and_ended_hears_of_the_sc
         raise AssertionError
 
     assert dist.simulate(program, 2) == [dist.CollectiveCancelled, KeyError]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loop_that_runs_many_turns_during_an_exchange_is_woken_once(seed: int) -> None:
+    async def program() -> int:
+        if dist.get_rank():
+            await asyncio.sleep(100)
+        total = dist.all_reduce(flow.ones(1))
+        if not dist.get_rank():
+            for _ in range(50):
+                await asyncio.sleep(1)
+                flow.ones(1)
+        loop, wakes = asyncio.get_running_loop(), 0
+        schedule = loop.call_soon_threadsafe
+
+        def counted(callback: Any, *arguments: Any) -> Any:
+            nonlocal wakes
+            wakes += 1
+            return schedule(callback, *arguments)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
+        await total
+        return wakes
+
+    assert dist.simulate(program, 2, seed)[0] < 10

@@ -203,7 +203,8 @@ class LocalChannel:
         self._started = 0
         self._reached = 0
         self._unfinished: deque[LocalWork] = deque()
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        # Keys in order, since a loop waits for the same operation again at each of its turns.
+        self._waiting: dict[tuple[int, Callable[[], None]], None] = {}
         place.channels[line.rank] = self
 
     def scoped(self, scope: str, timeout: float | None) -> LocalChannel:
@@ -282,12 +283,13 @@ class LocalChannel:
 
     def call_when_reached(self, count: int, wake: Callable[[], None]) -> None:
         with self.engine.scheduler.between_ranks:
-            self._waiting.append((count, wake))
+            self._waiting[count, wake] = None
             self.notice()
 
     def notice(self) -> None:
         """Call the functions given to `call_when_reached` whose operations have ended."""
-        due = [wake for count, wake in self._waiting if self.reached(count)]
-        self._waiting = [(count, wake) for count, wake in self._waiting if not self.reached(count)]
-        for wake in due:
+        due = [waiting for waiting in self._waiting if self.reached(waiting[0])]
+        for waiting in due:
+            del self._waiting[waiting]
+        for _, wake in due:
             wake()
