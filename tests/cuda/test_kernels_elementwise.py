@@ -90,6 +90,14 @@ def test_a_result_may_lie_where_an_operand_does(name: str) -> None:
     np.testing.assert_allclose(target.to("cpu").numpy(), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_row_is_read_before_its_elements_change(row: int) -> None:
+    target = flow.arange(6.0, device="cuda").reshape(2, 3)
+    target += target[row : row + 1]
+    expected = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(target.numpy(), expected + expected[row])
+
+
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_polygamma(n: int) -> None:
     for dtype in FLOATS:

@@ -77,7 +77,8 @@ def launch_pointwise(
         wait: whether to wait until the kernel is compiled.
 
     Returns:
-        Whether the kernel was launched; without `wait` it is False until the kernel is compiled in the background.
+        Whether the kernel was launched; without `wait`, False if it must be compiled first, which a background thread
+        then does.
     """
     arrays = (*outs, *operands)
     route = _route(outs[0].shape, tuple([(array.shape, array.strides, array.dtype.itemsize) for array in arrays]))
@@ -137,7 +138,8 @@ def _overlap(arrays: Sequence[DeviceArray], outs: int, reaches: Sequence[tuple[i
 
 
 def _same(array: DeviceArray, out: DeviceArray) -> bool:
-    return (array.pointer, array.dtype, array.strides) == (out.pointer, out.dtype, out.strides)
+    # The shape counts: a row of `out`, broadcast to all rows, may have the pointer and strides of `out`.
+    return (array.pointer, array.dtype, array.shape, array.strides) == (out.pointer, out.dtype, out.shape, out.strides)
 
 
 def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> None:
