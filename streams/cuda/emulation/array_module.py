@@ -1,8 +1,8 @@
-"""`ARRAY_MODULE`: numpy in place of CuPy, limited to its functions and arguments where CuPy is installed.
+"""`ARRAY_MODULE`: numpy in place of CuPy; where CuPy is installed, limited to CuPy's functions and arguments.
 
 Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, calls are
-compared with the signature of CuPy's own function, so that an argument that CuPy does not know fails here, and not on
-the first GPU.
+compared with the signature of CuPy's own function, if it has one, so that an argument that CuPy does not know fails
+here, and not on the first GPU.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class ArrayModule:
     Args:
         stand_in: the module of numpy whose functions are called.
         cupy_name: the module of CuPy that it stands in for.
+        calls: counts the calls; the modules inside share it.
 
     Attributes:
         calls: how often each function was called, by its name in CuPy.

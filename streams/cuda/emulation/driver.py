@@ -35,7 +35,7 @@ LAUNCHES: Final[Counter[str]] = Counter()
 DEFAULT_BYTES: Final = 1 << 30
 _MILLISECONDS_PER_PIECE: Final = 1e-3
 _MULTIPROCESSORS: Final = 4
-# The addresses of CUDA's two default streams; other streams add their number to the base.
+# The addresses of CUDA's two default streams; other streams add their number to `_FIRST_STREAM`.
 _DEFAULT_STREAMS: Final = (1, 2)
 _FIRST_STREAM: Final = 0x1000
 
@@ -45,7 +45,7 @@ class EmulatedStream:
     """A stream of an emulated device.
 
     Attributes:
-        queue: the queue of the simulated device.
+        queue: its queue on the simulated device.
         number: the number of the stream in `Hazards`.
         captured: the graph that work goes to while the stream is captured; else None.
     """
@@ -90,7 +90,7 @@ class EmulatedEvent:
 
     Attributes:
         timing: whether the event notes the time.
-        recorded: the point in the simulated device's queue; None before it is recorded.
+        recorded: the point in the queue of the stream that recorded it last; None before it is recorded.
         clock: see `Hazards.recorded`.
         time: with `timing`, the number of pieces of work that had begun when the event was reached.
     """
@@ -127,7 +127,7 @@ class EmulatedMachine:
     ) -> None:
         self.simulated = SimulatedDevice("cuda", mode, seed=seed)
         self.hazards = Hazards(check)
-        self.memory = EmulatedMemory(self.hazards)
+        self.memory = EmulatedMemory()
         self.streams: dict[tuple[int, int], EmulatedStream] = {}
         # Guards the streams and the hazards, which several virtual machines may use from several threads.
         self.guard = threading.RLock()

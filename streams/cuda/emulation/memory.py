@@ -1,4 +1,4 @@
-"""`EmulatedMemory`: the memory of all emulated devices and page-locked memory, by address."""
+"""`EmulatedMemory`: the memory of emulated devices and page-locked memory, by address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from vmflow.streams.cuda.arrays import DeviceArray
-from vmflow.streams.cuda.hazards import Hazards, Shadow
+from vmflow.streams.cuda.hazards import Shadow
 
 # The content of new memory: nan in every floating dtype, -1 in every signed integer dtype.
 GARBAGE: Final = 0xFF
@@ -75,14 +75,9 @@ class _Lender:
 
 @final
 class EmulatedMemory:
-    """The memory of all emulated devices, and page-locked memory.
+    """The memory of all devices of one `EmulatedMachine`, and page-locked memory."""
 
-    Args:
-        hazards: checks the order of accesses; only kept here.
-    """
-
-    def __init__(self, hazards: Hazards) -> None:
-        self.hazards = hazards
+    def __init__(self) -> None:
         self._starts: list[int] = []
         self._regions: list[Region] = []
         self._next = _FIRST_ADDRESS
@@ -124,7 +119,7 @@ class EmulatedMemory:
                 self._used[region.device] -= region.stop - region.start
 
     def region_at(self, start: int, stop: int, user: str) -> Region:
-        """The block that has the addresses from `start` to before `stop`.
+        """The block that has the addresses from `start` to before `stop`; `user` names the work that uses them.
 
         Raises:
             IllegalAddress: if no block has them.
@@ -156,7 +151,8 @@ class EmulatedMemory:
 
 
 def view(array: DeviceArray, region: Region | None, user: str) -> np.ndarray[Any, Any]:
-    """The array's memory as a numpy array; a new one, without elements, if the array has no block.
+    """The array's memory as a numpy array, for the work that `user` names; a new one, without elements, for an array
+    without a block.
 
     Raises:
         IllegalAddress: if the block was freed.
