@@ -129,8 +129,8 @@ def _gather(dtype: str) -> Walk:
 
 @builds("plane_scatter", package=PACKAGE)
 def _build_scatter(problem: Problem) -> Kernel:
-    """Build the kernel whose elements are the sums of the values at their indices, 0 without any.  Overlapping windows
-    may share their largest element: their gradients are added in the order of windows.
+    """Build the kernel that sums up, for each element of the result, the values whose index names it: 0 without any.
+    Overlapping windows may share their largest element: their gradients are added in the order of windows.
 
     Threads link each element's values to a list, in any order.  After max pooling, a list is no longer than the number
     of windows that contain an element; so the element's thread searches it again and again for the next value in order.

@@ -260,7 +260,7 @@ def _orthogonal(problem: Problem) -> Kernel:
 
 
 def _orthogonal_of(xp: Any, problem: Problem, numbers: Any, out: Any) -> None:
-    """Compute a (semi-)orthogonal matrix, times the gain, by the QR decomposition of normal random numbers in `xp`."""
+    """Compute a (semi-)orthogonal matrix, times the gain, by the QR decomposition of normal random `numbers`."""
     output, gain = problem.attributes
     q, r = xp.linalg.qr(numbers)
     # The signs that QR leaves open must be fixed, or the matrix is not uniformly distributed (Mezzadri, 2007).

@@ -56,7 +56,10 @@ def _run_forward(
     operands: Sequence[DeviceArray],
     outs: Sequence[DeviceArray],
 ) -> None:
-    """Run a layer's forward pass into `outs`; all arrays are contiguous and of one dtype."""
+    """Run a layer's forward pass over the `rows` of its input into `outs`; all arrays are contiguous and of one dtype.
+
+    `operands` are those of the layer behind its input.
+    """
     initial, weights = layer.split(operands)
     batch, hidden = initial[-1].shape
     every, each = _arrays(layer, rows.shape[0], initial, outs)

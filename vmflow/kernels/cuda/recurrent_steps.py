@@ -19,11 +19,12 @@ Named: TypeAlias = dict[str, DeviceArray]
 
 
 class Step(NamedTuple):
-    """A time step of a recurrent layer, between the steps that run before and after it.  Its rows are its sequences.
+    """A time step of a recurrent layer, between the steps before and after it in the forward pass.  Its rows are its
+    sequences.
 
     Attributes:
         begin, size: the first of its rows among the rows of all steps, and their number.
-        before: the first row of the step that runs before it.
+        before: the first row of the step before it.
         continued: the number of its first rows that continue from the step before; later rows begin with the initial
             state.
         lasting: the number of its first rows that continue in the step after it.
@@ -59,7 +60,7 @@ class Step(NamedTuple):
 
 
 def steps_of(layer: Layer, shape: tuple[int, ...]) -> tuple[Step, ...]:
-    """Return a layer's time steps for an input of this shape, in the order in which they run."""
+    """Return a layer's time steps for an input of this shape, in the order of the forward pass."""
     steps = layer.steps(shape)
     sizes = [0, *[step.size for step in steps], 0]
     begins = [0, *[step.rows.start for step in steps]]
@@ -209,9 +210,9 @@ FORWARD: Final = {
 
 # Backward
 #
-# `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` the
-# gradient by the cell.  A step, with its product, replaces them by the gradients by the state and cell before it.  A
-# GRU's product is apart, in `from_later`.
+# `gradient` is the gradient by the state after the step, as far as it comes from later steps or from the last state,
+# and `cell_gradient` the gradient by the cell.  A step, with its product, replaces them by the gradients by the state
+# and cell before it.  A GRU's product is apart, in `from_later`.
 
 
 def _by_state(given: bool, more: str = "") -> str:

@@ -1,8 +1,8 @@
 """Kernels of ops are compiled in the background, by threads that rehearse launches.
 
-A `Kernel` is chosen when an op is first inferred for its shapes and dtypes.  Then a thread calls, once, the function
-that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are assumed to be
-contiguous.  A launch compiles by itself what no rehearsal has compiled before.
+A `Kernel` is chosen when an op is first inferred for its shapes and dtypes.  Then, if the device is open, a thread
+calls once the function that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are
+assumed to be contiguous.  A launch compiles by itself what no rehearsal has compiled before.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def _search(compute: str, right: bool, given: str, sought: str, wanted: str) -> 
 def _build_isin(problem: Problem) -> Kernel:
     (invert,) = problem.attributes
     compute = _compared_type(problem)
-    # The sort takes no complex numbers: each element is compared with all `others`, instead of by bisection.
+    # The sort takes no complex numbers: with those, each element is compared with the `others` one by one, instead of
+    # by bisection.
     has_order = not any([meta.dtype.is_complex for meta in problem.inputs])
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

@@ -27,7 +27,7 @@ _INT64: Final = np.dtype(np.int64)
 
 class Sorted(NamedTuple):
     """Keys, in ascending order once they are sorted, and the former position of each key; the number 0 instead of
-    positions if no key was moved.
+    positions before a sort, and if the sort has nothing to do.
     """
 
     keys: DeviceArray
@@ -40,7 +40,7 @@ def sort_keys(launcher: Launcher, keys: DeviceArray, limit: int) -> Sorted:
 
 
 def sort_by_bits(launcher: Launcher, given: Sorted, bits: int) -> Sorted:
-    """Sort keys as unsigned numbers, by their last `bits` bits; `given` may be the result of an earlier sort."""
+    """Sort keys as unsigned numbers below ``2 ** bits``; `given` may have the positions of an earlier sort."""
     (count,) = given.keys.shape
     found = given
     if count < 2:

@@ -68,7 +68,7 @@ class CudaKernel:
 
     def compile(self, target: CompileTarget) -> bytes:
         """Return the kernel's code for a target, compiled unless it is in memory or cached on disk; other threads
-        wait meanwhile.
+        that need the code wait meanwhile.
         """
         with self._compiling:
             code = self._code.get(target)
@@ -85,7 +85,7 @@ class CudaKernel:
         with self._compiling:
             if self not in device.functions:
                 device.functions[self] = driver.function(driver.load(code), self.name)
-                # The code need not stay in memory: another device reads it from the cache on disk.
+                # The code need not stay in memory: for another device it is read from the cache on disk, or made again.
                 self._code.pop(driver.target, None)
         return device.functions[self]
 

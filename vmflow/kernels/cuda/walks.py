@@ -195,7 +195,10 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
 
 
 def _places(names: Sequence[str], rank: int) -> list[str]:
-    """Return C++ statements that compute the position in each array from the number of the place, `i`."""
+    """Return C++ statements that compute the positions in arrays, and the counters' sums, from the place's number `i`.
+
+    `names` are those of the arrays and counters.
+    """
     lines = ["int64 left = i;", *[f"int64 {name}_place = 0;" for name in names]]
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const int64 walk_index{axis} = left % walk_size{axis}; left /= walk_size{axis};")

@@ -470,6 +470,9 @@ def _numbers(names: Sequence[str]) -> str:
 def _selected(fields: Sequence[tuple[str, str]], start: int, stop: int, bound: str, block: str) -> str:
     """Return C++ statements that set the variables `fields` to the parameters of the row that a block belongs to, found
     by bisection of the rows from `start` to before `stop`.
+
+    `fields` are pairs: a variable, and the name of its parameters without the row's number.  `bound` is the pattern of
+    the name of a row's first block, or "" if each row has one block.
     """
     if stop - start == 1:
         return " ".join([f"{declaration.split()[-1]} = {name}{start};" for declaration, name in fields])
