@@ -1,7 +1,7 @@
 """The random words of Philox 4x32-10 in CUDA C++, equal to those of `vmflow.kernels.numpy.philox`.
 
 A kernel takes the place in a generator's sequence, a seed and an offset, in the parameters `PLACE`.  Each is a
-number, or an array of one number in the device's memory, which replays of a graph read again.
+number, or an array of one number in the device's memory, which each replay of a graph reads anew.
 """
 
 from __future__ import annotations

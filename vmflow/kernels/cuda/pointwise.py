@@ -72,8 +72,8 @@ def launch_pointwise(
         operands: the operands that are arrays.
         numbers: the operands that are numbers; a complex number is passed as two.
         outs: the arrays to write.
-        explain: makes the exception for a wrong element from its position in C order; needed if `function.wrong` is
-            set.
+        explain: makes the exception for a wrong element from its position in C order, and 0 in place of a value;
+            needed if `function.wrong` is set.
         wait: whether to wait until the kernel is compiled.
 
     Returns:
