@@ -42,6 +42,17 @@ def parse_mode(text: str) -> tuple[str, int]:
     return mode, int(seed) if colon else 0
 
 
+def parse_positive(variable: str, text: str, example: int) -> int:
+    """The positive integer in `text`, the value of an environment variable; an error names `example`, too.
+
+    Raises:
+        ValueError: if it is no positive integer.
+    """
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise ValueError(f"{variable} must be a positive integer such as '{example}', not {text!r}")
+    return int(text)
+
+
 @final
 class SimulatedDevice:
     """An accelerator that does not exist: in-order queues, events, and control over when anything happens.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
-from vmflow.streams.simulated import parse_mode
+from vmflow.streams.simulated import parse_mode, parse_positive
 
 VARIABLE: Final = "VMFLOW_CUDA"
 DEVICES_VARIABLE: Final = "VMFLOW_CUDA_DEVICES"
@@ -63,9 +63,7 @@ def parse_device_count(text: str) -> int:
     Raises:
         ValueError: if it is no positive integer.
     """
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise ValueError(f"{DEVICES_VARIABLE} must be a positive integer such as '2', not {text!r}")
-    return int(text)
+    return parse_positive(DEVICES_VARIABLE, text, EMULATED_DEVICES)
 
 
 def setting_of(environment: Mapping[str, str]) -> Setting:

@@ -1,9 +1,10 @@
-"""The values that VMFLOW_CUDA and VMFLOW_CUDA_DEVICES may have."""
+"""The values that VMFLOW_CUDA, VMFLOW_CUDA_DEVICES and VMFLOW_CUDA_MEMORY may have."""
 
 from __future__ import annotations
 
 import pytest
 
+from vmflow.streams.cuda.emulation.driver import EmulatedMachine
 from vmflow.streams.cuda.setting import Setting, emulated_devices_of, parse_device_count, parse_setting, setting_of
 
 
@@ -45,6 +46,14 @@ def test_device_counts() -> None:
 def test_malformed_device_counts(text: str) -> None:
     with pytest.raises(ValueError, match="VMFLOW_CUDA_DEVICES must be a positive integer such as '2', not "):
         parse_device_count(text)
+
+
+@pytest.mark.parametrize("text", ["1e9", "0", "-5"])
+def test_malformed_sizes_of_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VMFLOW_CUDA_MEMORY", text)
+    with pytest.raises(ValueError, match="VMFLOW_CUDA_MEMORY must be a positive integer such as '1073741824', not "):
+        EmulatedMachine()
+    assert EmulatedMachine(nbytes=0).drivers[0].memory_info() == (0, 0)
 
 
 def test_defaults() -> None:

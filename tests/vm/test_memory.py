@@ -285,3 +285,10 @@ def test_a_lease_that_was_interrupted_before_it_had_a_storage_says_nothing(
     Lease.__new__(Lease)  # as Ctrl-C leaves it, in the first line of its making
     gc.collect()
     assert capsys.readouterr().err == ""
+
+
+def test_a_malformed_size_of_simulated_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VMFLOW_SIM_MEMORY", "1GB")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"VMFLOW_SIM_MEMORY must be a positive integer such as .*, not '1GB'"):
+            device_memory(flow.device("sim:63"))

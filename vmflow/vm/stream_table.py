@@ -32,6 +32,7 @@ STREAM_PREFIX: Final = "stream:"
 # The kinds "external:ADDRESS": CUDA streams of another library, which keep program order, too.
 EXTERNAL_PREFIX: Final = "external:"
 
+_MEMORY_VARIABLE: Final = "VMFLOW_SIM_MEMORY"
 SIMULATED_BYTES: Final = 1 << 30
 # The byte that fills unused memory of simulated devices: all bits set are nan in every floating dtype, and -1 in every
 # signed integer dtype.
@@ -94,12 +95,19 @@ def exchanges(kind: str) -> bool:
 
 
 def device_memory(device: Device) -> DeviceMemory:
-    """Return the `DeviceMemory` of a device, which all virtual machines share; made at the first use."""
+    """Return the `DeviceMemory` of a device, which all virtual machines share; made at the first use.
+
+    Raises:
+        ValueError: for a simulated device, if ``VMFLOW_SIM_MEMORY`` is no positive integer.
+    """
     with _lock:
         found = _memories.get(device)
         if found is None:
             if device.type == "sim":
-                limit = int(os.environ.get("VMFLOW_SIM_MEMORY", SIMULATED_BYTES))
+                from vmflow.streams.simulated import parse_positive
+
+                given = os.environ.get(_MEMORY_VARIABLE, str(SIMULATED_BYTES))
+                limit = parse_positive(_MEMORY_VARIABLE, given, SIMULATED_BYTES)
                 found = DeviceMemory(str(device), limit=limit, garbage=GARBAGE)
             elif device.type == "cuda":
                 from vmflow.streams.cuda import registry

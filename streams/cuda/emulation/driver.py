@@ -20,7 +20,7 @@ from vmflow.streams.cuda.arrays import DeviceArray, bytes_at
 from vmflow.streams.cuda.driver import Argument, CannotCapture, CompileTarget, DeviceProperties, Driver
 from vmflow.streams.cuda.hazards import HOST, Hazards
 from vmflow.streams.cuda.precision import allows_tf32
-from vmflow.streams.simulated import SimulatedDevice, SimulatedEvent, SimulatedQueue
+from vmflow.streams.simulated import SimulatedDevice, SimulatedEvent, SimulatedQueue, parse_positive
 
 from .array_module import ARRAY_MODULE
 from .memory import EmulatedMemory, IllegalAddress, Owner, Region, view
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # The number of runs of each kernel in this process.
 LAUNCHES: Final[Counter[str]] = Counter()
 
+MEMORY_VARIABLE: Final = "VMFLOW_CUDA_MEMORY"
 DEFAULT_BYTES: Final = 1 << 30
 _MILLISECONDS_PER_PIECE: Final = 1e-3
 _MULTIPROCESSORS: Final = 4
@@ -114,6 +115,9 @@ class EmulatedMachine:
         nbytes: of memory of each device; None for ``VMFLOW_CUDA_MEMORY``, or 1 GiB.
         check: whether accesses that nothing orders are errors.
 
+    Raises:
+        ValueError: if ``VMFLOW_CUDA_MEMORY`` is no positive integer.
+
     Attributes:
         drivers: of the devices.
         simulated: decides when work runs.
@@ -131,7 +135,8 @@ class EmulatedMachine:
         self.streams: dict[tuple[int, int], EmulatedStream] = {}
         # Guards the streams and the hazards, which several virtual machines may use from several threads.
         self.guard = threading.RLock()
-        size = int(os.environ.get("VMFLOW_CUDA_MEMORY", DEFAULT_BYTES)) if nbytes is None else nbytes
+        given = os.environ.get(MEMORY_VARIABLE, str(DEFAULT_BYTES))
+        size = parse_positive(MEMORY_VARIABLE, given, DEFAULT_BYTES) if nbytes is None else nbytes
         self.drivers = [EmulatedDriver(self, index, size) for index in range(count)]
 
 
