@@ -107,7 +107,9 @@ class _Parser:
                 alignment = self._alignment()
             elif word in (".v2", ".v4"):
                 width = int(word[2:])
-            elif word in _SPACES or word in (".ptr", ".attribute"):
+            elif word == ".attribute":
+                self._list(")")
+            elif word in _SPACES or word == ".ptr":
                 continue
             elif word[1:] in SCALARS:
                 type_ = word[1:]

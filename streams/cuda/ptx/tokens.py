@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from .faults import PtxSyntaxError
 
-_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# Comments, and texts in quotes, which may have the signs of comments in them.
+_COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 # A directive may follow an integer without a space, as in ``.align 16.v2``; ``%`` before a letter or digit begins a
 # name.
 _TOKEN: Final = re.compile(
@@ -39,7 +40,7 @@ class Token(NamedTuple):
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    plain = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+    plain = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else "\n" * found[0].count("\n"), text)
     position, line = 0, 1
     while True:
         found = _TOKEN.match(plain, position)

@@ -286,6 +286,17 @@ def test_directives_may_follow_each_other_without_a_space() -> None:
     assert out[0] == 0x00070005
 
 
+def test_two_slashes_in_the_name_of_a_file_begin_no_comment() -> None:
+    text = '.file 1 "/a//b.cu" // "c\n.entry k() { .loc 1 3 0\n trap; } /* " */ .file 2 "d"'
+    with pytest.raises(ptx.Trap, match=r"line 3 of the PTX, from /a//b.cu:3: trap"):
+        ptx.parse(text).kernels["k"].run((1,), (1,), [], [])
+
+
+def test_managed_variables_are_variables_in_global_memory() -> None:
+    module = ptx.parse(".visible .global .attribute(.managed) .align 8 .u32 x = 7;")
+    assert module.variable("x").view(np.uint32).tolist() == [7]
+
+
 def test_modules_of_the_same_text_have_variables_of_their_own() -> None:
     source = '__device__ int count; extern "C" __global__ void kernel() { count += 1; }'
     first, second = load(source), load(source)
