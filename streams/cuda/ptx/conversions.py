@@ -80,10 +80,12 @@ def _between_floats(result: Scalar, given: Scalar, words: Sequence[str]) -> Func
             values = rounding.flush(values)
         if integral is not None:
             values = np.asarray(integral(values))
-        if result.size < given.size:
-            values = rounding.narrow(values, result.dtype, mode)
-        elif result.name != given.name:
+        if result.size > given.size:
             values = values.astype(result.dtype)
+        elif result.name != given.name:
+            # Singles hold both formats of 16 bits, of which neither holds the other.
+            wide = values.astype(np.float32) if given.size == 2 else values
+            values = rounding.narrow(wide, result.dtype, mode)
         if "relu" in words:
             values = np.where(np.isnan(values) | (values > 0), values, values.dtype.type(0))
         return rounding.flush(values) if flushes and result.size == 4 else values

@@ -93,6 +93,23 @@ def test_singles_are_rounded_in_a_direction(name: str, mode: str) -> None:
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wide))
 
 
+@pytest.mark.parametrize(("result", "given"), [("bf16", "f16"), ("f16", "bf16")])
+@pytest.mark.parametrize("mode", ["rn", "rz"])
+def test_short_floats_of_one_format_are_rounded_to_the_other(result: str, given: str, mode: str) -> None:
+    out, values = np.zeros(1, np.uint16), [1 + 2.0**-8 + 2.0**-9, -1 - 2.0**-8 - 2.0**-9, 3 * 2.0**-25, 65504.0]
+    for value in np.array(values).astype(NAMES[given]).astype(np.float32):
+        pattern = int(np.array(value).astype(NAMES[given]).view(np.uint16))
+        run(
+            written(f"mov.b16 %h1, {pattern}; cvt.{mode}.{result}.{given} %h1, %h1; st.global.u16 [%rd1], %h1;"),
+            1,
+            1,
+            out,
+        )
+        with np.errstate(over="ignore"):
+            expected = rounding.narrow(np.array([value]), NAMES[result], "rz" if mode == "rz" else "rn")
+        assert out.tolist() == expected.view(np.uint16).tolist()
+
+
 def test_doubles_become_bfloat16_without_being_rounded_twice() -> None:
     """A double just above half way between two of them is half way when it is a single."""
     double = np.array([1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-8 - 2.0**-40, 1 + 2.0**-8])
