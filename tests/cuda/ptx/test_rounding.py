@@ -248,6 +248,14 @@ def test_coarse_approximations_flush_subnormal_doubles(opcode: str, value: float
     assert computed(f"{opcode}.approx.ftz.f64 %0, %1;", x, x, x).tolist() == [expected]
 
 
+def test_zeros_count_as_normal_numbers() -> None:
+    """As the manual says of ``testp``."""
+    x = np.array([0.0, -0.0, 2.0**-127, 2.0**-126, np.inf, np.nan], np.float32)
+    for test, expected in (("normal", [1, 1, 0, 1, 0, 0]), ("subnormal", [0, 0, 1, 0, 0, 0])):
+        found = computed(f"{{.reg .pred p; testp.{test}.f32 p, %1; selp.f32 %0, 0f3F800000, 0f00000000, p;}}", x, x, x)
+        assert found.tolist() == expected
+
+
 def test_extremes_have_an_order_of_zeros_and_prefer_numbers() -> None:
     a = np.array([0.0, -0.0, np.nan, 1.0], np.float32)
     b = np.array([-0.0, 0.0, 2.0, np.nan], np.float32)
