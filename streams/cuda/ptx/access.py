@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from .faults import DataRace, Place
+from .faults import DataRace, IllegalAccess, Place
 from .groups import Group
 from .lowering import Lowering, Operation, Source, Target, read, scalar_of, write
 from .memory import CONSTANT_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW, Piece, locate_private
@@ -56,7 +56,12 @@ def _local(group: Group, addresses: Array, size: int, place: Place, store: bool)
 
 def _parameter(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
     area = group.batch.launch.parameters
-    return locate_private(group, addresses, size, place, area, area.size, np.zeros(1, np.int64), "parameter")
+    found = locate_private(group, addresses, size, place, area, area.size, np.zeros(1, np.int64), "parameter")
+    if store:
+        address = int(addresses[0])
+        reason = f"writes {size} bytes at {address:#x} of parameter memory, which is read-only"
+        raise group.fault(IllegalAccess, place, [0], reason, address=address)
+    return found
 
 
 _WINDOWS: Final[tuple[tuple[int, Locate], ...]] = (
@@ -171,22 +176,22 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
         return
     values = np.broadcast_to(values, (threads, *values.shape[1:]))
     strict = area is group.batch.shared or group.batch.launch.strict
-    written = piece if strict else _changed(piece, values, count)
+    written, wanted = (piece, values) if strict else _changed(piece, values, count)
     area.store(piece.offsets, values, count)
     if len(written.offsets):
-        _note_write(group, written, size, place, strict, values, count)
+        _note_write(group, written, size, place, strict, wanted, count)
 
 
-def _changed(piece: Piece, values: Array, count: int) -> Piece:
-    """Reduce a piece to the accesses by threads whose values differ from the memory's content."""
+def _changed(piece: Piece, values: Array, count: int) -> tuple[Piece, Array]:
+    """Reduce a piece and its values to the accesses by threads whose values differ from the memory's content."""
     different = piece.area.load(piece.offsets, values.dtype, count) != values
     if count > 1:
         different = different.any(axis=1)
     if different.all():
-        return piece
+        return piece, values
     positions = np.flatnonzero(different)
     outer = positions if piece.positions is None else piece.positions[positions]
-    return Piece(piece.area, piece.offsets[positions], outer)
+    return Piece(piece.area, piece.offsets[positions], outer), values[positions]
 
 
 def _note_write(group: Group, piece: Piece, size: int, place: Place, strict: bool, values: Array, count: int) -> None:
@@ -200,8 +205,7 @@ def _note_write(group: Group, piece: Piece, size: int, place: Place, strict: boo
     if len(lost) and not strict:
         times = len(pieces) // len(piece.offsets)
         threads = lost // times
-        wanted = values[piece.positions[threads]] if len(values) != len(piece.offsets) else values[threads]  # type: ignore[index]
-        different = piece.area.load(piece.offsets[threads], values.dtype, count) != wanted
+        different = piece.area.load(piece.offsets[threads], values.dtype, count) != values[threads]
         lost = lost[different.any(axis=1) if count > 1 else different]
     if len(lost):
         position = int(lost[0])
@@ -242,15 +246,18 @@ def _typed(lowering: Lowering, instruction: Instruction) -> Scalar:
     return scalar
 
 
-def _elements(operand: Operand) -> tuple[Operand, ...]:
-    return operand.parts if isinstance(operand, Vector) else (operand,)
+def _elements(lowering: Lowering, operand: Operand, count: int) -> tuple[Operand, ...]:
+    found = operand.parts if isinstance(operand, Vector) else (operand,)
+    if len(found) != count:
+        raise lowering.unsupported(f"an access to {count} elements has {len(found)} operands for them")
+    return found
 
 
 def lower_load(lowering: Lowering, instruction: Instruction) -> Operation:
     """``ld``, ``ldu``."""
     scalar, count = _typed(lowering, instruction), vector_of(instruction)
     source, offset = address_source(lowering, instruction.operands[1])
-    targets = [lowering.target(operand, scalar) for operand in _elements(instruction.operands[0])]
+    targets = [lowering.target(operand, scalar) for operand in _elements(lowering, instruction.operands[0], count)]
     locate, place = LOCATE[space_of(instruction)], instruction.place
     size, dtype, step = scalar.size * count, scalar.dtype, wrapped(offset)
 
@@ -281,7 +288,7 @@ def lower_store(lowering: Lowering, instruction: Instruction) -> Operation:
     """``st``."""
     scalar, count = _typed(lowering, instruction), vector_of(instruction)
     source, offset = address_source(lowering, instruction.operands[0])
-    values = [lowering.bits(operand, scalar) for operand in _elements(instruction.operands[1])]
+    values = [lowering.bits(operand, scalar) for operand in _elements(lowering, instruction.operands[1], count)]
     locate, place = LOCATE[space_of(instruction)], instruction.place
     size, step = scalar.size * count, wrapped(offset)
 

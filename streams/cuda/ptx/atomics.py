@@ -65,6 +65,8 @@ def lower_atomic(lowering: Lowering, instruction: Instruction) -> Operation:
     operands = list(instruction.operands)
     target = lowering.target(operands.pop(0), held) if instruction.opcode == "atom" else None
     source, offset = address_source(lowering, operands.pop(0))
+    if len(operands) != (2 if name == "cas" else 1):
+        raise lowering.unsupported("this form of the instruction is not known")
     values = [lowering.source(operand, held) for operand in operands]
     locate, place, step = LOCATE[space_of(instruction)], instruction.place, wrapped(offset)
     combine = _in_halves(_COMBINE[name], scalar.dtype) if packed else _COMBINE[name]

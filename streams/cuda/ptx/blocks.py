@@ -79,7 +79,7 @@ class Block:
         size: the number of PTX instructions in the block.
         live: the registers whose values are still needed at the block's beginning.
         dead: the registers that the block reads or writes and nothing behind it needs, but for special ones.
-        place: of the block's first instruction.
+        place: of the block's first instruction; without one, of that whose guard it checks.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -96,10 +96,14 @@ class Block:
         """Set how the threads go on behind the operations."""
         self.end = end
 
-    def count(self, place: Place) -> None:
-        """Count one more instruction."""
+    def begin_at(self, place: Place) -> None:
+        """Set the place, unless the block has instructions already."""
         if not self.size:
             self.place = place
+
+    def count(self, place: Place) -> None:
+        """Count one more instruction, which is at `place`."""
+        self.begin_at(place)
         self.size += 1
 
     def touch(self, reads: Collection[int], writes: Collection[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .blocks import Block, Branch, Call, End, Jump, Meet, Return, Switch
 from .faults import UnsupportedInstruction
@@ -16,6 +16,8 @@ from .types import SCALARS, UNSIGNED, Array, DType
 
 if TYPE_CHECKING:
     from .program import Builder
+
+_Made = TypeVar("_Made")
 
 # The special registers that are filled before a batch runs, if its program reads them.
 _AXES: Final = ("tid", "ntid", "ctaid", "nctaid")
@@ -154,6 +156,10 @@ class FunctionBuilder:
             raise self._lowering.unsupported("this instruction is not known")
         if len(instruction.operands) != OPERANDS.get(instruction.opcode, len(instruction.operands)):
             raise self._lowering.unsupported("this form of the instruction is not known")
+        return self._made_by(lower, instruction)
+
+    def _made_by(self, lower: Callable[[Lowering, Instruction], _Made], instruction: Instruction) -> _Made:
+        """Call a function of `LOWER` or `GATES`; its errors of Python mean that this form has other operands."""
         try:
             return lower(self._lowering, instruction)
         except (ValueError, IndexError, KeyError, StopIteration) as error:
@@ -166,6 +172,7 @@ class FunctionBuilder:
         """Lower an instruction with a guard: threads for which it does not hold jump over the instruction."""
         assert instruction.guard is not None
         name, negated = instruction.guard
+        block.begin_at(instruction.place)
         predicate = self._predicate(block, instruction, name)
         inner = self._start()
         number = len(self._program.blocks) - 1
@@ -188,7 +195,7 @@ class FunctionBuilder:
         """Lower a gate into a block of its own, at which threads that came by different ways meet."""
         block = self._after(block)
         block.count(instruction.place)
-        gate = GATES[instruction.opcode](self._lowering, instruction)
+        gate = self._made_by(GATES[instruction.opcode], instruction)
         self._note(block)
         following = self._start()
         block.end_with(Meet(gate, len(self._program.blocks) - 1))
@@ -263,8 +270,11 @@ class FunctionBuilder:
     def _link_call(self, block: Block, following: Block, instruction: Instruction) -> None:
         callee = self._program.function(callee_of(instruction, self._program.unit))
         assert callee is not None
-        vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
+        vectors = [operand for operand in instruction.operands if isinstance(operand, Vector) and operand.parts]
         self._lowering.begin(instruction)
+        wanted = [len(part) for part in (callee.function.results, callee.function.parameters) if part]
+        if [len(vector.parts) for vector in vectors] != wanted:
+            raise self._lowering.unsupported("the function has other results or parameters")
         results = [self._label(part) for part in vectors.pop(0).parts] if callee.function.results else []
         arguments = [self._label(part) for part in vectors.pop(0).parts] if callee.function.parameters else []
         for name, parameter in zip(arguments, callee.function.parameters, strict=True):
@@ -308,7 +318,8 @@ class FunctionBuilder:
         if self.function.is_kernel and memory.base in {variable.name for variable in self.function.parameters}:
             return None
         access = memory_access(instruction)
-        assert access is not None
+        if access is None:
+            raise self._lowering.unsupported("an access of this type is not known")
         return self._moves(instruction, memory, access[1])
 
     def _moves(self, instruction: Instruction, memory: Address, size: int) -> Operation:

@@ -159,7 +159,8 @@ class Lowering:
         if address is None:
             raise self.unsupported(f"there is nothing of the name {name}")
         offset = operand.offset if isinstance(operand, Address) else 0
-        return self.names.constant(np.array([address + offset], np.uint64).astype(scalar.bits))
+        wrapped = (address + offset) & ((1 << 64) - 1)
+        return self.names.constant(np.array([wrapped], np.uint64).astype(scalar.bits))
 
     def target(self, operand: Operand, scalar: Scalar) -> Target | None:
         """The register of a result, and the conversion from a type; None for the sink ``_``.

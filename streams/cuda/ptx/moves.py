@@ -179,6 +179,8 @@ def lower_compare(lowering: Lowering, instruction: Instruction) -> Operation | N
     combine = next((_COMBINE[word] for word in words[1:] if word in _COMBINE), None)
     target, a, b, *third = instruction.operands
     sources = [(a, scalar), (b, scalar), *[(operand, PREDICATE) for operand in third]]
+    if isinstance(target, Vector) and len(target.parts) != 2:
+        raise lowering.unsupported("this comparison is not known")
     if isinstance(target, Vector):
         return _compare_twice(lowering, target, sources, compare, combine)
     if combine is None:

@@ -265,6 +265,23 @@ def test_the_same_value_is_written_by_several_threads(blocks: int) -> None:
         run(flags, blocks, 64, x, 8)
 
 
+def test_the_values_of_a_store_to_two_regions_are_compared_in_each() -> None:
+    """Half of the threads write to another region, two of them to each address; some values are there already."""
+    body = """.reg .pred %p<2>; .reg .b32 %s<2>; .reg .b64 %a<3>; mov.u32 %r0, %tid.x; setp.lt.u32 %p1, %r0, 16;
+      mul.wide.u32 %a0, %r0, 4; sub.u32 %s0, %r0, 16; shr.u32 %s1, %s0, 1; mul.wide.u32 %a1, %s1, 4;
+      add.u64 %a1, %a1, 4096; selp.b64 %a2, %a0, %a1, %p1; add.u64 %a2, %a2, %rd1; st.global.u32 [%a2], VALUE;"""
+    near, far = np.zeros(16, np.int32), np.zeros(8, np.int32)
+    memory = [ptx.Region(4096, near.view(np.uint8), True, "near"), ptx.Region(8192, far.view(np.uint8), True, "far")]
+
+    def stores(value: str) -> None:
+        ptx.parse(ENTRY.replace("BODY", body.replace("VALUE", value))).kernels["first"].run((1,), (32,), [4096], memory)
+
+    stores("%s1")
+    assert far.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    with pytest.raises(ptx.DataRace, match=r"writes byte 0 of far .*, which thread \(17, 0, 0\) "):
+        stores("%r0")
+
+
 # Addresses
 
 COPY = """
@@ -314,6 +331,18 @@ def test_a_write_to_memory_that_is_read_only() -> None:
     y.flags.writeable = False
     with pytest.raises(ptx.IllegalAccess, match=r"in argument 1 .* which is read-only"):
         run(copy(), 1, 64, x, y, 64)
+
+
+def test_a_write_to_a_parameter_of_a_kernel() -> None:
+    for body in ("st.param.u32 [p], 5;", "mov.b64 %rd1, p; cvta.param.u64 %rd1, %rd1; st.u32 [%rd1], 5;"):
+        with pytest.raises(ptx.IllegalAccess, match="writes 4 bytes at 0x0 of parameter memory, which is read-only"):
+            ptx.parse(ENTRY.replace("BODY", body)).kernels["first"].run((1,), (1,), [4096], [])
+
+
+def test_an_address_before_the_beginning_of_shared_memory() -> None:
+    kernel = ptx.parse(".shared .b32 s[4];" + ENTRY.replace("BODY", "ld.shared.u32 %r1, [s+-4];")).kernels["first"]
+    with pytest.raises(ptx.IllegalAccess, match="16 bytes: before its beginning"):
+        kernel.run((1,), (1,), [4096], [])
 
 
 def test_a_misaligned_access() -> None:
@@ -473,6 +502,13 @@ def test_a_kernel_that_never_ends() -> None:
         run(kernel(source), 1, 32, y, limit=5000)
 
 
+def test_an_endless_kernel_stopped_where_a_guard_begins_a_block_names_the_guarded_instruction() -> None:
+    endless = ptx.parse(ENTRY.replace("BODY", "L: @%p1 add.u32 %r1, %r1, 1; bra L; .reg .pred %p<2>;")).kernels["first"]
+    for limit in (2, 3):
+        with pytest.raises(ptx.NoProgress, match=r"at line 6 of the PTX: @ %p1 add\.u32"):
+            endless.run((1,), (1,), [4096], [], limit=limit)
+
+
 def test_an_instruction_that_is_not_known_is_named_when_its_kernel_is_used() -> None:
     first = ENTRY.replace("BODY", "frobnicate.u32 %r1, %r1;")
     module = ptx.parse(first + ENTRY.replace("first", "other").replace("BODY", "st.global.u32 [%rd1], 5;"))
@@ -516,12 +552,22 @@ ENTRY = """
         ("mad.lo.sat.s32 %r1, %r1, 3, 4;", "only the upper half of a product plus an operand can be saturated"),
         ("mad.hi.sat.cc.s32 %r1, %r1, 3, 4;", "only results of the type s32 without a carry can be saturated"),
         ("bra INNER; { INNER: }", "there is no label INNER that this instruction can reach"),
+        ("shfl.sync.up.b32 %r1, %r2, 1;", "this form of the instruction is not known"),
+        ("bar.sync;", "this form of the instruction is not known"),
+        ("ld.global.v2.u32 %r1, [%rd1];", "an access to 2 elements has 1 operands for them"),
+        ("st.global.v2.u32 [%rd1], {%r1, %r1, %r1};", "an access to 2 elements has 3 operands for them"),
+        ("atom.global.cas.b32 %r1, [%rd1], 0;", "this form of the instruction is not known"),
+        ("setp.lt.u32 {%p1, %p2, %p3}, 1, 2; .reg .pred %p<4>;", "this comparison is not known"),
+        ("{ .param .b32 x; call (x), one, (x, x); }", "the function has other results or parameters"),
+        ("{ .param .b32 x; call one, (x); }", "the function has other results or parameters"),
+        ("{ .param .align 16 .b8 x[16]; st.param.b128 [x], %rd1; }", "an access of this type is not known"),
         ("T: .branchtargets INNER; brx.idx %r1, T; { INNER: }", "there is no label INNER that"),
         ("brx.idx %r1, T; { T: .branchtargets OUTER; } OUTER: ", "there is no table T that"),
     ],
 )
 def test_forms_that_are_not_known(body: str, problem: str) -> None:
-    kernel = ptx.parse(ENTRY.replace("BODY", body)).kernels["first"]
+    one = ".func (.param .b32 r) one(.param .b32 a) { ret; }"
+    kernel = ptx.parse(one + ENTRY.replace("BODY", body)).kernels["first"]
     with pytest.raises(ptx.UnsupportedInstruction, match=problem):
         kernel.run((1,), (1,), [4096], regions(np.zeros(4, np.int32)))
 
