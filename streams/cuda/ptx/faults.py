@@ -100,7 +100,7 @@ class BarrierError(KernelFault):
 
 
 class Trap(KernelFault):
-    """The kernel executed ``trap``, as a failed assertion does, or ``brkpt``."""
+    """The kernel executed ``trap``, as by ``__trap()`` in CUDA C++, or ``brkpt``."""
 
 
 class NoProgress(KernelFault):

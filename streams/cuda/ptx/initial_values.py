@@ -123,7 +123,7 @@ class _Reader:
         self.data += bytes(self._scalar.size)
 
     def _encoded(self, number: Immediate, first: int) -> bytes:
-        """Return the bytes of a number.
+        """Return the bytes of a number that was taken from the token of number `first` on.
 
         A float of double precision, such as any decimal one, is rounded for the types f32 and b32.
         """

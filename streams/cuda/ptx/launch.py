@@ -99,7 +99,7 @@ class Launch:
         """Run all thread blocks, one batch after the other.
 
         Args:
-            limit: the basic blocks that each batch may execute.
+            limit: see `Kernel.run`.
         """
         total = len(self.clock.barriers)
         step = self._blocks_at_a_time()

@@ -275,6 +275,9 @@ def locate_private(
         extent: the bytes of one such memory.
         bases: the offset in `area` of each thread's memory, or a single one for all.
         kind: "shared", "local" or "parameter".
+
+    Raises:
+        IllegalAccess: if an address is misaligned or beyond `extent`.
     """
     if int(np.bitwise_or.reduce(addresses)) & (size - 1):
         _misaligned(group, addresses, size, place)

@@ -73,7 +73,8 @@ class Kernel:
         """The lowered kernel, made at first use.
 
         Raises:
-            UnsupportedInstruction: if the kernel has an unknown instruction.
+            UnsupportedInstruction: if the kernel or a function that it calls has an unknown instruction, calls itself
+                or has no body.
         """
         return self._module.build(self.name)
 
@@ -107,7 +108,7 @@ class Kernel:
         Raises:
             ValueError: if there cannot be such a launch, or as from `pack`.
             TypeError: as from `pack`.
-            UnsupportedInstruction: if the kernel has an unknown instruction.
+            UnsupportedInstruction: as from `program`, or if an index of ``brx`` is beyond its table.
             KernelFault: if a thread makes an error; its subclasses are in `faults`.
         """
         program = self.program
@@ -210,10 +211,10 @@ class Module:
         return Builder(self._unit, self.addresses).build(name)
 
     def variable(self, name: str) -> Array:
-        """The bytes of a variable, which may be written to.
+        """The bytes of a variable in global or constant memory, as a view: writing to them changes the variable.
 
         Raises:
-            KeyError: if there is none of this name.
+            KeyError: if there is none of this name with a size.
         """
         if name not in self.addresses:
             raise KeyError(f"the module has no variable {name!r}; it has {', '.join(sorted(self.addresses)) or 'none'}")

@@ -195,7 +195,7 @@ def _compare_twice(
     compare: Function,
     combine: Function | None,
 ) -> Operation:
-    """``setp`` with two results; the second is that of the opposite comparison."""
+    """``setp`` with two results; the second is that of the negated comparison."""
     found = [lowering.source(operand, scalar) for operand, scalar in sources]
     results = [lowering.target(operand, PREDICATE) for operand in target.parts]
 

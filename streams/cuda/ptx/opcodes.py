@@ -1,4 +1,4 @@
-"""All known instructions."""
+"""The known instructions but jumps, calls, ``ret`` and ``exit``, with the functions that lower them."""
 
 from __future__ import annotations
 

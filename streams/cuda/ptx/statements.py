@@ -94,7 +94,7 @@ class Variable(NamedTuple):
         type: the name of its scalar type.
         size: in bytes; 0 for an array of unknown length, like shared memory that the launch provides.
         alignment: in bytes.
-        data: the first bytes of its value; the rest is zero.
+        data: its initial value; empty if none is given.
         references: addresses in `data`.
     """
 

@@ -85,7 +85,7 @@ class Tokens:
         return self._tokens[self.next].kind
 
     def take(self) -> str:
-        """Go behind the next token and return it."""
+        """Go behind the next token and return it; at the end, raise PtxSyntaxError."""
         token = self._tokens[self.next]
         if not token.kind:
             raise PtxSyntaxError(f"line {len(self._lines)} of the PTX: the text ends within a statement")
@@ -109,7 +109,7 @@ class Tokens:
             raise self.wrong(f"{text!r} was expected, not {found!r}")
 
     def name(self, what: str) -> str:
-        """Go behind the next token, which must be a word, and return it."""
+        """Go behind the next token, which must be a word, and return it; `what` names such a word in the error."""
         is_word = self.kind() == "word"
         found = self.take()
         if not is_word:
@@ -135,7 +135,7 @@ class Tokens:
             depth += {"{": 1, "}": -1}.get(self.take(), 0)
 
     def text(self, first: int, last: int | None = None) -> str:
-        """The tokens from number `first` to before `last`, or before the next one if None, joined by spaces."""
+        """The tokens from number `first` to before `last` (None: the next one), joined by spaces but behind "-"."""
         words = [token.text for token in self._tokens[first : self.next if last is None else last]]
         return " ".join(words).replace("- ", "-")
 
