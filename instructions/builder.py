@@ -140,7 +140,7 @@ class InstructionsBuilder:
         return instruction
 
     def wait_event(self, stream: Stream, shared: SharedEvent, event: Dependence) -> Instruction:
-        """Add a `StreamWaitEvent`: `stream` waits for `shared`; the arguments are those of `record_event`."""
+        """Add a `StreamWaitEvent`: `stream`, of a device, waits for `shared`; `event` is as in `record_event`."""
         if not (shared.source.policy.asynchronous and stream.policy.asynchronous):
             raise ValueError(f"{stream.name} cannot wait for an event of {shared.source.name}: both must be of devices")
         instruction = Instruction(stream, StreamWaitEvent(shared), (event,), (), 0, self.code, self.last)

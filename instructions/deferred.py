@@ -12,7 +12,7 @@ Ended = Callable[[Exception | None], None]
 
 
 class Deferred(InstructionPolicy):
-    """An instruction that a machine begins with `compute`, and that ends when any thread calls `end`.
+    """An instruction that a machine begins with `compute`; it ends when any thread calls `end`, or `compute` raises.
 
     `end` may be called before, during or after `compute`.
     """

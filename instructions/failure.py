@@ -68,7 +68,7 @@ class Failure:
         self.observed = True
 
     def throw(self) -> None:
-        """Raise the original exception; for a dropped instruction a copy, if its class is one of `_OURS`.
+        """Raise the original exception; for a dropped instruction a copy, if the exception's class is one of `_OURS`.
 
         A scope's failure is raised in many places and lives long: a copy does not keep the frames of all places alive,
         and has notes about one of the instructions.

@@ -39,13 +39,14 @@ STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
 
 @mypyc_attr(free_list_len=1)
 class Dependence:
-    """Orders instructions that access the same storage (or generator, event, ...): holds the last of them.
+    """Orders instructions that access the same storage (or generator, event, ...): holds the last that turns have seen.
 
     Attributes:
         writer: the last instruction that writes; None if there is none, or it is erased.
         readers: the instructions that read after `writer` and are not erased; None if there is none.
-        machine: the virtual machine that orders these instructions, None until the first access.
-        successor: the dependence that orders later accesses, since another machine has taken the storage over; or None.
+        machine: the virtual machine that orders these instructions; None if no machine has taken the storage over yet,
+            and for a stream's own order.
+        successor: the dependence that orders later accesses, since a machine has taken the storage over; or None.
     """
 
     __slots__ = ("machine", "readers", "successor", "writer")

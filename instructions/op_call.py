@@ -101,7 +101,8 @@ class OpCall(Chainable):
     A failure held by an input poisons every output, and the kernel is not called.
 
     Memory for large results, and for those on other devices than the CPU, is allocated when the call is launched, so
-    that memory released before on the same stream can be used again immediately.  Other results get it when it runs.
+    that memory released before on the same stream can be used again immediately.  Other results get theirs when the
+    call runs.
 
     Args:
         plan: the kernel and the facts that all such calls of the op share.

@@ -109,7 +109,7 @@ class InstructionPolicy:
         raise NotImplementedError
 
     def give_back_early(self, instruction: Instruction) -> None:
-        """Free the memory that `instruction` would free if it is a `ReleaseTensor`, and that no other one uses."""
+        """Free now the memory that `instruction` would free, if it is a `ReleaseTensor`; no other one may use it."""
 
     def describe(self) -> str:
         """Return the name, mostly with the operands' shapes and dtypes, for a note added to an exception."""

@@ -72,8 +72,8 @@ class Scope:
     def cancel(self, error: Exception | None = None) -> None:
         """Have all droppable instructions of this scope that have not begun dropped; any thread may call this.
 
-        Reading the results of dropped instructions raises `error`, by default `Cancelled`; waiters are woken now.  A
-        second call has no effect.
+        Reading the results of dropped instructions raises `error`, by default `Cancelled`, unless `keeps_outputs`;
+        waiters are woken now.  A second call has no effect.
         """
         if self._failure is None:
             self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))
