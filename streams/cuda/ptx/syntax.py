@@ -40,7 +40,8 @@ class _Parser:
         self._files = dict(_files(text))
         self._source: str | None = None
         self._unit = Unit()
-        # The names of each open scope.  In a scope within a body they get a suffix: another one may declare them again.
+        # The names of each open scope.  Those of an inner scope, and of variables in shared memory, get a suffix, since
+        # another scope or function may declare them again.
         self._scopes: list[dict[str, str]] = []
         self._count = 0
 
@@ -161,11 +162,11 @@ class _Parser:
 
     def _body(self, function: Function) -> None:
         self._scopes = []
-        self._open(function)
+        self._open()
         while self._scopes:
             word = self._tokens.take()
             if word == "{":
-                self._open(function)
+                self._open()
             elif word == "}":
                 self._scopes.pop()
             elif word == ";":
@@ -179,7 +180,7 @@ class _Parser:
                 self._tokens.go_back(self._tokens.next - 1)
                 function.body.append(self._instruction())
 
-    def _open(self, function: Function) -> None:
+    def _open(self) -> None:
         """Begin a scope.  Its labels are declared at once, as branches may come before them."""
         self._scopes.append({})
         first = self._tokens.next
@@ -188,7 +189,7 @@ class _Parser:
             if name in seen:
                 raise self._tokens.wrong(f"the label {name} is declared twice")
             seen.add(name)
-            self._declare(name, function)
+            self._declare(name)
         self._tokens.go_back(first)
 
     def _labels_ahead(self) -> Iterator[str]:
@@ -223,14 +224,17 @@ class _Parser:
             self._tokens.skip_line()
         elif word in _SPACES:
             for variable in self._variables(_SPACES[word]):
-                name = self._declare(variable.name, function)
+                name = self._declare(variable.name, word == ".shared")
                 function.variables[name] = variable._replace(name=name)
         else:
             raise self._tokens.wrong(f"{word!r} is not known")
 
-    def _declare(self, name: str, function: Function) -> str:
-        """Declare a register, variable or label until the scope's end; return its unique name."""
-        if len(self._scopes) == 1:
+    def _declare(self, name: str, shared: bool = False) -> str:
+        """Declare a register, variable or label until the scope's end; return its name, unique in the function.
+
+        The name of a variable in shared memory is unique in the module, as all functions' shared memory is one.
+        """
+        if len(self._scopes) == 1 and not shared:
             return name
         self._count += 1
         self._scopes[-1][name] = f"{name}'{self._count}"
@@ -246,9 +250,9 @@ class _Parser:
                 count = integer_literal(self._tokens)
                 self._tokens.expect(">")
                 for number in range(count):
-                    function.registers[self._declare(f"{name}{number}", function)] = type_
+                    function.registers[self._declare(f"{name}{number}")] = type_
             else:
-                function.registers[self._declare(name, function)] = type_
+                function.registers[self._declare(name)] = type_
             if not self._tokens.accept(","):
                 break
         self._tokens.expect(";")

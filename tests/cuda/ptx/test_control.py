@@ -114,6 +114,21 @@ def test_labels_belong_to_their_scopes() -> None:
     assert out.tolist() == [3, 5]
 
 
+def test_shared_memory_belongs_to_the_function_that_declares_it() -> None:
+    declared = ".shared .b32 s[4]; mov.u32 %r1, VALUE; st.shared.u32 [s], %r1;"
+    other = ".func other() { .reg .b32 %r<2>; " + declared.replace("VALUE", "7") + " ret; }"
+    out = np.zeros(1, np.uint32)
+    run(
+        written(
+            declared.replace("VALUE", "3") + "call other; ld.shared.u32 %r2, [s]; st.global.u32 [%rd1], %r2;", other
+        ),
+        1,
+        1,
+        out,
+    )
+    assert out[0] == 3
+
+
 def test_tables_of_labels_belong_to_their_scopes() -> None:
     labels = "T: .branchtargets A, B; A: mov.u32 %rN, 1; B: add.u32 %rN, %rN, N;"
     jump = f"{{ .reg .u32 i; mov.u32 i, 1; brx.idx i, T; {labels} }}"
