@@ -17,7 +17,7 @@ from .warps import Gate
 
 
 class Jump(NamedTuple):
-    """The end of a basic block after which all threads go on at the same block."""
+    """The end of a basic block after which all threads go on at block `target`."""
 
     target: int
 

@@ -87,7 +87,7 @@ def integer_literal(tokens: Tokens) -> int:
 
 
 def _choice(tokens: Tokens) -> _Number:
-    """``a ? b : c``, or what binds more tightly."""
+    """The value of ``a ? b : c``, or of an expression that binds more tightly."""
     condition = _binary(tokens, 0)
     if not tokens.accept("?"):
         return condition
@@ -101,7 +101,7 @@ def _choice(tokens: Tokens) -> _Number:
 
 
 def _binary(tokens: Tokens, lowest: int) -> _Number:
-    """Operators of this precedence at least; they group from left to right."""
+    """The value of an expression of operators of precedence `lowest` at least, which group from left to right."""
     left = _unary(tokens)
     while _PRECEDENCE.get(tokens.peek(), -1) >= lowest:
         sign = tokens.take()

@@ -159,7 +159,7 @@ class FunctionBuilder:
         return self._made_by(lower, instruction)
 
     def _made_by(self, lower: Callable[[Lowering, Instruction], _Made], instruction: Instruction) -> _Made:
-        """Call a function of `LOWER` or `GATES`; its errors of Python mean that this form has other operands."""
+        """Call a function of `LOWER` or `GATES`; raise UnsupportedInstruction if it does not expect these operands."""
         try:
             return lower(self._lowering, instruction)
         except (ValueError, IndexError, KeyError, StopIteration) as error:

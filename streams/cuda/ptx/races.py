@@ -167,7 +167,7 @@ class Shadow:
         return conflict
 
     def collisions(self, pieces: Array, stamps: Array) -> Array:
-        """The positions of accesses in the last `write` to a piece that another of them has overwritten."""
+        """The positions of accesses of the last `write` whose piece another access of that `write` has overwritten."""
         assert self._writers is not None
         return np.flatnonzero(self._writers.take(pieces) != stamps)
 
