@@ -105,7 +105,7 @@ class Area:
         return (first[:, None] + np.arange(size // self.granule)).reshape(-1)
 
     def _view(self, dtype: DType, count: int) -> tuple[Array, int, int]:
-        """The memory as an array of elements or rows of `count`, the first one's offset, and log2 of the bytes of one."""
+        """The memory as an array of elements or rows of `count`, the first one's offset, and log2 of one's bytes."""
         found = self._views.get((dtype, count))
         if found is None:
             size = dtype.itemsize * count

@@ -247,8 +247,9 @@ class Module:
 
 def _extents(kind: str, given: Sequence[int], most: Triple) -> Triple:
     values = [int(value) for value in given]
-    if not 1 <= len(values) <= 3 or any(not 1 <= value <= top for value, top in zip(values, most, strict=False)):
-        raise ValueError(f"a {kind} has one to three extents from 1 to {most}, not {tuple(given)}")
+    inside = all(1 <= value <= top for value, top in zip(values, most, strict=False))
+    if not 1 <= len(values) <= 3 or not inside or values != list(given):
+        raise ValueError(f"a {kind} has one to three extents, integers from 1 to {most}, not {tuple(given)}")
     x, y, z = [*values, 1, 1][:3]
     return x, y, z
 

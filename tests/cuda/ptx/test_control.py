@@ -529,10 +529,11 @@ def test_two_short_floats_are_given_by_their_bytes() -> None:
         ((1,), (1025,), 0, "a block has one to three extents"),
         ((1,), (64, 32), 0, "at most 1024 threads, not 2048"),
         ((0,), (1,), 0, "a grid has one to three extents"),
+        ((1.5,), (1,), 0, r"a grid has one to three extents, integers from 1 to .*, not \(1.5,\)"),
         ((1,), (1,), 1 << 20, "at most 232448 bytes of shared memory"),
     ],
 )
-def test_launches_that_cannot_be(grid: tuple[int, ...], block: tuple[int, ...], shared: int, problem: str) -> None:
+def test_launches_that_cannot_be(grid: tuple[Any, ...], block: tuple[int, ...], shared: int, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         kernel_of("x[0] = n * f;").run(grid, block, [1, 2, 3.0], [], shared)
 
