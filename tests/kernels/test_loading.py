@@ -129,6 +129,18 @@ def test_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyte
     assert "CC=/nonexistent names no program" in record.getMessage()
 
 
+@pytest.mark.parametrize("mode", ["wait", "background"])
+def test_a_compiler_whose_command_cannot_be_split_is_reported(
+    mode: str, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CC", 'gcc "')
+    loader = _loader(mode)
+    loader.request(SOURCE)
+    loader.settle(60)
+    (record,) = caplog.records
+    assert 'CC=gcc " cannot be split into words: No closing quotation' in record.getMessage()
+
+
 def test_no_compiler_where_nobody_asked_for_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,12 +75,12 @@ def compiler_command() -> tuple[str, ...]:
 
     Raises:
         NoCompiler: if CC names no program, or none of the others is found.
+        CompileError: if CC has a quotation mark without its counterpart.
     """
-    import shlex
     import shutil
 
     wanted = os.environ.get("CC")
-    names = [shlex.split(wanted)] if wanted and wanted.strip() else [[name] for name in _NAMES]
+    names = [_words("CC")] if wanted and wanted.strip() else [[name] for name in _NAMES]
     for name, *options in names:
         path = shutil.which(name)
         if path is not None:
@@ -88,6 +88,17 @@ def compiler_command() -> tuple[str, ...]:
     raise NoCompiler(
         f"CC={wanted} names no program that can be run" if wanted else f"no C compiler was found ({', '.join(_NAMES)})"
     )
+
+
+def _words(variable: str) -> list[str]:
+    """Split the value of an environment variable into words, as a shell does; none if it is not set."""
+    import shlex
+
+    value = os.environ.get(variable, "")
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise CompileError(f"{variable}={value} cannot be split into words: {error}") from error
 
 
 def compiler_identity(command: tuple[str, ...]) -> str:
@@ -99,12 +110,14 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 @cache
 def flags() -> tuple[str, ...]:
-    """Return the C compiler's flags for this processor, and those of VMFLOW_C_CHECKS and VMFLOW_C_FLAGS; cached."""
-    import shlex
+    """Return the C compiler's flags for this processor, and those of VMFLOW_C_CHECKS and VMFLOW_C_FLAGS; cached.
 
+    Raises:
+        CompileError: if VMFLOW_C_FLAGS has a quotation mark without its counterpart.
+    """
     found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
     checks = (_CHECKS,) if os.environ.get("VMFLOW_C_CHECKS") == "1" else ()
-    return (*found, *checks, *shlex.split(os.environ.get("VMFLOW_C_FLAGS", "")))
+    return (*found, *checks, *_words("VMFLOW_C_FLAGS"))
 
 
 @cache
