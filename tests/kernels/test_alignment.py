@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def _numbers(*shape: int, dtype: str = "float32") -> Any:
     return np.random.default_rng(3).standard_normal(shape).astype(dtype)
 
 
+def _gradients(call: Callable[..., flow.Tensor], *tensors: flow.Tensor) -> flow.Tensor:
+    """The gradients of a function by its operands, as one vector; the last of the tensors is that of the result."""
+    *operands, by_result = tensors
+    operands = [operand.requires_grad_() for operand in operands]
+    found = flow.autograd.grad(call(*operands), operands, by_result)
+    return flow.cat([gradient.flatten() for gradient in found])
+
+
 _INDEX = np.arange(64 * 1100).reshape(64, 1100) % 64
 
 # Functions of tensors that C computes, and arguments that are large enough for that.
@@ -42,18 +51,40 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "two operands": (lambda x, y: x * y, (_numbers(300, 300), _numbers(300, 300))),
     "softmax": (lambda x: x.softmax(-1), (_numbers(100, 200),)),
     "reduction": (lambda x: x.amax(-1), (_numbers(100, 200),)),
+    "sum": (lambda x: x.sum(), (_numbers(100, 1000),)),
+    "sums of columns": (lambda x: x.sum(0), (_numbers(1000, 100),)),
     "layer norm": (lambda x: nn.functional.layer_norm(x, (200,)), (_numbers(100, 200),)),
+    "gradients of layer norm": (
+        partial(_gradients, lambda x, scale: nn.functional.layer_norm(x, (200,), scale)),
+        (_numbers(100, 200), _numbers(200), _numbers(100, 200)),
+    ),
+    "gradients of batch norm": (
+        partial(_gradients, lambda x, scale: nn.functional.batch_norm(x, None, None, scale, training=True)),
+        (_numbers(8, 16, 10, 10), _numbers(16), _numbers(8, 16, 10, 10)),
+    ),
     "product": (lambda x, y: x @ y, (_numbers(64, 96), _numbers(96, 80))),
     "products": (lambda x, y: x @ y, (_numbers(4, 64, 96), _numbers(4, 96, 80))),
     "linear": (nn.functional.linear, (_numbers(64, 96), _numbers(80, 96), _numbers(80))),
+    "gradients of linear": (
+        partial(_gradients, nn.functional.linear),
+        (_numbers(64, 96), _numbers(80, 96), _numbers(80), _numbers(64, 80)),
+    ),
     "convolution": (nn.functional.conv2d, (_numbers(2, 3, 24, 24), _numbers(8, 3, 3, 3), _numbers(8))),
     "pooling": (lambda x: nn.functional.max_pool2d(x, 2), (_numbers(2, 8, 48, 48),)),
     "attention": (nn.functional.scaled_dot_product_attention, (_numbers(2, 48, 32),) * 3),
+    "attention of rows that overlap": (
+        lambda x: nn.functional.scaled_dot_product_attention(*[x.as_strided((2, 32, 16), (64, 4, 1))] * 3),
+        (_numbers(300),),
+    ),
     "gather": (lambda x, at: x.gather(0, at), (_numbers(64, 1100), _INDEX)),
     "gather of complex numbers": (lambda x, at: x.gather(0, at), (_numbers(64, 1100).astype("complex64"), _INDEX)),
     "scatter": (lambda x, at, y: x.scatter_add(0, at, y), (_numbers(64, 1100), _INDEX, _numbers(64, 1100))),
     "running sums": (lambda x: x.cumsum(1), (_numbers(100, 200, dtype="float64"),)),
     "classes": (nn.functional.cross_entropy, (_numbers(200, 100), np.arange(200) % 100)),
+    "gradient of classes": (
+        partial(_gradients, lambda x: nn.functional.cross_entropy(x, flow.arange(200) % 100)),
+        (_numbers(200, 100), _numbers()),
+    ),
 }
 
 

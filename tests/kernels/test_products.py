@@ -305,6 +305,14 @@ def test_the_added_row_is_not_mistaken_for_the_memory_of_sums() -> None:
         np.testing.assert_allclose(sums, left.sum(0), rtol=1e-4, atol=1e-5)
 
 
+def test_rows_of_a_transposed_matrix_at_an_odd_address_are_summed() -> None:
+    left = np.zeros(30 * 12 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(30, 12)
+    left[...] = normal((30, 12))
+    product, sums = in_c().with_sums(left.T, normal((30, 12), 1))
+    check(product, left.T, normal((30, 12), 1))
+    np.testing.assert_allclose(sums, left.sum(0), rtol=1e-4, atol=1e-5)
+
+
 def test_two_threads_of_the_program_multiply_at_once(threads: None) -> None:
     flow.set_num_threads(2)
     operands = [(normal((90, 200), seed), normal((200, 70), seed + 9)) for seed in range(4)]

@@ -97,7 +97,7 @@ static void copy_divided(const float *from, float total, float *to, int64_t coun
 void attention(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *op = (const struct attention *)problem;
     EXPECT(op->length > 0 && op->others > 0 && op->size > 0 && op->value_size > 0);
-    EXPECT(op->query_row >= op->size && op->key_row >= op->size && op->value_row >= op->value_size);
+    EXPECT(op->query_row > 0 && op->key_row > 0 && op->value_row > 0); /* rows may overlap */
     const int64_t rows = rows_at_once(op), width = padded(op->others), value_width = padded(op->value_size);
     const int64_t needed = op->size * width + op->others * value_width + rows * (width + value_width + 1);
     float *const scratch = scratch_or_fail(needed, problem);

@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.kernels.choosing import Call
 
 from . import team
-from .addresses import Array, address
+from .addresses import Array, address, realigned
 from .arrays import INDEX, SINGLE, InC, NativeCall, clear_of, cut_by_row, fits
 from .functions import CFunction
 
@@ -50,7 +50,7 @@ class CrossEntropy:
         loss, total = np.empty((), SINGLE), np.empty((), SINGLE)
         by_row, whole = self._by_row, self._whole
         done = by_row.site.again((scores, classes, logs, losses, wrong)) or by_row.makes(
-            self._losses(scores, classes, logs, losses, wrong)
+            self._losses(realigned(scores), realigned(classes), logs, losses, wrong)
         )
         if not done or wrong.item():
             return None
@@ -119,7 +119,7 @@ class CrossEntropyGradient(InC):
         """Compute the gradient by the scores from that of the loss; None if C cannot, or a class does not exist."""
         result, wrong = np.empty(logs.shape, SINGLE), np.zeros((), INDEX)
         done = self.site.again((logs, classes, gradient, total, result, wrong)) or self.makes(
-            self._found(gradient, classes, total, logs, result, wrong)
+            self._found(*map(realigned, (gradient, classes, total, logs)), result, wrong)
         )
         return result if done and not wrong.item() else None
 

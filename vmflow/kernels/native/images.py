@@ -14,7 +14,7 @@ import numpy as np
 
 from vmflow.kernels.choosing import Call
 
-from .addresses import Array, address
+from .addresses import Array, address, realigned
 from .arrays import INDEX, SINGLE, fits
 from .functions import function
 
@@ -261,4 +261,5 @@ class BatchNorm(_OfSizes):
         """
         channels = self._sizes[1]
         made = _result(out, first.shape), np.empty(channels, SINGLE), np.empty(channels, SINGLE)
-        return made if _made(self.placed((first, *others, *made))) else None
+        given = [realigned(array) for array in (first, *others)]  # kept alive here, as a call knows only addresses
+        return made if _made(self.placed((*given, *made))) else None

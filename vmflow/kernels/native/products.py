@@ -16,7 +16,7 @@ from vmflow.kernels.choosing import Call
 from vmflow.kernels.intra_op import get_num_threads
 
 from . import team
-from .addresses import Array, address, is_aligned, is_plain, places_of, plain
+from .addresses import Array, address, is_aligned, is_plain, places_of, plain, realigned
 from .arrays import SINGLE, NativeCall
 from .call_site import CallSite
 from .functions import CFunction, function
@@ -87,7 +87,8 @@ class MatrixProduct:
         if sums is None:
             sums = np.empty(len(left), SINGLE)
         if not self._with_sums.again((left, right, sums, out)):
-            self._computed(left, right, out, None, sums)
+            # A copy keeps the columns contiguous, as C needs it to sum the rows.
+            self._computed(realigned(left.T).T, right, out, None, sums)
         return out, sums
 
     def _computed(

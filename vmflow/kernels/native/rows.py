@@ -139,6 +139,9 @@ class LayerNormGradient(InC):
         parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), SINGLE)
         read = (array, gradient, mean, scale, *([] if weight is None else [weight]))
         if not self.site.again((*read, out, parts)):
+            read = tuple([realigned(value) for value in read])
+            array, gradient, mean, scale, *rest = read
+            weight = rest[0] if rest else None
             if not array.size or not all([fits(array) for array in (*read, out)]):
                 return None
             if not all([clear_of(out, array) for array in read]):
@@ -165,6 +168,7 @@ class _EachRow(InC):
         found = np.empty(rows, SINGLE)
         if self.site.again((array, array, found)):
             return found
+        array = realigned(array)
         if not fits(array):
             return None
         NativeCall(
@@ -220,7 +224,7 @@ class _ReadAndWrite(InC):
 
     def call(self, read: Array, written: Array) -> bool:
         """Compute `written` from `read`; returns whether C could."""
-        return self.site.again((read, written)) or self.makes(self._found(read, written))
+        return self.site.again((read, written)) or self.makes(self._found(realigned(read), written))
 
     def placed(self, read: Array, written: Array) -> Call | None:
         """Prepare the computation as one call for arrays that keep their addresses; None if C cannot take them."""
