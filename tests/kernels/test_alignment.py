@@ -40,7 +40,7 @@ def _gradients(call: Callable[..., flow.Tensor], *tensors: flow.Tensor) -> flow.
     *operands, by_result = tensors
     operands = [operand.requires_grad_() for operand in operands]
     found = flow.autograd.grad(call(*operands), operands, by_result)
-    return flow.cat([gradient.flatten() for gradient in found])
+    return flow.cat([gradient.flatten() for gradient in found if gradient is not None])
 
 
 _INDEX = np.arange(64 * 1100).reshape(64, 1100) % 64

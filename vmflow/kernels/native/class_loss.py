@@ -31,7 +31,7 @@ class CrossEntropy:
 
     @classmethod
     def of(cls, averages: bool, elements: int) -> Self | None:
-        """Make an instance for `elements` scores; None if the C functions are not loaded now."""
+        """Make an instance for `elements` scores; None if the C functions may not be used now."""
         by_row, whole = [InC.of(name, SINGLE, elements) for name in ("class_losses", "class_loss")]
         return None if by_row is None or whole is None else cls(by_row, whole, averages)
 
@@ -119,7 +119,7 @@ class CrossEntropyGradient(InC):
         """Compute the gradient by the scores from that of the loss; None if C cannot, or a class does not exist."""
         result, wrong = np.empty(logs.shape, SINGLE), np.zeros((), INDEX)
         done = self.site.again((logs, classes, gradient, total, result, wrong)) or self.makes(
-            self._found(*map(realigned, (gradient, classes, total, logs)), result, wrong)
+            self._found(realigned(gradient), realigned(classes), realigned(total), realigned(logs), result, wrong)
         )
         return result if done and not wrong.item() else None
 
@@ -167,5 +167,5 @@ def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable
                 otherwise()
                 return
 
-    # The C calls know only the addresses of their arrays.  These are arguments of `compute`, which keeps them alive.
+    # The C calls know only the addresses of their arrays, which stay alive as arguments of `compute`.
     return [(compute, tuple([call.arrays for call in calls]), None)]
