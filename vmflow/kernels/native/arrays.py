@@ -1,6 +1,6 @@
 """Calls of C functions with numpy arrays: `InC` and `NativeCall`.
 
-Methods compute a result, or return None or False if C cannot compute it.  C needs the function's library to be loaded,
+Methods that compute a result return None or False if C cannot.  C needs the function's library to be loaded,
 and arrays of the dtypes that the function is written for, most functions also contiguous ones.
 """
 

@@ -1,6 +1,6 @@
 /* Attention of float32, and its gradients, head by head; the scores of some rows at a time stay in the cache.
  *
- * All is computed by one kind of product.  Causal attention skips the keys behind the last of the rows, as in T. Dao et al.,
+ * All products are of one kind.  Causal attention skips the keys behind the last of the rows, as in T. Dao et al.,
  * FlashAttention, 2022.
  */
 

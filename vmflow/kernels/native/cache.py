@@ -72,7 +72,7 @@ def open_folder(path: str) -> Folder:
         path: the folder's absolute path, without symbolic links.
 
     Raises:
-        Untrusted: if other users can write to the folder or replace it.
+        Untrusted: if the folder is not this user's, or other users but root can write to it or replace it.
         OSError: if it cannot be opened, created or written to.
     """
     above, sticky = os.open("/", _AS_FOLDER), False

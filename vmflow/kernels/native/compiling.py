@@ -159,6 +159,7 @@ class Compilation:
         Raises:
             Stopped: if `stop` was called, before or meanwhile, or the compiler has not finished in time.
             CompileError: if the compiler cannot be run, fails, or writes no library.
+            OSError: if the temporary files cannot be written or read.
         """
         import shutil
         import tempfile

@@ -1,8 +1,8 @@
 """Writes a chain of elementwise ops as one C function, and the block of numbers that is the function's argument.
 
-The function is the same for all sizes and for all Python numbers among the operands.  It has one inner loop, in which
-each array either stays at one element or advances by one, and up to four loops around it, in which arrays advance by
-any number of bytes: so broadcasting needs no copies.
+The function's source contains neither sizes nor the Python numbers among the operands.  It has one inner loop, in which
+each array either stays at one element or advances by one, and four loops around it, in which arrays advance by any
+number of bytes: so broadcasting needs no copies.
 
 The block holds, in this order: the length of the inner loop; the lengths of the four outer loops; for each array, its
 address and its step in each of the outer loops, in bytes; and the Python numbers, in eight bytes each.

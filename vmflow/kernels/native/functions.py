@@ -101,7 +101,7 @@ SINGLE: Final = {
     "tanh": 1,
 }
 
-# The types of elements in C.  Functions that only move elements treat these as integers of their size.
+# The types of elements in C.  Functions that only move elements treat them as integers of their size.
 _INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
 _NUMBERS: Final = (*_INTEGERS, "float", "double")
 
@@ -191,12 +191,12 @@ _COUNTING: Final = ("convolution_scratch", "batch_norm_scratch", "plane_scatter"
 # rows would mean more sums to write, more rows fewer parts for threads to share.
 LAYER_NORM_PART: Final = 64
 
-# The least elements of a call for which a C library is compiled, unless the mode is "wait".  Once it is loaded, it
+# The least `elements` with which `function` has a library compiled, unless the mode is "wait".  Once it is loaded, it
 # computes smaller arrays, too.
 WORTHWHILE: Final = 1 << 12
 
-# The libraries and the C files with which they begin; `source` adds more.  There are several libraries, so that a
-# program without images, say, need not wait until the functions for images are compiled.
+# The libraries and their first C files behind `common_source`; `source` adds more.  There are several libraries, so
+# that a program without images, say, need not wait until the functions for images are compiled.
 _FILES: Final = {
     "rows": ("vectors.h", "columns.h"),
     "images": ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c"),

@@ -1,6 +1,6 @@
 """Calls of the C functions for images: convolutions, pooling and batch norm.
 
-Methods compute a result, or return None if C cannot compute it; see `arrays`.
+Methods that return a result return None if C cannot compute it; see `arrays`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Convolution:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], rank: int) -> Self | None:
-        """Make an instance for sizes, see the class; None unless `dtype` is float32 and the C functions are loaded."""
+        """Make an instance for sizes, see the class; None unless `dtype` is float32 and the C functions may be used."""
         if dtype != SINGLE:
             return None
         products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
@@ -156,7 +156,7 @@ class MaxPool:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], shape: tuple[int, ...]) -> Self | None:
-        """Make an instance for images of `dtype`; None if C has no function for them, or it is not loaded now.
+        """Make an instance for images of `dtype`; None if C has no function for them, or it may not be used.
 
         Args:
             dtype: the dtype of the images.
@@ -207,7 +207,7 @@ class PlaneScatter:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Self | None:
-        """Make an instance for a result's shape; None unless `dtype` is float32 and the C function is loaded now."""
+        """Make an instance for a result's shape; None if it is empty, `dtype` is not float32, or C may not be used."""
         elements = math.prod(shape)
         kernel = function("plane_scatter", elements) if dtype == SINGLE and elements else None
         return None if kernel is None else cls(kernel.call, shape)
@@ -233,7 +233,7 @@ class BatchNorm(_OfSizes):
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], sizes: tuple[int, int, int], eps: float) -> Self | None:
-        """Make an instance for arrays of `dtype`; None if they are empty, not float32, or the C functions not loaded.
+        """Make an instance for arrays of `dtype`; None if they are empty, not float32, or C may not be used now.
 
         Args:
             name: "batch_norm" or "batch_norm_gradient".

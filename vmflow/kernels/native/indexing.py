@@ -131,7 +131,7 @@ class Scatter(_ByIndex):
     """The ops "scatter" and "scatter_add": write or add elements along a dimension, with an index for each element."""
 
     def call(self, array: Array, places: Array, values: Array) -> bool | None:
-        """Write or add `values` to `array`, and return True; None if C cannot.
+        """Write `values` to `array`, or add them, and return True; None if C cannot.
 
         Returns False if an index is negative or too large; then other values may have been written.
 

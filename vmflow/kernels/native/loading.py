@@ -96,7 +96,7 @@ class Loader:
         arrived: a number that grows with each loaded library, change of the mode and `settle`; failed lookups of
             functions are repeated when it has changed.
         problem: the error after which no more libraries are compiled; None if there was none.
-        watchers: functions called when the usable C functions have changed otherwise than by one more library.
+        watchers: functions called when the usable C functions may have changed otherwise than by one more library.
 
     Args:
         delay: the seconds after the first request in which nothing is compiled in the background.
@@ -189,7 +189,7 @@ class Loader:
             return len(self._waiting)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait for the compilation of all libraries requested so far, and let all loaded ones be used from now on.
+        """Wait for all compilations requested so far, and let all loaded libraries be used from now on.
 
         The queued libraries are compiled at the usual priority, even if the wait times out.
 

@@ -49,7 +49,7 @@ class Chain:
         """Return the C function, which takes the words of a `Block`; None if it is not loaded or may not be used.
 
         Args:
-            makes: whether to compile it if it is not cached.
+            makes: the `make` of `Loader.request`.
         """
         if self._function is None and (self._missed is None or (makes and not self._missed)):
             self._missed = makes
@@ -85,7 +85,7 @@ class _Form(NamedTuple):
     ) -> NativeCall | None:
         """Return the C call for arrays of this layout, the last `written` being results; None if it is not loaded.
 
-        `compiles`: whether to compile it if it is not cached; `in_place`: see `CallSite.note`.
+        `compiles`: the `makes` of `Chain.function`; `in_place`: see `CallSite.note`.
         """
         function, block = self.chain.function(compiles), self.block
         if function is None:
@@ -143,7 +143,8 @@ class FusedLoops:
         """Compute all results now, and remember the call; returns whether C could.
 
         Args:
-            arrays, outs: the inputs, and the results' memory, which overlaps with none of the other arrays.
+            arrays, outs: the inputs, and the results' memory, which overlaps with no other array; but a result may take
+                the memory of an input of its dtype and layout.
             shape: see `call`.
             compiles: whether the op is worth a run of the C compiler.
         """

@@ -57,7 +57,7 @@ class MatrixProduct:
 
     @classmethod
     def of(cls) -> Self | None:
-        """Make an instance; None if the C functions are not loaded now, or BLAS is faster on this processor."""
+        """Make an instance; None if the C functions may not be used now, or BLAS is faster on this processor."""
         one, several = [function(name, _ALWAYS) for name in ("matrix_product", "matrix_products")]
         return None if one is None or several is None else cls(one, several)
 

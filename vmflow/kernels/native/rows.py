@@ -196,7 +196,7 @@ class RowReduction:
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """Make an instance for matrices of a size; None unless `dtype` is float32 and the C functions are loaded now.
+        """Make an instance for matrices of a size; None unless `dtype` is float32 and C may be used now.
 
         Args:
             name: "sums", "squares" (the sums of squares), "products", "largest" or "smallest".

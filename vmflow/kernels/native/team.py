@@ -54,7 +54,7 @@ class Cut(NamedTuple):
 
 
 def helps(work: float) -> bool:
-    """Whether a call with this much work should be shared with helper threads, and there are such threads."""
+    """Whether a call with this much work should be shared with helper threads, and their library is loaded."""
     return work >= 2 * LEAST and get_num_threads() > 1 and _run() is not None
 
 
@@ -73,7 +73,7 @@ def wakes(work: float) -> bool:
 
 
 def address_of_run() -> int:
-    """Return the address of C's `team_run`, which runs jobs; 0 if there are no helper threads."""
+    """Return the address of C's `team_run`, which runs jobs; 0 if its library is not loaded."""
     run = _run()
     return 0 if run is None else address_of(run)
 
