@@ -43,8 +43,8 @@ class Fused(NamedTuple):
     Attributes:
         steps: the ops, in order.
         outputs: the numbers of the steps whose results are wanted.
-        occasional: whether the fused op may never occur again: so the CPU compiles it only after several calls, and a
-            CUDA device in the background.
+        occasional: whether the fused op may never occur again: then, except in the mode "wait", the CPU compiles it
+            only after several calls, and a CUDA device in the background.
     """
 
     steps: tuple[FusedStep, ...]

@@ -13,8 +13,8 @@ class Along(NamedTuple):
         filter: "nearest", "nearest-exact", "linear" or "cubic".
         source, target: the input's and the output's size in this dimension.
         align_corners: whether the centres of the first and last elements stay in place, not their outer edges.
-        scale: the input elements per output element if the caller has given a scale factor, else 0.
-        antialias: whether a shrinking filter is widened, so that each input element counts.
+        scale: the input elements per output element if the caller's scale factor is to be used as it is, else 0.
+        antialias: whether the filter is widened where the output is smaller, so that each input element counts.
     """
 
     filter: str
@@ -31,7 +31,7 @@ class Along(NamedTuple):
         return self.scale or self.source / self.target
 
     def taps(self, transposed: bool) -> int:
-        """Estimate the number of input elements that contribute to one element of the result.
+        """Estimate the number of elements from which one element of the result is computed.
 
         Args:
             transposed: whether the result is the gradient by the source, of the source's size.

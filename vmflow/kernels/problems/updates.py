@@ -4,7 +4,7 @@ An update's kernel takes the arrays that it reads, and the arrays that it writes
 
 Updates of optimizers read the gradients, followed by the learning rate if that is an array: the setting `lr` is None
 then.  They write the parameters, followed by the state arrays of each parameter in its shape, one kind after the other,
-and the counts of each parameter.  Each class lists the kinds of state that its optimizer keeps, in order.
+and each parameter's numbers, such as its count of steps.  An optimizer's class lists its kinds of state, in order.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class ScaleToNorm(NamedTuple):
     """Settings of the update "scale_to_norm", which reads the norm of arrays and scales them down if it is too large.
 
     Attributes:
-        limit: the largest norm: the arrays are multiplied by ``limit / (norm + 1e-6)`` if that is below 1.
+        limit: the largest norm: the arrays are multiplied by ``limit / (norm + 1e-6)`` unless that is 1 or more.
 
     Raises no errors: settings are not checked.
     Example:
