@@ -45,10 +45,10 @@ def operation_of(step: FusedStep) -> Operation:
 
 
 class Number(NamedTuple):
-    """A Python number among the operands of a chain; a variable holds it, so the source is the same for all values.
+    """A Python number among the operands of a chain; a variable holds it, so the source does not contain its value.
 
     Attributes:
-        value: the number, within the range of an integer dtype.
+        value: the number; within the range of `dtype` if that is an integer dtype.
         dtype: the dtype of the variable that holds the number.
     """
 
@@ -115,7 +115,7 @@ class _Writer:
         self.wrong: list[str] = []
 
     def add(self, operation: Operation) -> bool:
-        """Append the statement of an operation to `lines`; return False if the rules or types lack the operation."""
+        """Append the statement of an operation to `lines`; return False if it cannot be written."""
         result = operation.result
         written = self._written(operation)
         if written is None or result not in self._types:

@@ -6,6 +6,7 @@
  *
  *     INLINED           begins a function that is always inlined
  *     FMA(a, b, c)      a * b + c, rounded once where the processor can
+ *     INF               infinity, as a float
  *     of_bits, bits_of  between a float and the int32_t with the same bits */
 
 /* A polynomial times a power of two, in two steps, so that even a denormal result is rounded once.
@@ -111,7 +112,7 @@ INLINED float tanh_f(float x) {
     return x == x ? result : x;
 }
 
-/* Exact, like the next three functions: see vmflow/ops/normal_kernels.py, where the coefficients are explained. */
+/* Exact, like the functions up to `gelu_f`: those of vmflow/kernels/numpy/activation.py. */
 INLINED float minus_eighth_power(float x) {
     x = x * x;
     x = x * x;

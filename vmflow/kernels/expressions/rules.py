@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-# The C type of an element of each dtype.  bools are stored as numbers that are 0 or 1.
+# The C type of an element of each dtype that C code supports.  bools are stored as numbers that are 0 or 1.
 C_TYPES: Final = {
     "float32": "float",
     "float64": "double",
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
     Attributes:
         dtypes: the dtypes that the op can be computed in.
         write: ``write(dtype, *operands)`` returns the C expression of the result, from expressions of that dtype.
-        exact: whether the result agrees with numpy's to the bit.
+        exact: whether the result agrees with numpy's to the bit, but for the sign of the extremum of two zeros.
         wrong: ``wrong(dtype, *operands)`` returns a C condition that the operands are an error, or ""; None if they
             never are.
     """
