@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -558,11 +559,25 @@ def test_asarray_of_an_object_with_dlpack() -> None:
         (lambda x: xp.eye(2, -1, k=1), ValueError, "eye: .* negative"),
         (lambda x: xp.linspace(0, 1, -1, endpoint=False), ValueError, "linspace"),
         (lambda x: xp.diff(x, n=-1), ValueError, "n cannot be negative"),
+        (lambda x: xp.eye(2, k=1, dtype="cpu"), TypeError, "dtype must be"),  # type: ignore[arg-type]
+        (lambda x: xp.astype(x, None), TypeError, "astype: expected a dtype"),  # type: ignore[arg-type]
+        (lambda x: xp.isdtype(x, "integral"), TypeError, "isdtype: expected a dtype"),  # type: ignore[arg-type]
+        (lambda x: xp.add(x.to(flow.uint8), 300), ValueError, "add: 300 does not fit"),
+        (lambda x: xp.clip(x.to(flow.uint8), 0, 300), ValueError, "clip: 300 does not fit"),
+        (lambda x: xp.take_along_axis(x, x), TypeError, "must be an integer tensor"),
+        (lambda x: xp.cumulative_sum(x[0, 0], axis=0, include_initial=True), ValueError, "cumulative_sum: .* 0-d"),
+        (lambda x: xp.linalg.cross([1, 0, 0], x), TypeError, "cross: expected tensors"),  # type: ignore[arg-type]
+        (lambda x: xp.linalg.cross(x[0], x.T, axis=0), ValueError, "cross: expected a negative axis"),
     ],
 )
 def test_bad_arguments(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call(flow.zeros(2, 3))
+
+
+def test_result_types_do_not_depend_on_the_order() -> None:
+    dtypes = flow.uint64, flow.int8, flow.float32
+    assert {xp.result_type(*some) for some in itertools.permutations(dtypes)} == {flow.float32}
 
 
 # Random operands

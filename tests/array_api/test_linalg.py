@@ -243,7 +243,7 @@ def test_norms_of_vectors(order: Any) -> None:
     @few
     @given(
         st.sampled_from([(3,), (2, 3), (2, 1, 3)]),
-        st.sampled_from([None, 0, -1, (0,), (-1, 0)]),
+        st.sampled_from([None, 0, -1, (), (0,), (-1, 0)]),
         st.sampled_from(FLOATING),
         seeds,
         st.booleans(),
@@ -275,3 +275,5 @@ def test_empty_matrices(name: str) -> None:
     assert xp.linalg.det(x).tolist() == [1.0, 1.0]
     assert xp.linalg.inv(x).shape == (2, 0, 0)
     assert xp.matmul(xp.zeros((2, 0)), xp.zeros((0, 3))).tolist() == [[0.0] * 3] * 2
+    for order in ("fro", "nuc", 1, 2, np.inf):
+        assert xp.linalg.matrix_norm(x, ord=order).tolist() == [0.0, 0.0]

@@ -122,7 +122,7 @@ def eye(
         return flow.eye(rows, columns, dtype=dtype, device=device)
     places = flow.arange(columns, device=device) - flow.arange(rows, device=device).unsqueeze(1)
     diagonal: Tensor = places == k
-    return diagonal.to(dtype or flow.get_default_dtype())
+    return diagonal.to(dtype=flow.get_default_dtype() if dtype is None else dtype)
 
 
 def full(

@@ -11,6 +11,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors, described
 from vmflow.ops.creation import creation
+from vmflow.ops.elementwise.inference import fitting
 from vmflow.tensors import Tensor
 from vmflow.transfers import beside
 
@@ -56,6 +57,8 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | st
         tensor([1., 2.])
     """
     check_tensors("astype", x)
+    if not isinstance(dtype, DType):
+        raise TypeError(f"astype: expected a dtype, got {described(dtype)}")
     return x.to(dtype=dtype, device=device, copy=copy)
 
 
@@ -119,12 +122,14 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
 
     Raises:
         ValueError: if a string names no kind.
-        TypeError: if a kind is neither a dtype, a string nor a tuple.
+        TypeError: if `dtype` is no dtype, or a kind is neither a dtype, a string nor a tuple.
 
     Example:
         >>> flow.array_api.isdtype(flow.int8, "integral")
         True
     """
+    if not isinstance(dtype, DType):
+        raise TypeError(f"isdtype: expected a dtype, got {described(dtype)}")
     if isinstance(kind, tuple):
         return any([isdtype(dtype, member) for member in kind])
     if isinstance(kind, DType):
@@ -153,6 +158,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     if not sized:
         raise ValueError("result_type: expected at least one tensor or dtype")
     numbers = [type(dtype) for dtype in arrays_and_dtypes if not isinstance(dtype, (Tensor, DType))]
+    sized.sort(key=lambda dtype: dtype.category, reverse=True)  # so that the order of the arguments does not matter
     return reduce(dtypes.promote_scalar, numbers, reduce(dtypes.promote_types, sized))
 
 
@@ -182,6 +188,6 @@ def together(name: str, *operands: Any) -> list[Tensor]:
     return [
         operand.to(kind)
         if isinstance(operand, Tensor)
-        else beside(creation.full((), operand, dtype=kind, device=tensors[0].device), tensors[0])
+        else beside(creation.full((), fitting(name, operand, kind), dtype=kind, device=tensors[0].device), tensors[0])
         for operand in operands
     ]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import vmflow as flow
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise import floating_point
+from vmflow.ops.elementwise.inference import fitting
 from vmflow.tensors import Tensor
 from vmflow.transfers import beside
 
@@ -330,7 +331,7 @@ def _limit(limit: Operand, x: Tensor) -> Tensor:
     """A limit of `clip` as a tensor of the dtype of `x`, on the device and the ranks of `x`."""
     if isinstance(limit, Tensor):
         return limit.to(x.dtype)
-    return beside(flow.full((), limit, dtype=x.dtype, device=x.device), x)
+    return beside(flow.full((), fitting("clip", limit, x.dtype), dtype=x.dtype, device=x.device), x)
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:

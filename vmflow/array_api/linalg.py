@@ -12,7 +12,8 @@ from vmflow.operands import check_tensors
 from vmflow.ops.linalg.decompositions import QR, SVD, Eigen, SignLogabsdet
 from vmflow.tensors import Tensor
 
-from .data_types import together
+from .data_types import isdtype, together
+from .searching import along
 from .statistics import summed
 
 _linalg = _vmflow.linalg
@@ -292,13 +293,16 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The cross product along a dimension of size 3.
 
     Raises:
-        ValueError: if the dimension has another size.
+        ValueError: if the dimension has another size, or `axis` is not negative and the numbers of dimensions differ.
         IndexError: if a tensor lacks the dimension.
 
     Example:
         >>> flow.array_api.linalg.cross(flow.tensor([1, 0, 0]), flow.tensor([0, 1, 0]))
         tensor([0, 0, 1])
     """
+    check_tensors("cross", x1, x2)
+    if axis >= 0 and x1.ndim != x2.ndim:
+        raise ValueError(f"cross: expected a negative axis for {x1.ndim} and {x2.ndim} dimensions, got {axis}")
     if x1.size(axis) != 3 or x2.size(axis) != 3:
         raise ValueError(f"cross: expected size 3 in dimension {axis}, got {x1.size(axis)} and {x2.size(axis)}")
     first, second = _vmflow.broadcast_tensors(*together("cross", x1, x2))
@@ -328,27 +332,19 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
 
     Raises:
         TypeError: for bools, and for integers unless `ord` is 1, -1 or infinite.
-        ValueError: for another `ord`.
+        ValueError: for another `ord`, or fewer than two dimensions.
 
     Example:
         >>> flow.array_api.linalg.matrix_norm(flow.tensor([[3.0, 0.0], [0.0, 4.0]]))
         tensor(5.)
     """
-    if ord is None or ord == "fro":
-        return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
-    if ord in (2, -2, "nuc"):
-        return _linalg.matrix_norm(x, ord, (-2, -1), keepdims)
-    across = {
-        1: (-2, _vmflow.amax),
-        -1: (-2, _vmflow.amin),
-        float("inf"): (-1, _vmflow.amax),
-        -float("inf"): (-1, _vmflow.amin),
-    }
-    if ord not in across:
-        raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
-    dim, reduce = across[ord]
-    sums = _vmflow.sum(_vmflow.abs(x), dim, True)
-    return reduce(sums, (-2, -1), keepdims)
+    check_tensors("matrix_norm", x)
+    if not isdtype(x.dtype, "integral") or ord not in (1, -1, _np.inf, -_np.inf):
+        return _linalg.matrix_norm(x, "fro" if ord is None else ord, (-2, -1), keepdims)
+    if x.ndim < 2:
+        raise ValueError(f"matrix_norm: expected matrices, got shape {list(x.shape)}")
+    sums = _vmflow.sum(_vmflow.abs(x), -2 if ord in (1, -1) else -1, True)
+    return (_vmflow.amax if float(ord) > 0 else _vmflow.amin)(sums, (-2, -1), keepdims)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -384,6 +380,8 @@ def vector_norm(
 ) -> Tensor:
     """The norm of the elements along the dimensions `axis`; see `vmflow.linalg.vector_norm`.
 
+    With `axis` () each element is reduced alone; `vmflow.linalg.vector_norm` reduces all dimensions.
+
     Raises:
         TypeError: for integers and bools.
         IndexError: if a dimension does not exist.
@@ -392,4 +390,5 @@ def vector_norm(
         >>> flow.array_api.linalg.vector_norm(flow.tensor([3.0, 4.0]))
         tensor(5.)
     """
-    return _linalg.vector_norm(x, ord, axis, keepdims)
+    check_tensors("vector_norm", x)
+    return along(lambda x, dim, keepdim=False: _linalg.vector_norm(x, ord, dim, keepdim), x, axis, keepdims)

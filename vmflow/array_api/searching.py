@@ -58,6 +58,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """The elements of `x` at `indices` along `axis`, as `vmflow.take_along_dim`: ``x[i, indices[i, j]]`` for matrices.
 
     Raises:
+        TypeError: if the indices are no integers.
         ValueError: if the numbers of dimensions differ, or the other sizes do not broadcast.
         IndexError: if there is no dimension `axis`; when the result is read, if an index is negative or too large.
 
@@ -67,7 +68,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
                 [7]])
     """
     check_tensors("take_along_axis", x, indices)
-    return flow.take_along_dim(x, indices.to(flow.int64), axis)
+    return flow.take_along_dim(x, indices, axis)
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:

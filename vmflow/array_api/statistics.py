@@ -166,7 +166,10 @@ def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
     return along(partial(flow.var, correction=correction), x, axis, keepdims)
 
 
-def _after(initial: float, x: Tensor, totals: Tensor, axis: int) -> Tensor:
+def _after(name: str, initial: float, x: Tensor, totals: Tensor, axis: int) -> Tensor:
+    """`totals` along `axis`, behind one more element, `initial`; `name` and `x` are the function's and its argument."""
+    if totals.ndim == 0:
+        raise ValueError(f"{name}: include_initial needs at least one dimension, got a 0-d tensor")
     shape = list(totals.shape)
     shape[axis] = 1
     begin = flow.full(tuple(shape), initial, dtype=totals.dtype, device=x.device)
@@ -182,7 +185,7 @@ def cumulative_sum(
     `dtype`, unsigned integers give uint64.
 
     Raises:
-        ValueError: if `axis` is missing and `x` is no vector.
+        ValueError: if `axis` is missing and `x` is no vector, or `include_initial` is True and `x` 0-d.
         IndexError: if there is no dimension `axis`.
 
     Example:
@@ -192,7 +195,7 @@ def cumulative_sum(
     check_tensors("cumulative_sum", x)
     axis = only_axis("cumulative_sum", x, axis)
     totals = flow.cumsum(x, axis, dtype=summed(x, dtype))
-    return _after(0, x, totals, axis) if include_initial else totals
+    return _after("cumulative_sum", 0, x, totals, axis) if include_initial else totals
 
 
 def cumulative_prod(
@@ -204,7 +207,7 @@ def cumulative_prod(
     `dtype`, unsigned integers give uint64.
 
     Raises:
-        ValueError: if `axis` is missing and `x` is no vector.
+        ValueError: if `axis` is missing and `x` is no vector, or `include_initial` is True and `x` 0-d.
         IndexError: if there is no dimension `axis`.
 
     Example:
@@ -214,7 +217,7 @@ def cumulative_prod(
     check_tensors("cumulative_prod", x)
     axis = only_axis("cumulative_prod", x, axis)
     totals = flow.cumprod(x, axis, dtype=summed(x, dtype))
-    return _after(1, x, totals, axis) if include_initial else totals
+    return _after("cumulative_prod", 1, x, totals, axis) if include_initial else totals
 
 
 def diff(
