@@ -45,6 +45,7 @@ def test_tensor_dataset() -> None:
     ]
     with pytest.raises(IndexError, match="index 3 is out of range"):
         dataset.__getitems__([3])
+    assert dataset.__getitems__([]) == []
 
 
 def test_concatenating_and_chaining() -> None:

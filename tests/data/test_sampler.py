@@ -124,6 +124,7 @@ def test_as_pytorch() -> None:
         (lambda: RandomSampler([1], num_samples=wrong), TypeError, "num_samples must be an integer"),
         (lambda: WeightedRandomSampler([1, -1], 1), ValueError, "not negative"),
         (lambda: WeightedRandomSampler([0, 0], 1), ValueError, "not all zero"),
+        (lambda: WeightedRandomSampler([1e308, 1e308], 1), ValueError, "finite sum"),
         (lambda: WeightedRandomSampler([[1]], 1), ValueError, "one dimension"),
         (lambda: WeightedRandomSampler([1, 0], 2, replacement=False), ValueError, "cannot draw 2"),
         (lambda: BatchSampler([1], 0, False), ValueError, "batch_size must be at least 1"),

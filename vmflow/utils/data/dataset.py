@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from vmflow.dtypes import int64
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.shape.view import unbind
@@ -102,7 +103,10 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
             if not -length <= index < length:
                 raise IndexError(f"TensorDataset: index {index} is out of range for {length} samples")
         chosen = [index % length for index in indices]
-        columns = [unbind(index_select(column, 0, tensor(chosen, device=column.device))) for column in self.tensors]
+        columns = [
+            unbind(index_select(column, 0, tensor(chosen, dtype=int64, device=column.device)))
+            for column in self.tensors
+        ]
         return list(zip(*columns, strict=True))
 
     def __len__(self) -> int:

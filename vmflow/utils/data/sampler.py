@@ -187,7 +187,7 @@ class WeightedRandomSampler(Sampler[int]):
     """Indices below the number of weights, drawn with probabilities proportional to these.
 
     Args:
-        weights: not negative, finite, not all zero; they need not add up to 1.
+        weights: not negative, not all zero, of a finite sum; they need not add up to 1.
         num_samples: how many indices to draw.
         replacement: whether an index may be drawn again.
         generator: the source; by default that of the context in which iteration begins.
@@ -216,8 +216,12 @@ class WeightedRandomSampler(Sampler[int]):
         self.weights = np.array(given, np.float64)
         if self.weights.ndim != 1:
             raise ValueError(f"WeightedRandomSampler: weights must have one dimension, not {self.weights.ndim}")
-        if not (np.isfinite(self.weights).all() and (self.weights >= 0).all() and self.weights.sum() > 0):
-            raise ValueError("WeightedRandomSampler: weights must be finite, not negative, and not all zero")
+        with np.errstate(over="ignore"):
+            total = self.weights.sum()
+        if not ((self.weights >= 0).all() and 0 < total < math.inf):
+            raise ValueError(
+                f"WeightedRandomSampler: weights must be not negative, not all zero, and of a finite sum, not {total}"
+            )
         possible = np.count_nonzero(self.weights)
         if not replacement and self.num_samples > possible:
             raise ValueError(
