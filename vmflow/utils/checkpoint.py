@@ -34,7 +34,7 @@ def checkpoint(
 
     Raises:
         TypeError: if `function` cannot be called.
-        RuntimeError: in the backward pass, if the results of the second call differ in number, shape or dtype.
+        RuntimeError: in the backward pass, if the results of the second call differ in number, shape, dtype or device.
 
     Example:
         >>> x = flow.tensor(3.0, requires_grad=True)
@@ -262,11 +262,13 @@ class _CheckpointNode(Node):
         ]
 
     def _check(self, tensors: list[Tensor | None]) -> None:
-        """Raise RuntimeError unless both calls have returned tensors of the same shapes and dtypes."""
+        """Raise RuntimeError unless both calls have returned tensors of the same shapes, dtypes and devices."""
         metas = self._metas(tensors)
         if metas != self.metas:
             first, again = [
-                ", ".join([f"{meta.dtype.name} {list(meta.shape)}" for meta in shown if meta is not None])
+                ", ".join(
+                    [f"{meta.dtype.name} {list(meta.shape)} on {meta.device}" for meta in shown if meta is not None]
+                )
                 for shown in (self.metas, metas)
             ]
             raise RuntimeError(f"checkpoint: the function returned {first}, and called again {again}")
