@@ -57,7 +57,7 @@ def _shares_memory(tensor: Tensor, obj: Any) -> bool:
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """The vector ``start, start + step, ...`` up to but without `stop`.
+    """The vector ``start, start + step, ...`` up to but without `stop`; with one argument, from 0 up to that.
 
     The result is empty if `step` leads away from `stop`, where `vmflow.arange` raises an error.
 
@@ -131,8 +131,8 @@ def full(
     """A tensor of this shape whose elements are all `fill_value`.
 
     Raises:
-        TypeError: if `fill_value` is no number, or complex for a real dtype.
-        ValueError: if a size is negative, or `fill_value` is out of the dtype's range.
+        TypeError: if `fill_value` is neither a number nor a tensor, or complex for a real dtype.
+        ValueError: if a size is negative, or `fill_value` has several elements or is out of the dtype's range.
 
     Example:
         >>> flow.array_api.full((2,), 7)
@@ -147,8 +147,8 @@ def full_like(
     """A tensor of the shape, and by default the dtype and device, of `x` whose elements are all `fill_value`.
 
     Raises:
-        TypeError: if `fill_value` is no number, or complex for a real dtype.
-        ValueError: if `fill_value` is out of the dtype's range.
+        TypeError: if `fill_value` is neither a number nor a tensor, or complex for a real dtype.
+        ValueError: if `fill_value` has several elements or is out of the dtype's range.
 
     Example:
         >>> flow.array_api.full_like(flow.tensor([1, 2]), 7)

@@ -66,7 +66,7 @@ def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
     """Whether type promotion of `from_` (a dtype or a tensor of any shape) and the dtype `to` gives `to`.
 
     Raises:
-        TypeError: if an argument is neither a dtype nor a tensor.
+        TypeError: if `from_` is neither a dtype nor a tensor, or `to` no dtype.
 
     Example:
         >>> flow.array_api.can_cast(flow.int8, flow.int32)
@@ -172,8 +172,9 @@ def together(name: str, *operands: Any) -> list[Tensor]:
     """Convert tensors and Python numbers to tensors of their common dtype; errors name the function `name`.
 
     Raises:
-        TypeError: if no operand is a tensor, one is neither a tensor nor a number, or one is of uint64 and another of a
-            signed integer dtype.
+        TypeError: if no operand is a tensor, one is neither a tensor nor a number, or no integer dtype holds the values
+            of all, as of uint64 and int8.
+        ValueError, OverflowError: if a number is out of the range of the common dtype.
     """
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     for operand in operands:

@@ -42,8 +42,8 @@ def _binary(
     ours = f"`vmflow.{function.__name__}`"
     returns = f"A tensor of the broadcast shape.  Unlike in {ours}, 0-d tensors can widen the dtype."
     raises = (
-        f"TypeError: if neither operand is a tensor, or {ours} does not take their common dtype.\n"
-        "    ValueError: if the shapes do not broadcast.\n"
+        f"TypeError: if neither operand is a tensor, they have no common dtype, or {ours} does not take it.\n"
+        "    ValueError: if the shapes do not broadcast, or a number does not fit into the common dtype.\n"
         "    RuntimeError: if the tensors are on different devices."
     )
     return _named(call, name, summary, returns, raises, example)
@@ -179,7 +179,7 @@ bitwise_or = _binary("bitwise_or", flow.bitwise_or, "``x1 | x2``.", ("flow.tenso
 bitwise_right_shift = _binary(
     "bitwise_right_shift",
     flow.bitwise_right_shift,
-    "`x1` shifted right by `x2` bits; the sign bit fills the gap.",
+    "`x1` shifted right by `x2` bits; for signed integers, the sign bit fills the gap.",
     ("flow.tensor([16, -4]), 1", "tensor([ 8, -2])"),
 )
 bitwise_xor = _binary("bitwise_xor", flow.bitwise_xor, "``x1 ^ x2``.", ("flow.tensor([6, 5]), 3", "tensor([5, 6])"))
@@ -250,7 +250,7 @@ multiply = _binary("multiply", flow.mul, "``x1 * x2``.", ("flow.tensor([1, 2]), 
 nextafter = _binary(
     "nextafter",
     floating_point.nextafter,
-    "The next number after `x1` towards `x2` that the dtype holds.",
+    "The next number after `x1` towards `x2` that the dtype holds; `x2` if both are equal.",
     ("flow.tensor([0.0]), flow.tensor([1.0])", "tensor([1.4013e-45])"),
 )
 not_equal = _binary("not_equal", flow.ne, "``x1 != x2``.", ("flow.tensor([1, 2]), 2", "tensor([ True, False])"))
@@ -264,9 +264,10 @@ subtract = _binary("subtract", flow.sub, "``x1 - x2``.", ("flow.tensor([5, 7]), 
 def sign(x: Tensor, /) -> Tensor:
     """-1, 0 or 1 for each element; nan for nan, unlike `vmflow.sign`.
 
-    For a complex element, the number of absolute value 1 in its direction.
+    For a complex element other than 0, the number of absolute value 1 in its direction; nan if both parts are infinite.
 
-    Raises no error.
+    Raises:
+        TypeError: if `x` is no tensor.
 
     Example:
         >>> flow.array_api.sign(flow.tensor([-2.0, 0.0, flow.nan]))
@@ -309,7 +310,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     The limits are converted to the dtype of `x`, which the result has; in `vmflow.clip` the dtypes promote.
 
     Raises:
-        TypeError: if a limit is neither a tensor nor a number.
+        TypeError: if a limit is neither a tensor nor a number, or given for a complex `x`.
         ValueError: if the shapes do not broadcast, or a number is out of the range of the dtype.
 
     Example:
@@ -341,7 +342,7 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
 
     Raises:
         TypeError: if `condition` is no bool tensor, or a value is neither a tensor nor a number.
-        ValueError: if the shapes do not broadcast.
+        ValueError: if the shapes do not broadcast, or a number does not fit into the common dtype.
 
     Example:
         >>> flow.array_api.where(flow.tensor([True, False]), flow.tensor([1, 2]), 0)

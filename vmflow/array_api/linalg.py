@@ -105,7 +105,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
     Args:
         x: the matrices, (..., m, n).
-        rtol: a number, or one for each matrix; by default the larger of m and n times the dtype's precision.
+        rtol: a number, or a tensor of one for each matrix; by default max(m, n) times the dtype's precision.
 
     Raises:
         TypeError, ValueError: as `vmflow.linalg.matrix_rank`.
@@ -274,7 +274,8 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     Unlike in `vmflow.linalg.vecdot`, `axis` must be negative, and two dtypes promote to their common one.
 
     Raises:
-        ValueError: if the sizes differ in that dimension, or `axis` is not a negative number that both tensors allow.
+        ValueError: if the sizes differ in that dimension, the other sizes do not broadcast, or `axis` is not a negative
+            number that both tensors allow.
 
     Example:
         >>> flow.array_api.vecdot(flow.tensor([1, 2]), flow.tensor([3, 4]))

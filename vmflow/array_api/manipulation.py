@@ -28,7 +28,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
-    """`x` expanded to another shape: its dimensions of size 1 are repeated.
+    """`x` expanded to another shape: its dimensions of size 1 are repeated, and new ones added in front.
 
     Raises:
         ValueError: if `x` does not broadcast to the shape.
@@ -48,7 +48,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     The dtypes promote.
 
     Raises:
-        TypeError: if one dtype is uint64 and another a signed integer dtype.
+        TypeError: if no integer dtype holds the values of all, as of uint64 and int8.
         ValueError: if there is no tensor, one is 0-d and `axis` is not None, or the shapes differ in another dimension;
             empty tensors of shape (0,) fit any shape.
         IndexError: if there is no dimension `axis`.
@@ -89,6 +89,7 @@ def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
     """`x` reversed along the dimensions `axis`; along all if `axis` is None.
 
     Raises:
+        ValueError: if a dimension is named twice.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -103,7 +104,7 @@ def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
     """`x` with dimensions `source` moved to positions `destination`; the other dimensions keep their order.
 
     Raises:
-        ValueError: if `source` and `destination` differ in length.
+        ValueError: if `source` and `destination` differ in length, or one names a dimension twice.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -203,7 +204,7 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     """`x` without the dimensions `axis`, which have size 1.
 
     Raises:
-        ValueError: if a dimension has another size; `vmflow.squeeze` keeps it.
+        ValueError: if a dimension has another size (`vmflow.squeeze` keeps it), or is named twice.
         IndexError: if a dimension does not exist.
 
     Example:
@@ -223,7 +224,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     The dtypes promote.
 
     Raises:
-        TypeError: if one dtype is uint64 and another a signed integer dtype.
+        TypeError: if no integer dtype holds the values of all, as of uint64 and int8.
         ValueError: if there is no tensor, or the shapes differ.
         IndexError: if `axis` is out of range.
 

@@ -228,7 +228,7 @@ def diff(
     Unless `n` is 0, `prepend` and `append` are joined to `x` first.
 
     Raises:
-        ValueError: if `n` is negative, or `prepend` or `append` does not fit the shape.
+        ValueError: if `n` is negative, `x` is 0-d, or `prepend` or `append` does not fit the shape.
         IndexError: if there is no dimension `axis`.
 
     Example:
