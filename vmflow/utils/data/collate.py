@@ -18,7 +18,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Tensors are stacked on their device; numpy arrays and numbers (floats as float64, integers as int64) become tensors
     on the default device; strings and bytes stay a list; dicts and other mappings, named tuples, tuples and lists are
-    collated item by item.  Tuples become lists, as in PyTorch.
+    collated item by item.  Tuples become lists, as in PyTorch.  The first sample decides which of these applies.
 
     Raises:
         TypeError: for anything else; pass a `collate_fn` of your own to `DataLoader` then.
@@ -81,7 +81,7 @@ def default_convert(data: Any) -> Any:
     Arrays of strings or objects are kept.
 
     Raises:
-        TypeError: for an array of another dtype that no tensor can have.
+        TypeError: for an array or scalar of another dtype that no tensor can have.
 
     Example:
         >>> import numpy

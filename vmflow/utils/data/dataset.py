@@ -155,7 +155,7 @@ class ConcatDataset(Dataset[Sample]):
     """Several datasets, one behind the other.
 
     Attributes:
-        datasets: as given.
+        datasets: a list of the given ones.
         cumulative_sizes: for each dataset the number of samples up to its end.
 
     Raises:

@@ -127,8 +127,8 @@ class Fetcher:
         so that it does not matter which worker fetches the batch.
 
         Raises:
-            RanOut: if an iterable dataset has no more samples.
-            Exception: that of the dataset or the collating, with a note that says which sample it was.
+            RanOut: if an iterable dataset has no more samples, or with `drop_last` fewer than `order`.
+            Exception: that of the dataset or the collating, with a note about the sample or batch; see `_explain`.
         """
         # Context variables may be set: the context is the worker's own, or was copied for this iteration.
         generator = Generator().manual_seed((self._seed + 0x9E3779B97F4A7C15 * (ticket + 1)) & _MASK)

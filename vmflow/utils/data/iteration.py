@@ -189,7 +189,7 @@ class Batches(Iterator[Any]):
             iteration.waiting = False
 
     def close(self) -> None:
-        """End the iteration, and wait for its workers unless they are persistent; threads finish their batch."""
+        """End the iteration, and wait for its workers unless they are kept for another; threads finish their batch."""
         self._finalizer()
         if self._iteration.crew_ends:
             self._iteration.crew.join()
@@ -213,7 +213,7 @@ class AsyncBatches(AsyncIterator[Any]):
         return _next(self)
 
     async def aclose(self) -> None:
-        """End the iteration, and wait for its workers unless they are persistent; threads finish their batch."""
+        """End the iteration, and wait for its workers unless they are kept for another; threads finish their batch."""
         self.finalizer()
         if self.iteration.crew_ends:
             await self.iteration.crew.join_async()

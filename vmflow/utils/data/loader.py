@@ -37,8 +37,8 @@ class DataLoader:
     ``async for`` does not block the event loop while batches are fetched: with ``num_workers=0`` one thread fetches
     each batch when it is asked for.  Plain ``for`` with ``num_workers=0`` fetches in place.
 
-    An exception in a worker is raised when the batch's turn comes, with a note that says which sample it was, and ends
-    the iteration.
+    An exception of the dataset or `collate_fn` is raised when the batch's turn comes, with a note about the sample or
+    batch, and ends the iteration.
 
     Random numbers: an iteration takes seeds from `generator` when it begins.  With `in_order` and a dataset found by
     index, the order, and the results of vmflow's random functions while a batch is fetched, depend on these alone and
@@ -62,7 +62,7 @@ class DataLoader:
             default, since a forked child has the locks of the parent's threads, but not the threads.
         generator: of the order and the seeds; by default that of the context in which iteration begins.
         prefetch_factor: the most batches that each worker, on average, fetches ahead; 2 by default.
-        persistent_workers: keep the workers for the next iteration, until the loader is gone.
+        persistent_workers: keep the workers of one iteration for the next, until the loader is gone.
         in_order: whether batches come in the order of the indices, or as they are ready.
         worker_kind: "thread" or "process".  Threads are the default, because numpy and reading files let go of the
             interpreter's lock, and threads start quickly, share the dataset and hand over tensors without copying.
@@ -187,7 +187,7 @@ class DataLoader:
     def __len__(self) -> int:
         """The number of batches, or of samples if they come by themselves.
 
-        With several workers, an `IterableDataset` may give more.
+        With several workers, an `IterableDataset` may give more, or with `drop_last` fewer.
 
         Raises:
             TypeError: if the dataset or sampler has no length.
@@ -207,7 +207,7 @@ def _end(crew: Crew) -> bool:
 
 @attrs.define(eq=False)
 class _Kept:
-    """The workers that wait for the next iteration.  Without locks, since finalizers come here."""
+    """The workers that wait for a loader's next iteration.  Without locks, since finalizers call its methods."""
 
     _idle: list[Crew] = attrs.field(factory=list)
     _closed: bool = False

@@ -97,7 +97,7 @@ def _receive(link: socket.socket) -> list[memoryview]:
     """The parts of the next message.
 
     Raises:
-        EOFError: if the other side has ended.
+        EOFError, OSError: if the other side has ended.
     """
     (count,) = struct.unpack("!I", _read(link, 4))
     sizes = struct.unpack(f"!{count}Q", _read(link, 8 * count))
@@ -120,7 +120,7 @@ def _read(link: socket.socket, size: int) -> memoryview:
     return view
 
 
-# There
+# In the worker's process
 
 
 def _serve(link: socket.socket, recipe: Recipe, number: int) -> None:
@@ -170,10 +170,10 @@ def _portable(error: BaseException) -> BaseException:
     return error
 
 
-# Here
+# In the consumer's process
 
-# A process must not be forked while both ends of another's socket are open here: with its copies of them, that other
-# process would never see the end of the consumer's side.
+# No process may be forked while both ends of another one's socket are open in the consumer's: with its copies of them,
+# that other process would never see the end of the consumer's side.
 _starting = threading.Lock()
 
 

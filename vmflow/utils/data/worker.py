@@ -128,7 +128,7 @@ class InlineWorker:
     _context: contextvars.Context = attrs.field(factory=contextvars.copy_context)
 
     def post(self, job: Job) -> None:
-        """Do it."""
+        """Do the job, and post its letter."""
         first = job.assignment is not self._assignment
         if first:
             self._assignment = job.assignment
@@ -136,14 +136,14 @@ class InlineWorker:
         job.assignment.inbox.post(self._context.run(_done, self._fetcher, job, first))
 
     def forget(self, assignment: Assignment) -> None:
-        """That iteration is over."""
+        """Note that the iteration of `assignment` is over."""
         if assignment is self._assignment:
             self._fetcher.forget()
             self._assignment = None
 
 
 def _done(fetcher: Fetcher | RemoteFetcher, job: Job, first: bool) -> Letter:
-    """Do the job; the letter has its result or error."""
+    """Do the job, the `first` of an iteration or a later one; the letter has its result or error."""
     try:
         if first:
             fetcher.begin(job.assignment.base_seed)
@@ -159,8 +159,8 @@ def _done(fetcher: Fetcher | RemoteFetcher, job: Job, first: bool) -> Letter:
 class ThreadWorker:
     """A thread that does its jobs in order, and skips jobs of iterations that are over.
 
-    The thread is a daemon, since other threads would keep the interpreter from ever reaching its exit handlers.  No
-    method takes a lock that a finalizer may find taken.
+    The thread is a daemon, since the interpreter waits for other threads before it calls its exit handlers.  No method
+    takes a lock that a finalizer may find taken.
 
     Args:
         fetcher: fetches the batches; a remote one is ended with the thread.
@@ -182,7 +182,7 @@ class ThreadWorker:
         self._queue.put(job)
 
     def forget(self, assignment: Assignment) -> None:
-        """That iteration is over."""
+        """Note that the iteration of `assignment` is over."""
         self._queue.put(assignment)
 
     def stop(self) -> None:
