@@ -14,7 +14,7 @@ from vmflow.forking import lock_held_while_forking
 # whose kernels are not cached has hundreds of them.
 _MOST_THREADS: Final = 4
 
-# Seconds that the end of the process waits for the compiling threads; compiling one kernel takes less.
+# The most seconds that the end of the process waits for the compiling threads; compiling one kernel takes less.
 _GRACE: Final = 5.0
 
 
@@ -36,13 +36,13 @@ class Background:
         self._threads = 0
 
     def add(self, task: Callable[[], None], purpose: Hashable) -> None:
-        """Queue `task`, which must not raise, unless a task with the same key `purpose` is waiting in the queue."""
+        """Queue `task`, unless a task with the same key `purpose` waits in the queue.  A task must not raise."""
         with self._lock:
             self._waiting.setdefault(purpose, task)
             if self._threads < min(self._most, self._running + len(self._waiting)):
                 try:
                     threading.Thread(target=self._work, name="vmflow-rehearsal", daemon=True).start()
-                except RuntimeError:  # no memory for a thread
+                except RuntimeError:  # no thread can be started
                     if not self._threads:
                         self._waiting.clear()  # without tasks, the first launch of each kernel compiles it
                 else:

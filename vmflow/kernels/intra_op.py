@@ -199,7 +199,8 @@ def set_num_threads(threads: int) -> None:
 def get_num_threads() -> int:
     """Return the number of threads that kernels of large arrays use.
 
-    Unless `set_num_threads` was called, this is OMP_NUM_THREADS, or else the number of cores that this process may use.
+    Unless `set_num_threads` was called, this is OMP_NUM_THREADS if that is a positive integer, or else the number of
+    cores that this process may use.
 
     Example:
         >>> flow.get_num_threads() >= 1

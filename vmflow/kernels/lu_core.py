@@ -61,7 +61,7 @@ def _first_zero(xp: Any, factors: Any) -> Any:
 
 
 def wrong_pivot(pivot: int, size: int) -> IndexError:
-    """Return the error of a pivot that is no number of `size` rows, which are counted from 1."""
+    """Return the error of a `pivot` that is not the number of one of `size` rows, which are counted from 1."""
     return IndexError(f"pivot {pivot} is no row of a matrix of {size} rows, which are counted from 1")
 
 
