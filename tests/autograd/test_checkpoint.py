@@ -111,6 +111,14 @@ def test_several_results_and_keywords() -> None:
     assert scale.grad.item() == 3.0
 
 
+def test_a_named_tuple_keeps_its_names() -> None:
+    x = flow.eye(2).requires_grad_()
+    found = checkpoint(flow.linalg.slogdet, x)
+    found.logabsdet.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
 def test_a_second_call_with_other_results_is_refused() -> None:
     sizes = iter([2, 3])
     x = flow.ones(1, requires_grad=True)

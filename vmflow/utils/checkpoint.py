@@ -27,7 +27,7 @@ def checkpoint(
     uses, such as a module's parameters; `autograd.grad` and ``create_graph=True`` work as without a checkpoint.
 
     Args:
-        function: returns a tensor or a tuple; must do the same when it is called again.
+        function: returns a tensor or a tuple, also a named one; must do the same when it is called again.
         args, kwargs: its arguments; a later change in place raises an error only for tensors directly among them.
         use_reentrant: accepted for PyTorch's sake, and without effect.
         preserve_rng_state: whether random numbers, such as dropout's, are the same in the second call.
@@ -65,7 +65,9 @@ def checkpoint(
         if result._base is not None:
             replaced[id(result)]._base = replaced.get(id(result._base), result._base)
     outputs = tuple([replaced.get(id(result), result) for result in results])
-    return outputs[0] if single else outputs
+    if single:
+        return outputs[0]
+    return type(returned)._make(outputs) if hasattr(returned, "_fields") else outputs
 
 
 def checkpoint_sequential(

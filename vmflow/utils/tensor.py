@@ -12,13 +12,14 @@ from vmflow.tensors import Tensor
 def from_torch(torch_tensor: Any) -> Tensor:
     """A tensor that shares the memory of a tensor of PyTorch's, without its history; see `vmflow.from_dlpack`.
 
-    Memory of a device that vmflow cannot use is copied to the CPU instead.
+    Memory of a device that vmflow cannot use is copied to the CPU instead; a lazy conjugate or negative is copied, too.
 
         x = flow.utils.tensor.from_torch(torch.ones(2))
 
     Raises:
         ImportError: if PyTorch is not installed.
         TypeError: if `torch_tensor` is no tensor of PyTorch's, or has a dtype that vmflow does not have.
+        BufferError: if PyTorch does not export such tensors, as sparse ones.
     """
     if not isinstance(torch_tensor, _torch("from_torch").Tensor):
         raise TypeError(f"from_torch: expected a tensor of PyTorch's, got {described(torch_tensor)}")
