@@ -27,8 +27,8 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, co
         copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        TypeError: if `obj` is of another type.
-        ValueError: if `copy` is False and a copy is needed.
+        TypeError, OverflowError: as `vmflow.tensor`.
+        ValueError: as that, and if `copy` is False and a copy is needed.
 
     Example:
         >>> flow.array_api.asarray([1, 2])
@@ -172,8 +172,8 @@ def linspace(
     `vmflow.linspace` has no `endpoint`.
 
     Raises:
-        TypeError: if an argument is no number.
-        ValueError: if `num` is negative.
+        TypeError: if an argument is no number, or for a dtype that `vmflow.linspace` refuses.
+        ValueError: if `num` is negative, or an integer dtype does not hold a limit.
 
     Example:
         >>> flow.array_api.linspace(0, 1, 4, endpoint=False)

@@ -76,7 +76,7 @@ def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
     Raises:
         TypeError: if `x` is complex.
-        IndexError: if there is no dimension `axis`, or no element.
+        IndexError: if there is no dimension `axis`, or no element along it.
 
     Example:
         >>> flow.array_api.argmax(flow.tensor([3, 9, 5]))
@@ -90,7 +90,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
     Raises:
         TypeError: if `x` is complex.
-        IndexError: if there is no dimension `axis`, or no element.
+        IndexError: if there is no dimension `axis`, or no element along it.
 
     Example:
         >>> flow.array_api.argmin(flow.tensor([3, 9, 1]))
