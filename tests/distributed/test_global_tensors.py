@@ -747,3 +747,14 @@ def test_random_programs(tens: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs_in_which_a_rank_is_lost_or_frozen_or_wants_something_else(seed: int) -> None:
     random_programs.run_with_fault(seed)
+
+
+def test_a_split_over_one_rank_needs_no_other_ranks() -> None:
+    x = flow.arange(4.0, placement=flow.placement("cpu", [0]), sbp=sbp.split(0))
+    assert [x.amax().item(), x.amin().item(), x.any().item(), x.all().item()] == [3.0, 0.0, True, False]
+    assert flow.nn.utils.get_total_norm([x], 1.0).item() == 6.0
+
+
+def test_the_ranks_of_a_placement_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        flow.placement("cpu", [0]).ranks[0] = 1

@@ -80,12 +80,16 @@ def world() -> tuple[int, ...]:
 def reduced(tensor: Tensor, group: tuple[int, ...], reduction: Reduction = "sum") -> Tensor:
     """The reduction of the tensors of all ranks of the group."""
     check_reduction(reduction)
+    if len(group) == 1:
+        return tensor.clone()
     operation = Operation("all_reduce", group, tensor.dtype.name, (tensor.numel(),), reduction)
     return exchange(operation, tensor, _of(tensor, tuple(tensor.shape)))
 
 
 def gathered(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
     """The elements of all ranks' tensors, concatenated; `counts` has their number for each rank."""
+    if len(group) == 1:
+        return tensor.reshape((-1,)).clone()
     operation = Operation("all_gather", group, tensor.dtype.name, counts)
     return exchange(operation, tensor, _of(tensor, (sum(counts),)))
 

@@ -24,7 +24,7 @@ class placement:
 
     Attributes:
         type: as given.
-        ranks: as an array.
+        ranks: as a read-only array.
         shape: of the mesh.
         group: all ranks as a flat tuple.
 
@@ -104,4 +104,6 @@ def _mesh(ranks: Any) -> np.ndarray[Any, Any]:
         raise ValueError(f"placement: ranks are nested sequences of equal lengths, not {ranks!r}") from error
     if not mesh.size or mesh.dtype.kind not in "iu":
         raise ValueError(f"placement: expected at least one rank, and integers, got {ranks!r}")
-    return mesh.astype(np.int64)
+    mesh = mesh.astype(np.int64)
+    mesh.setflags(write=False)  # equal placements share it
+    return mesh
