@@ -247,3 +247,36 @@ def test_a_file_of_whole_tensors_is_written_by_one_rank_and_read_by_one(tmp_path
 
     dist.simulate(program, 3)
     assert flow.load(path)["0.weight"].shape == (7, 5)
+
+
+def test_parts_are_loaded_onto_the_device_of_the_placement(tmp_path: Path) -> None:
+    def program() -> list[Any]:
+        cpu, sim = flow.placement.all("cpu"), flow.placement.all("sim")
+        spread = flow.arange(4.0).to_global(cpu, sbp.broadcast).to_global(sbp=sbp.split(0))
+        checkpoint.save({"global": spread, "local": flow.arange(3.0)}, tmp_path / "saved")
+        state = {
+            "global": flow.zeros(4, placement=sim, sbp=sbp.split(0)),
+            "local": flow.zeros(3, placement=sim, sbp=sbp.split(0)),
+        }
+        checkpoint.load(state, tmp_path / "saved")
+        return [tensor.numpy().tolist() for tensor in state.values()]
+
+    assert dist.simulate(program, 2) == [[[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0]]] * 2
+
+
+@pytest.mark.parametrize("key", ["x", -1, 2])
+def test_keys_of_a_dict_that_was_saved_as_a_list_are_missing(tmp_path: Path, key: Any) -> None:
+    checkpoint.save({"a": [1, 2]}, tmp_path / "saved")
+    state = {"a": {key: 5}}
+    with pytest.raises(KeyError, match="was not saved"):
+        checkpoint.load(state, tmp_path / "saved")
+    assert state == {"a": {key: 5}}
+
+
+def test_a_file_in_place_of_the_folder_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "saved"
+    path.write_text("a file")
+    with pytest.raises(NotADirectoryError, match="expected a folder"):
+        checkpoint.save({"a": 1}, path)
+    assert path.read_text() == "a file"
+    assert os.listdir(tmp_path) == ["saved"]

@@ -14,6 +14,7 @@ everything else and the list of the parts.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -102,6 +103,8 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     manifest = BytesIO()
     save_file({"format": _FORMAT, "tensors": tensors, "state": arranged}, manifest)
     if rank == 0:
+        if os.path.lexists(folder) and not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "expected a folder to replace, or nothing", folder)
         shutil.rmtree(writing, ignore_errors=True)
         os.makedirs(writing)
     _wait_for_all()
@@ -292,12 +295,13 @@ def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
     if spread is None:
         return _unmarked(saved, folder)
     summed, shape, rank = spread.summed(), tuple(target.shape), current_process().rank
+    device = spread.placement.device
     if not _marked(saved):
-        return cut("checkpoint.load", saved, None, spread.placement, summed.sbp)
+        return cut("checkpoint.load", saved.to(device), None, spread.placement, summed.sbp)
     of = global_meta(shape, folder.dtype(saved[_MARK]), summed)
     if rank not in spread.placement.group:
         return made(zeros_of(local_meta(of, rank)), of)
-    return made(folder.window(saved[_MARK], window_of(summed, shape, rank)), of)
+    return made(folder.window(saved[_MARK], window_of(summed, shape, rank)).to(device), of)
 
 
 def _entries(value: Any, saved: Any, place: str, tuples: list[tuple[Any, Any, list[Any]]]) -> Iterator[_Entry]:
@@ -313,8 +317,7 @@ def _entries(value: Any, saved: Any, place: str, tuples: list[tuple[Any, Any, li
     items: Any = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, item in items:
         here = f"{place}[{key!r}]"
-        known = (isinstance(saved, dict) and key in saved) or (isinstance(saved, (list, tuple)) and key < len(saved))
-        if not known or _marked(saved):
+        if _marked(saved) or key not in (saved if isinstance(saved, dict) else range(_length(saved))):
             raise KeyError(f"checkpoint.load: {here} was not saved")
         if isinstance(item, (Mapping, list)):
             yield from _entries(item, saved[key], here, tuples)
@@ -324,6 +327,10 @@ def _entries(value: Any, saved: Any, place: str, tuples: list[tuple[Any, Any, li
             tuples.append((value, key, copied))
         else:
             yield _Entry(here, value, key, saved[key])
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (list, tuple)) else 0
 
 
 def _has_tensors(value: Any) -> bool:
