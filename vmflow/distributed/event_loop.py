@@ -54,8 +54,11 @@ class SimulatedEventLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[*Arguments], Result], *args: *Arguments
     ) -> asyncio.Future[Result]:
-        """Run a function in a thread, as asyncio does; until it ends or waits for ranks, the clock stands still."""
-        self._scheduler.count_outside(1)
+        """Run a function in a thread, as asyncio does.
+
+        The clock stands still until the function ends, the future is cancelled, or the function waits for ranks.
+        """
         future = super().run_in_executor(executor, func, *args)
+        self._scheduler.count_outside(1)
         future.add_done_callback(lambda _: self._scheduler.count_outside(-1))
         return future

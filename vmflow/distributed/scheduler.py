@@ -232,7 +232,7 @@ class Scheduler:
             blocked = [turn for turn in self.turns if turn.state == "blocked"]
             if not blocked:
                 return None
-            if self._outside:
+            if self._outside > 0:  # it is negative while a function whose future was cancelled waits for ranks
                 _let_other_threads_run()
                 continue
             due = min([turn.deadline for turn in blocked if turn.deadline is not None], default=None)
