@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -439,6 +440,59 @@ def test_arguments_of_simulate() -> None:
         dist.simulate(lambda: None, 0)
     with pytest.raises(ValueError, match="no rank 2 for Fault"):
         dist.simulate(lambda: None, 2, faults=[dist.Fault(2, 0, "lose")])
+    with pytest.raises(ValueError, match="one of lose, freeze, swap, delay, not 'loose'"):
+        dist.simulate(lambda: None, 2, faults=[dist.Fault(1, 0, "loose")])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be a number of seconds, not None"):
+        dist.simulate(lambda: None, 2, timeout=None)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="must be positive, got 0"):
+        dist.simulate(lambda: None, 2, timeout=0)
+
+
+def test_a_simulation_within_a_communication_scope() -> None:
+    with flow.comm_scope("outside"):
+        assert dist.simulate(lambda: reduced(flow.ones(1), (0, 1)).item(), 2) == [2.0, 2.0]
+
+
+def test_the_clock_goes_on_after_a_function_could_not_be_run_in_a_thread() -> None:
+    async def program() -> float:
+        ended = ThreadPoolExecutor(1)
+        ended.shutdown()
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            asyncio.get_running_loop().run_in_executor(ended, int)
+        await asyncio.sleep(10)
+        return asyncio.get_running_loop().time()
+
+    assert _within_seconds(lambda: dist.simulate(program, 2)) == [10.0, 10.0]
+
+
+def test_the_clock_goes_on_while_a_function_that_nobody_awaits_waits_for_ranks() -> None:
+    async def program() -> float:
+        if dist.get_rank() == 0:
+            may_begin, found = threading.Event(), list[float]()
+
+            def work() -> None:
+                may_begin.wait()
+                found.append(reduced(flow.ones(1), (0, 1)).item())
+
+            task = asyncio.create_task(asyncio.to_thread(work))
+            await asyncio.sleep(0)
+            task.cancel()
+            may_begin.set()
+            await asyncio.sleep(100)
+            return found[0]
+        await asyncio.sleep(50)
+        return float((await reduced(flow.ones(1), (0, 1))).numpy()[0])
+
+    assert _within_seconds(lambda: dist.simulate(program, 2)) == [2.0, 2.0]
+
+
+def _within_seconds(function: Callable[[], Any]) -> Any:
+    """The result of a function that must not hang."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(function()), daemon=True)
+    thread.start()
+    thread.join(10)
+    return found[0] if found else "nothing yet"
 
 
 # One process

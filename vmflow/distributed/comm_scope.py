@@ -10,7 +10,7 @@ from vmflow.streams.communication import CHANNEL
 
 from .collectives import leave
 from .meeting import said_by
-from .order import ORDER, Order, current_order
+from .order import ORDER, Order, check_timeout, current_order
 
 
 class comm_scope:
@@ -54,10 +54,7 @@ class comm_scope:
         if not name or "/" in name:
             raise ValueError(f"comm_scope: the name must not be empty, nor have a slash in it, as {name!r} has")
         if timeout is not None:
-            if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-                raise TypeError(f"comm_scope: the timeout must be a number of seconds, not {timeout!r}")
-            if not timeout > 0:
-                raise ValueError(f"comm_scope: the timeout must be positive, got {timeout}")
+            check_timeout("comm_scope", timeout)
         self._name = name
         self._timeout = timeout
         self._entered: list[tuple[Order, Order, Channel | None]] = []

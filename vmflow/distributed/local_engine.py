@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Literal, NamedTuple, final
+from typing import Final, Literal, NamedTuple, TypeAlias, final, get_args
 
 from vmflow.errors import CollectiveError, PeerLost
 from vmflow.streams.channel import Operation
@@ -25,6 +25,10 @@ _HISTORY: Final = 16
 
 # The path of the communication scope in which a program begins.
 _OUTERMOST: Final = ""
+
+
+FaultKind: TypeAlias = Literal["lose", "freeze", "swap", "delay"]
+FAULTS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
 
 class Fault(NamedTuple):
@@ -51,7 +55,7 @@ class Fault(NamedTuple):
 
     rank: int
     at: int
-    kind: Literal["lose", "freeze", "swap", "delay"]
+    kind: FaultKind
     seconds: float = 0.0
 
 

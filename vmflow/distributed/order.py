@@ -72,6 +72,14 @@ class Order:
         return f"the communication scope {self.path!r}" if self.path else "the outermost communication scope"
 
 
+def check_timeout(name: str, timeout: object) -> None:
+    """Raise TypeError if the timeout that the function `name` was given is no number, ValueError if not positive."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"{name}: the timeout must be a number of seconds, not {timeout!r}")
+    if not timeout > 0:
+        raise ValueError(f"{name}: the timeout must be positive, got {timeout}")
+
+
 def _runner() -> Runner:
     try:
         task = asyncio.current_task()

@@ -16,8 +16,9 @@ from vmflow.streams.communication import CHANNEL
 from vmflow.vm.virtual_machine import VirtualMachine
 
 from .event_loop import SimulatedEventLoop
-from .local_engine import TIMEOUT, Fault, LocalEngine
+from .local_engine import FAULTS, TIMEOUT, Fault, LocalEngine
 from .meeting import said_by
+from .order import ORDER, check_timeout
 from .process import SIMULATED, Process, is_checked
 from .scheduler import RankEnded, Scheduler
 
@@ -98,6 +99,9 @@ def simulate(
     for fault in faults:
         if not 0 <= fault.rank < ranks:
             raise ValueError(f"simulate: there is no rank {fault.rank} for {fault}")
+        if fault.kind not in FAULTS:
+            raise ValueError(f"simulate: a fault is one of {', '.join(FAULTS)}, not {fault.kind!r}")
+    check_timeout("simulate", timeout)
     checked = is_checked(os.environ) if check is None else check
     scheduler = Scheduler(ranks, seed)
     engine = LocalEngine(scheduler, faults, delay, timeout)
@@ -145,6 +149,7 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: 
     count = len(engine.channels)
     SIMULATED.set(Process(rank, count, rank, count, checked))
     CHANNEL.set(channel)
+    ORDER.set(None)
     # No workers, which would run at any time; and turns on an event loop whose work does not depend on their speed.
     machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET)
     MODE.set(MODE.get().replace(machine=machine, generator=Generator().manual_seed(0)))
