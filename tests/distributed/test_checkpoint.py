@@ -204,6 +204,18 @@ def test_an_error_of_the_one_rank_that_reads_is_raised_on_all() -> None:
     program()
 
 
+def test_an_error_without_a_message_is_raised_on_all_ranks() -> None:
+    class Unreadable:
+        def read(self) -> bytes:
+            raise OSError
+
+    def program() -> None:
+        with pytest.raises(OSError, match="rank 0 could not read the file: OSError"):
+            flow.load(Unreadable(), global_src_rank=0)  # type: ignore[arg-type]
+
+    dist.simulate(program, 2)
+
+
 def test_a_program_of_one_rank_loads_a_file_for_all(tmp_path: Path) -> None:
     flow.save({"a": flow.ones(2)}, tmp_path / "x.npz")
     path = tmp_path / "x.npz"

@@ -441,7 +441,7 @@ def test_arguments_of_simulate() -> None:
     with pytest.raises(ValueError, match="no rank 2 for Fault"):
         dist.simulate(lambda: None, 2, faults=[dist.Fault(2, 0, "lose")])
     with pytest.raises(ValueError, match="one of lose, freeze, swap, delay, not 'loose'"):
-        dist.simulate(lambda: None, 2, faults=[dist.Fault(1, 0, "loose")])  # type: ignore[arg-type]
+        dist.simulate(lambda: None, 2, faults=[dist.Fault(1, 0, "loose")])  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="must be a number of seconds, not None"):
         dist.simulate(lambda: None, 2, timeout=None)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="must be positive, got 0"):

@@ -1,7 +1,7 @@
-"""Checked mode: ranks compare their calls before each op of global tensors.
+"""Checked mode: ranks compare their calls of ops of global tensors.
 
 An op that needs no exchange runs on parts without contact to other ranks.  If ranks have come to different places of
-the program, the next exchange fails, or nothing does.  In checked mode the first op that differs fails.
+the program, the next exchange fails, or nothing does.  In checked mode the results of the first op that differs fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def compared(
 
     Returns:
         A tensor without elements, which fails with `CollectiveMismatch` if the calls differ; None if this rank is not
-        among them, or alone.
+        in the placement, or alone there.
     """
     asked = [value for value in attributes if isinstance(value, TensorMeta)]
     spreads = [meta.spread for meta in (*metas, *asked) if meta.spread is not None]

@@ -71,7 +71,8 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     Raises:
         TypeError: on all ranks, naming the place of a value that cannot be saved.
         ValueError: on all ranks, for a dict of the one key "global tensor".
-        OSError: on a rank that cannot write its file; the existing folder stays.
+        OSError: on a rank that cannot write, or if the path is that of a file; what exists stays.
+        PeerLost: on the other ranks, when that rank ends.
     """
     folder = os.path.realpath(os.fspath(path))
     writing = f"{folder}.writing"
@@ -208,7 +209,7 @@ class _Folder:
 
 
 def read(path: str | os.PathLike[str]) -> Any:
-    """A saved state dict, with all tensors as whole local ones; any rank may call this alone.
+    """A saved state dict, with all tensors as whole local ones on the CPU; any rank may call this alone.
 
     Raises:
         OSError: if a file is missing.
@@ -234,11 +235,11 @@ def _unmarked(value: Any, folder: _Folder) -> Any:
 
 
 class _Entry(NamedTuple):
-    """A value of a state dict that is no dict or list.
+    """A value of a state dict that is no dict, list or tuple with tensors.
 
     Attributes:
         place: the keys, for messages.
-        holder, key: the dict or list of the value, and its key there.
+        holder, key: the dict or list of the value, see `_entries`, and its key there.
         saved: the value that was saved under the same keys.
     """
 
@@ -251,7 +252,8 @@ class _Entry(NamedTuple):
 def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Load the values saved under the keys of a state dict: into its tensors in place; other values are replaced.
 
-    Each rank reads only its own parts of global tensors, also if they were saved with another spread.  Saved keys that
+    Each rank reads the files that have elements of its parts of global tensors, which may have been saved with another
+    spread.  Saved keys that
     the state dict lacks are ignored; all keys and shapes are compared before anything is changed.
 
     Args:

@@ -41,6 +41,7 @@ def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _N
 
     Raises:
         ValueError: if this rank is not in the group.
+        DeviceUnavailable: outside of simulations, where nothing connects ranks.
         RuntimeError: if another task or thread exchanges in the same communication scope, see `comm_scope`.
     """
     if get_rank() not in operation.ranks:
@@ -87,7 +88,7 @@ def reduced(tensor: Tensor, group: tuple[int, ...], reduction: Reduction = "sum"
 
 
 def gathered(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """The elements of all ranks' tensors, concatenated; `counts` has their number for each rank."""
+    """A flat tensor of the elements of all ranks' tensors; `counts` has their number for each rank."""
     if len(group) == 1:
         return tensor.reshape((-1,)).clone()
     operation = Operation("all_gather", group, tensor.dtype.name, counts)

@@ -79,7 +79,7 @@ def _broadcast(works: list[Part]) -> None:
 
 
 def _barrier(works: list[Part]) -> None:
-    """Nothing: all ranks have come."""
+    """Do nothing, since all ranks have come."""
 
 
 def _given(work: Part) -> Array:

@@ -70,7 +70,7 @@ class GlobalCall(ABC):
 
     @abstractmethod
     def results(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """Compute them."""
+        """Compute the results of the op."""
 
     def call_into(
         self, target: Tensor, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]
@@ -137,7 +137,7 @@ class CallByParts(GlobalCall):
         self._final = final
 
     def results(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """Compute them."""
+        """Compute the results of the op."""
         parts = [part_in(blob) for blob in blobs]
         mode = MODE.get()
         MODE.set(mode_of_parts(mode))
@@ -180,7 +180,7 @@ class CallInSteps(GlobalCall):
         self._compute = compute
 
     def results(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """Compute them."""
+        """Compute the results of the op."""
         with local_mode():
             return self._compute(self._op, tuple([new_tensor(blob, None) for blob in blobs]), attributes, scalars)
 

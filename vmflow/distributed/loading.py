@@ -39,7 +39,7 @@ def load_for_all(f: str | os.PathLike[str] | IO[bytes], map_location: Any, rank:
             else:
                 content = f.read()
         except (OSError, ValueError) as error:
-            failure = str(error)
+            failure = str(error) or type(error).__name__
     failed, length = _sent([bool(failure), len(failure.encode() if failure else content)], rank)
     payload = np.frombuffer(failure.encode() if failure else content, np.uint8)
     given = payload if get_rank() == rank else np.zeros(length, np.uint8)

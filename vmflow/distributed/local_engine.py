@@ -37,12 +37,13 @@ class Fault(NamedTuple):
     Attributes:
         rank: the rank.
         at: the index of the rank's operation at which the fault occurs, from 0 on.
-        kind: "lose" (the rank ends, which others notice), "freeze" (it stands still, which only timeouts show),
+        kind: "lose" (the rank ends when it waits next; others notice at once), "freeze" (it stands still when it waits
+            next, which only timeouts show),
             "swap" (this operation starts after the rank's next one, never if the rank waits for it before), or "delay"
             (this operation starts `seconds` later, perhaps after the rank's next ones).
         seconds: the delay, by the simulation's clock.
 
-    Raises no errors; `simulate` checks the rank.
+    Raises no errors; `simulate` checks the rank and the kind.
 
     Example:
         >>> def program():
@@ -146,7 +147,7 @@ class Line:
         count: the number of started operations.
         warnings: by meeting place and group, the errors of operations that failed before this rank started them.
         silent: whether a fault has cut this rank off from the others.
-        held_back: starts an operation that a fault has put behind the next one.
+        held_back: starts an operation that a fault has put behind the next one; None without one.
     """
 
     def __init__(self, rank: int, faults: dict[int, Fault]) -> None:

@@ -25,7 +25,8 @@ class Order:
     """An order of exchanges, the same on all ranks.
 
     Args:
-        path: the name of the communication scope, after the names of the enclosing scopes; empty for the outermost.
+        path: the names of the enclosing communication scopes and of this one, with the number of each entry, such as
+            "a#1/b#2"; empty for the outermost.
         timeout: seconds after which an exchange fails if not all ranks have started it; None for the default.
 
     Attributes:
@@ -52,7 +53,7 @@ class Order:
         """Make the running task or thread the one that exchanges in this order.
 
         Raises:
-            RuntimeError: if another task or another thread, which has not ended, exchanges in it.
+            RuntimeError: if another task, or another thread than this one, exchanges in it and has not ended.
         """
         runner = _runner()
         owner = None if self._owner is None else self._owner()

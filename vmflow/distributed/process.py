@@ -21,7 +21,7 @@ class Process:
         world_size: the number of ranks.
         local_rank: its number among the ranks of its host.
         local_world_size: the number of ranks on its host.
-        checked: whether ranks compare each op of global tensors before they run it.
+        checked: whether ranks compare their calls of ops of global tensors, see `checking`.
 
     Attributes:
         rank, world_size, local_rank, local_world_size, checked: as given.

@@ -66,9 +66,9 @@ def simulate(
     """Call a function on several ranks, and return their results in a list.
 
     The ranks are threads of this process that run one at a time.  `seed` decides which rank runs when another one has
-    to wait, and how long messages take, by a clock that jumps over waiting.  So a program runs the same way each time,
-    and maybe another way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a
-    mode of its own.
+    to wait, and how long messages take, by a clock that jumps over waiting.  So a program without other threads runs
+    the same way each time, and maybe another way with another seed.  Each rank has a virtual machine, a default
+    generator (of the seed 0) and a mode of its own.
 
     Args:
         function: of no arguments; a coroutine function gets an event loop on each rank, whose time is the simulation's.
@@ -77,8 +77,8 @@ def simulate(
         faults: the faults of ranks, see `Fault`.
         delay: the most seconds that an exchange takes after its last rank has started it.
         timeout: seconds after which an exchange fails if not all ranks have started it.
-        check: whether ranks compare each op of global tensors before they run it, so that a program whose ranks take
-            different ways fails at the first op that differs; by default the variable VMFLOW_DEBUG_COMM decides.
+        check: whether ranks compare their calls of ops of global tensors, so that where ranks take different ways, the
+            results of the first op that differs fail; by default the variable VMFLOW_DEBUG_COMM decides.
         return_exceptions: whether exceptions of ranks are returned in place of results.
 
     Returns:
@@ -86,7 +86,9 @@ def simulate(
 
     Raises:
         Exception: the first that a rank has raised, with a note that names the rank, unless exceptions are returned.
-        ValueError: for less than one rank, or a fault of a rank that does not exist.
+        ValueError: for less than one rank, a fault of a rank or kind that does not exist, or a timeout that is not
+            positive.
+        TypeError: if the timeout is no number.
 
     Example:
         >>> def program():
@@ -143,7 +145,8 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: 
     """Call the function on one rank; returns its result when all instructions that it has issued have ended.
 
     Raises:
-        CollectiveMismatch: if ranks have issued different operations, even if no failed result was read.
+        CollectiveMismatch: if ranks have issued different operations in a scope that not all ranks have left, even if
+            no failed result was read.
     """
     channel = engine.channels[rank]
     count = len(engine.channels)

@@ -217,7 +217,10 @@ _LINEAR_POOLINGS: Final = ("avg_", "adaptive_avg_", "plane_")
 
 @rule_of_family("pooling", "resampling")
 def _on_planes(call: Call) -> list[Signature]:
-    """Signatures of ops on (samples, channels, ...): samples or channels may be split."""
+    """Signatures of ops on (samples, channels, ...): samples or channels may be split.
+
+    For `plane_gather` and `plane_scatter`, the other dimensions may be split, too.
+    """
     found = [Signature((split(dim),) * len(call.inputs), (split(dim),) * len(call.outputs)) for dim in (0, 1)]
     if call.op.family == "resampling" or call.op.name.startswith(_LINEAR_POOLINGS):
         others = (broadcast,) * (len(call.inputs) - 1)

@@ -8,7 +8,8 @@ from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
 from vmflow.distributed.signatures import Call, Signature, rule_of, rule_of_family
 from vmflow.dtypes import FLOATING
 
-# For each op, sets of operands in which it is linear: if all of a set are partial sums, the result is one, too.
+# For each op, sets of operands in which it is linear: if all of a set are partial sums, and
+# the other operands broadcast, the result is a partial sum, too.
 _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
     "add": ((0, 1),),
     "sub": ((0, 1),),

@@ -1,4 +1,4 @@
-"""Normalisation, recurrent layers and attention."""
+"""Sharding rules of normalisation, recurrent layers and attention."""
 
 from __future__ import annotations
 
@@ -127,14 +127,17 @@ def _attention(call: Call) -> list[Signature]:
 
 
 def _leading(operands: tuple[TensorMeta, ...], dim: int, leading: int, size: int) -> tuple[Sbp, ...]:
-    """The sbps of query, key, value and mask if one of the dimensions before the last two is split."""
+    """The sbps of query, key, value and mask if the output's dimension `dim`, of this size, is split.
+
+    It is one of the `leading` dimensions before the last two.
+    """
     query, key, value, *masks = operands
     three = [aligned(dim, leading, tuple(operand.shape[:-2]), size) for operand in (query, key, value)]
     return (*three, *[aligned(dim, leading + 2, tuple(mask.shape), size) for mask in masks])
 
 
 def _rows(operands: tuple[TensorMeta, ...], leading: int) -> tuple[Sbp, ...]:
-    """The sbps of query, key, value and mask if the rows of the query are split."""
+    """The sbps of query, key, value and mask if the rows of the query, dimension `leading` of the output, are split."""
     query, _, _, *masks = operands
     rows = len(query.shape) - 2
     return (
