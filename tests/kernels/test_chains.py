@@ -70,13 +70,13 @@ def test_every_rule_is_of_an_op_and_tested() -> None:
 
 
 # The larger integers differ from int64 by their types alone; smaller ones are promoted to int by C.
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        pytest.param(dtype, marks=pytest.mark.exhaustive if dtype in ("int32", "uint32", "uint64") else ())
-        for dtype in sorted(C_TYPES)
-    ],
-)
+DTYPES = [
+    pytest.param(dtype, marks=pytest.mark.exhaustive if dtype in ("int32", "uint32", "uint64") else ())
+    for dtype in sorted(C_TYPES)
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_every_op_is_numpys(dtype: str, compiled: None) -> None:
     ops = [name for name, rule in RULES.items() if dtype in rule.dtypes]
     arrays = [hard_numbers((3001,), dtype, seed) for seed in range(2)]
@@ -86,7 +86,13 @@ def test_every_op_is_numpys(dtype: str, compiled: None) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("dtype", "scalar"), [("float32", 1.5), ("float64", -0.1), ("int32", 3), ("int64", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "scalar"),
+    [
+        *[("float32", 1.5), ("int64", 2)],
+        *[pytest.param(*case, marks=pytest.mark.exhaustive) for case in (("float64", -0.1), ("int32", 3))],
+    ],
+)
 def test_numbers_among_the_operands(reverse: bool, dtype: str, scalar: float, compiled: None) -> None:
     ops = sorted(BINARY - {"copysign", "fmax", "fmin", "relu_gradient", "gelu_gradient"})
     ops = [op for op in ops if dtype in RULES[op].dtypes]
@@ -96,7 +102,7 @@ def test_numbers_among_the_operands(reverse: bool, dtype: str, scalar: float, co
         assert same_bits(expected, found), op
 
 
-@pytest.mark.parametrize("dtype", sorted(C_TYPES))
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_casts(dtype: str, compiled: None) -> None:
     arrays = [hard_numbers((515,), dtype)]
     unsaid = [type_ for type_ in C_TYPES if dtype.startswith("float") and type_.strip("u").startswith("int")]
