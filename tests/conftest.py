@@ -27,6 +27,9 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 # No kernels are compiled: results must not depend on which are ready by then, and compiling would slow other tests.
 os.environ.setdefault("VMFLOW_JIT", "0")
 
+# Collecting tests and parsing sources make millions of objects that stay, which the usual thresholds visit many times.
+gc.set_threshold(50_000, 20, 100)
+
 import pytest
 from hypothesis import HealthCheck, settings
 

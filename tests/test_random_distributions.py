@@ -175,7 +175,7 @@ def test_all_permutations_are_equally_likely() -> None:
     flow.manual_seed(SEED)
     orders = list(permutations(range(4)))
     found = np.zeros(len(orders))
-    for _ in range(20_000):
+    for _ in range(6_000):
         found[orders.index(tuple(flow.randperm(4).tolist()))] += 1
     assert abs(_chi_square(found, np.full(len(orders), found.sum() / len(orders)))) < DEVIATIONS + 1
 
@@ -190,10 +190,10 @@ def test_a_large_permutation_has_each_number_once() -> None:
 
 def test_random_orthogonal_matrices_have_no_preferred_direction() -> None:
     flow.manual_seed(SEED)
-    found = np.stack([flow.nn.init.orthogonal_(flow.empty(3, 3)).numpy() for _ in range(5000)])
+    found = np.stack([flow.nn.init.orthogonal_(flow.empty(3, 3)).numpy() for _ in range(2000)])
     np.testing.assert_allclose(found @ found.swapaxes(1, 2), np.broadcast_to(np.eye(3), found.shape), atol=1e-5)
-    assert np.abs(found.mean(0)).max() < DEVIATIONS / math.sqrt(3 * 5000)
-    assert np.abs((found**2).mean(0) - 1 / 3).max() < DEVIATIONS * math.sqrt(4 / 45 / 5000)
+    assert np.abs(found.mean(0)).max() < DEVIATIONS / math.sqrt(3 * 2000)
+    assert np.abs((found**2).mean(0) - 1 / 3).max() < DEVIATIONS * math.sqrt(4 / 45 / 2000)
 
 
 @pytest.mark.parametrize("default", [flow.float32, flow.bfloat16])
