@@ -59,6 +59,21 @@ def test_in_a_graph() -> None:
     assert graph(x, targets).item() == pytest.approx(layer(x, targets).loss.item())
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "uint32", "uint64"])
+def test_targets_of_small_and_unsigned_dtypes(dtype: str) -> None:
+    layer = nn.AdaptiveLogSoftmaxWithLoss(4, 510, [10, 300, 400])
+    x, targets = flow.rand(3, 4), flow.tensor([5, 50, 101])
+    found = layer(x, targets.to(getattr(flow, dtype))).output
+    np.testing.assert_array_equal(found.detach().numpy(), layer(x, targets).output.detach().numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+def test_targets_that_are_no_integers(dtype: str) -> None:
+    layer = nn.AdaptiveLogSoftmaxWithLoss(4, 20, [5, 10])
+    with pytest.raises(TypeError, match=f"AdaptiveLogSoftmaxWithLoss: class indices must be integers, not {dtype}"):
+        layer(flow.ones(1, 4), flow.ones(1, dtype=getattr(flow, dtype)))
+
+
 @pytest.mark.parametrize("target", [-1, 20])
 def test_a_target_out_of_range(target: int) -> None:
     layer = nn.AdaptiveLogSoftmaxWithLoss(4, 20, [5, 10])

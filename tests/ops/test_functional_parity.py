@@ -327,6 +327,12 @@ def test_soft_margin_takes_targets_of_any_dtype(dtype: str) -> None:
     assert loss.item() == F.soft_margin_loss(x, ones).item()
 
 
+def test_class_indices_of_uint64() -> None:
+    x, target = flow.tensor(X), flow.tensor([0, 3, 1])
+    for loss in (F.multi_margin_loss, F.combined_margin):
+        np.testing.assert_array_equal(loss(x, target.to(flow.uint64)).numpy(), loss(x, target).numpy())
+
+
 def test_combined_margin() -> None:
     x = numbers(0, 3, 4, low=-0.9, high=0.9)
     label = np.array([1, 3, 0])

@@ -11,6 +11,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.operands import check_tensors
 from vmflow.ops.elementwise.selection import where
+from vmflow.ops.nn.layer_operands import check_class_indices
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
@@ -126,15 +127,18 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             target_: class numbers, (N,), or a scalar.
 
         Raises:
+            TypeError: for targets that are no integers.
             ValueError: for shapes that do not fit.
             IndexError: when a result is read, for a target out of range.
         """
         check_tensors("AdaptiveLogSoftmaxWithLoss", input_, target_)
+        check_class_indices("AdaptiveLogSoftmaxWithLoss", target_._blob.meta)
         if target_.ndim not in (0, 1) or input_.ndim != target_.ndim + 1 or input_.shape[:-1] != target_.shape:
             raise ValueError(
                 "AdaptiveLogSoftmaxWithLoss: expected an input (N, features) and targets (N,), or (features,) and a "
                 f"scalar, got shapes {list(input_.shape)} and {list(target_.shape)}"
             )
+        target_ = target_.long()  # since smaller and unsigned dtypes may lack the differences below
         head = F.log_softmax(self.head(input_), -1)
         # Each row looks up its target in the head and in every cluster; a target in another cluster is clamped to this
         # cluster's nearer end, and `where` drops the result.  The head does not clamp negative targets, nor the last

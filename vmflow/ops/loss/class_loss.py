@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.class_loss import Cases
 from vmflow.operands import check_tensors
@@ -19,7 +19,7 @@ from vmflow.ops.elementwise.activation import log_softmax, softmax
 from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import one_hot
-from vmflow.ops.nn.layer_operands import check_floating, check_shape, computes_in
+from vmflow.ops.nn.layer_operands import check_class_indices, check_floating, check_shape, computes_in
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, whole_number
 
 from .loss import check_reduction, chosen_reduction, reduced
@@ -65,8 +65,7 @@ def _cases(name: str, metas: Metas, options: _Options) -> Cases:
     common_device(name, metas)
     shape = tuple(source.shape)
     check_floating(name, source)
-    if target.dtype.category != INTEGER:
-        raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
+    check_class_indices(name, target)
     if options.reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{name}: reduction must be 'none', 'mean' or 'sum', not {options.reduction!r}")
     axis = 1 if len(shape) > 1 else 0

@@ -16,7 +16,7 @@ from vmflow.instructions.blob import meta
 from vmflow.operands import check_tensors
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.elementwise.inference import EXPENSIVE
-from vmflow.ops.nn.layer_operands import check_floating
+from vmflow.ops.nn.layer_operands import check_class_indices, check_floating
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag, whole_number
 from vmflow.tensors import Tensor
 from vmflow.transfers import beside
@@ -114,8 +114,7 @@ def ctc_loss(
         )
     _, batch, classes = log_probs.shape
     check_floating(_NAME, log_probs._blob.meta)
-    if targets.dtype.category != INTEGER:
-        raise TypeError(f"{_NAME}: class indices must be integers, not {targets.dtype.name}")
+    check_class_indices(_NAME, targets._blob.meta)
     if targets.ndim == 2 and targets.shape[0] != batch:
         raise ValueError(f"{_NAME}: {batch} cases do not fit targets of shape {list(targets.shape)}")
     if not 0 <= whole_number(_NAME, "the blank", blank) < classes:

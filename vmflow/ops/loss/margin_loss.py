@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.dtypes import FLOATING
 from vmflow.operands import check_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
@@ -13,7 +13,7 @@ from vmflow.ops.elementwise.activation import softplus
 from vmflow.ops.elementwise.gating import logsigmoid
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.distance import pairwise_distance
-from vmflow.ops.nn.layer_operands import check_floating
+from vmflow.ops.nn.layer_operands import check_class_indices, check_floating
 from vmflow.ops.reduction.extrema import minimum
 from vmflow.ops.table import flag
 from vmflow.transfers import beside
@@ -310,7 +310,7 @@ def multi_margin_loss(
     check_tensors(name, optional=(weight,))
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"{name}: {classes} classes need a weight of shape [{classes}], got {list(weight.shape)}")
-    index = target.unsqueeze(-1)
+    index = target.long().unsqueeze(-1)
     losses = (margin - input.gather(-1, index) + input).clamp(min=0)
     if p == 2:
         losses = losses.square()
@@ -420,7 +420,7 @@ def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0
         raise ValueError(
             f"{name}: expected an input (N, C) and labels (N,), got shapes {list(input.shape)} and {list(label.shape)}"
         )
-    index = label.unsqueeze(-1)
+    index = label.long().unsqueeze(-1)
     right = input.gather(-1, index)
     if m1 != 1 or m2 != 0:
         right = (right.acos() * m1 + m2).cos()
@@ -430,7 +430,6 @@ def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0
 def _check_indices(name: str, input: Tensor, target: Tensor) -> None:
     check_tensors(name, input, target)
     check_floating(name, input._blob.meta)
-    if target.dtype.category != INTEGER:
-        raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
+    check_class_indices(name, target._blob.meta)
     if input.ndim not in (1, 2) or not input.shape[-1]:
         raise ValueError(f"{name}: expected scores (N, C) or (C,) of at least one class, got {list(input.shape)}")

@@ -1,4 +1,4 @@
-"""Checks of the operands of layers: sizes for each spatial dimension, shapes, and floating-point dtypes."""
+"""Checks of the operands of layers: sizes for each spatial dimension, shapes, and dtypes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
-from vmflow.dtypes import FLOATING, dtype as DType
+from vmflow.dtypes import FLOATING, INTEGER, dtype as DType
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.table import MOST_OF_WINDOWS
 
@@ -72,6 +72,16 @@ def check_floating(name: str, source: TensorMeta) -> None:
     """
     if source.dtype.category != FLOATING:
         raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
+
+
+def check_class_indices(name: str, target: TensorMeta) -> None:
+    """Check that the class indices of the op or layer `name` have an integer dtype.
+
+    Raises:
+        TypeError: for another dtype.
+    """
+    if target.dtype.category != INTEGER:
+        raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
 
 
 def is_half(source: TensorMeta) -> bool:
