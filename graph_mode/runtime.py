@@ -218,7 +218,7 @@ class GraphRuntime:
         self._queue.enter(self, launch)
 
     def opened(self) -> None:
-        """Start the launches that can start, since arguments have become available."""
+        """Start the launches that can start, since arguments have become available or have failed."""
         self._queue.advance()
 
     def start(self, launch: Launch) -> None:

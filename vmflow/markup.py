@@ -112,7 +112,7 @@ _BETWEEN_LAYERS: Final = 34
 # The most characters of a label's line that are drawn; the tooltip has the whole label.
 _LONGEST: Final = 56
 # An edge over several layers gets a place in each layer between its ends, which keeps it clear of boxes.  If all
-# edges together would need more places than this, they are drawn straight.
+# edges together would need more places than this, each is one curve from end to end, also across boxes.
 _MOST_PLACES: Final = 20_000
 _SWEEPS: Final = 4
 

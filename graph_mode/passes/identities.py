@@ -152,7 +152,7 @@ class _Walk:
 
 
 def _neutral(op: JobOp) -> bool:
-    """Whether an op, whose result has its operand's dtype, is arithmetic with a scalar that keeps every bit."""
+    """Whether an op whose result has its operand's dtype is known to keep every bit, as arithmetic with a scalar."""
     dtype: DType = op.inputs[0].meta.dtype
     if len(op.scalars) != 1 or type(op.scalars[0]) not in (int, float) or dtype.is_complex:
         # Multiplying by 1 + 0j computes 0 * inf, which is not 0.

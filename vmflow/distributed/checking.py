@@ -38,7 +38,7 @@ def compared(
 
 
 def depend(result: Tensor, verdict: Tensor | None) -> None:
-    """Make `result` fail if `verdict`, the tensor of `compared`, fails: write that, without elements, into `result`."""
+    """Make `result` fail if `verdict`, the empty tensor of `compared`, does: write it to an empty slice of `result`."""
     if verdict is None:
         return
     with local_mode():

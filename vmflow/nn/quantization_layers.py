@@ -137,7 +137,7 @@ class MovingAverageMinMaxObserver(_Quantization):
         self.register_buffer("moving_min", zeros(1))
 
     def reset_running_stats(self) -> None:
-        """Reset the averages to zero; the next update sets them to its tensor's extremes."""
+        """Reset the averages to zero; they begin anew with the next update."""
         self.moving_max.zero_()
         self.moving_min.zero_()
 

@@ -129,8 +129,8 @@ class Devices:
         if allocator is not None and kind not in _COPYING:
             policy.allocates_from(allocator)
         if stream_table.exchanges(kind) and order is None:
-            # From the first communication scope on, nothing is fused: an op that waits for one scope's exchange, fused
-            # with ops of another scope, would delay these ops, and ranks could deadlock.
+            # From the first exchange in a communication scope on, nothing is fused: an op that waits for one scope's
+            # exchange, fused with ops of another scope, would delay these ops, and ranks could deadlock.
             machine.engine.fuse_nothing()
         stream = Stream(f"{device or 'host'}:{kind}", device, policy, allocator, order)
         with self._lock:

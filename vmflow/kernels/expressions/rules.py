@@ -20,7 +20,8 @@ C_TYPES: Final = {
     "bool": "uint8_t",
 }
 
-# The dtypes of half precision.  Variables hold them as float32 numbers, rounded; C code does not support them.
+# The dtypes of half precision.  C code does not support them; in CUDA C++, variables hold them as float32 numbers,
+# rounded.
 HALVES: Final = frozenset({"float16", "bfloat16"})
 
 # The complex dtypes.  C code does not support them; in CUDA C++ a conversion is ``converted<type>(value)``.

@@ -27,7 +27,7 @@ _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
 
-# A product pays for columns of at least `_ROWS` rows, and for arrays of at least `_FEW` elements.
+# A product pays for arrays of at least `_FEW` elements; for sums of columns, only from `_ROWS` rows on.
 _ROWS: Final = 8
 _FEW: Final = 8192
 

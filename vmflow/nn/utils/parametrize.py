@@ -254,7 +254,7 @@ def _new(plain: Any, names: tuple[str, ...]) -> Module:
 def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
     """Make a subclass of the module class `plain` with a property for each parametrized tensor in `names`.
 
-    Modules with the same class and names share the subclass, so the subclass is never changed.
+    Modules with the same class, and the same names in one order, share the subclass, so the subclass is never changed.
     """
     space: dict[str, Any] = {name: property(partial(_computed, name)) for name in names}
     space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)
