@@ -656,6 +656,34 @@ async def test_tensors_in_a_list_are_waited_for() -> None:
     assert result.tolist() == [[2.0] * 3] * 2
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_tensor_that_is_computed_too_late_ends_the_request(stream: bool) -> None:
+    gate = threading.Event()
+
+    def late(array: Any) -> Any:
+        gate.wait(30)
+        return array
+
+    async def parts(net: Any, x: Any) -> AsyncIterator[Any]:
+        yield x
+
+    async with InferenceSession(lambda x: x * 2, inputs=FIVE, graph=False, stream=parts) as session:
+        with entered(VirtualMachine("worker", cpu_worker="always")):
+            row = call(late, flow.ones(5), shape=(5,), cost=HEAVY)
+            try:
+                for timeout, error, message in (
+                    (0, ValueError, "positive"),
+                    (0.01, Expired, "tensors among the inputs"),
+                ):
+                    asked = anext(session.stream(row, timeout=timeout)) if stream else session.run(row, timeout=timeout)
+                    with pytest.raises(error, match=message):
+                        await asked
+            finally:
+                gate.set()
+        assert session.stats()["rejected"]["expired"] == 1
+        assert session.stats()["accepted"] == 0
+
+
 @pytest.fixture
 async def quick(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[InferenceSession, Any, list[str]]]:
     """A session that computes where it is asked, however busy the machine is; its model, and how it is called."""

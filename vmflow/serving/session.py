@@ -16,7 +16,7 @@ from vmflow.vm.wakers import running_loop
 from .arrivals import Arrival, Arrivals
 from .batcher import Batch, Batcher
 from .channel import Channel
-from .errors import Draining, InvalidInput, NotReady, ServingError
+from .errors import Draining, Expired, InvalidInput, NotReady, ServingError
 from .requests import RUNNING, Request
 from .runner import Runner
 from .specs import Dim, Signature, Specs
@@ -326,11 +326,12 @@ class InferenceSession:
         """
         try:
             batches = self._ready(self._batches)
+            deadline = self._deadline(timeout)
             if type(inputs) is not np.ndarray:
-                await self._read(inputs)
+                await self._read(inputs, deadline)
             arrays, sizes = self.signature.arrays(inputs)
             payload, key = self._runner.prepared(arrays, sizes)
-            request = Request(payload, key, self._deadline(timeout), priority, client)
+            request = Request(payload, key, deadline, priority, client)
             batches.submit(request)
         except ServingError as error:
             self.statistics.reject(error)
@@ -411,10 +412,11 @@ class InferenceSession:
         """
         try:
             streams = self._ready_streams()
-            await self._read(inputs)
+            deadline = self._deadline(timeout)
+            await self._read(inputs, deadline)
             arrays, _ = self.signature.arrays(inputs)
             chunks = Channel(self._look_ahead)
-            request = Request((arrays, chunks), client, self._deadline(timeout), priority, client)
+            request = Request((arrays, chunks), client, deadline, priority, client)
             streams.submit(request)
         except ServingError as error:
             self.statistics.reject(error)
@@ -458,17 +460,29 @@ class InferenceSession:
             raise RuntimeError(f"session {self.name!r} lives on another event loop; use run_sync from other threads")
         return batcher
 
-    async def _read(self, inputs: Any) -> None:
-        """Wait for the tensors among the inputs, so that reading their values does not block."""
+    async def _read(self, inputs: Any, deadline: float | None) -> None:
+        """Wait for the tensors among the inputs, so that reading their values does not block.
+
+        Raises:
+            Expired: if the deadline passes before they are computed.
+            Exception: that of the op that failed to compute one.
+        """
         try:
             values = self.signature.values(inputs)
         except InvalidInput:
             return  # `Signature.arrays` raises it
-        for value in values:
-            several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
-            for entry in value if several else (value,):
-                if isinstance(entry, Tensor):
-                    await entry
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                for value in values:
+                    several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
+                    for entry in value if several else (value,):
+                        if isinstance(entry, Tensor):
+                            await entry
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Expired("the deadline has passed while tensors among the inputs were being computed") from None
 
     def _deadline(self, timeout: float | None) -> float | None:
         if timeout is None:
