@@ -136,6 +136,8 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.full((2,), 1j, dtype=flow.float32), TypeError, "cannot become float32"),
         (lambda: flow.full((2,), 1 << 63), ValueError, "does not fit into int64"),
         (lambda: flow.full((2,), 1 << 64), OverflowError, "fits neither into int64 nor into uint64"),
+        (lambda: flow.full_like(flow.ones(2), 1 << 64), OverflowError, "full_like: .* fits neither into int64 nor"),
+        (lambda: flow.full_like(flow.ones(2), flow.ones(2)), ValueError, "has 2 elements, not one"),  # type: ignore[arg-type]
         (lambda: flow.full((2,), "a"), TypeError, "expected a tensor or a number"),  # type: ignore[arg-type]
         (lambda: flow.arange(0, 3, 0), ValueError, "step must not be 0"),
         (lambda: flow.arange(0, 2, 0.5, dtype=flow.int64), ValueError, "the step 0.5 is 0 as int64"),
@@ -284,6 +286,8 @@ def test_like_another(contract: KernelContract) -> None:
     check(source.new_zeros(2), np.zeros(2), "float64")
     check(source.new_ones((2, 1)), np.ones((2, 1)), "float64")
     check(source.new_full((2,), 3), np.full(2, 3), "float64")
+    check(flow.full_like(source, flow.tensor(3)), np.full((2, 3), 3.0), "float64")  # type: ignore[arg-type]
+    check(source.new_full((2,), flow.tensor(3)), np.full(2, 3.0), "float64")
     check(source.new_tensor([1, 2]), [1, 2], "float64")
 
 

@@ -133,6 +133,7 @@ def full(
     Raises:
         TypeError: if `fill_value` is neither a number nor a tensor, or complex for a real dtype.
         ValueError: if a size is negative, or `fill_value` has several elements or is out of the dtype's range.
+        OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
         >>> flow.array_api.full((2,), 7)
@@ -149,6 +150,7 @@ def full_like(
     Raises:
         TypeError: if `fill_value` is neither a number nor a tensor, or complex for a real dtype.
         ValueError: if `fill_value` has several elements or is out of the dtype's range.
+        OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
         >>> flow.array_api.full_like(flow.tensor([1, 2]), 7)

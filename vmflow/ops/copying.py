@@ -239,7 +239,7 @@ def full_of(output: TensorMeta, value: Scalar) -> Tensor:
     """Make a tensor of the meta `output` (shape, dtype, device) filled with `value`.
 
     Raises:
-        TypeError, ValueError: if the value is complex and the dtype is not, or the value is out of the dtype's range.
+        TypeError, ValueError, OverflowError: as `fitting`.
     """
     return _interpreter.dispatch(_FILL, (), (output,), (fitting("full", value, output.dtype),))
 
@@ -261,6 +261,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     Raises:
         TypeError: if `value` is neither a number nor a tensor, or a complex number for a real `input`.
         ValueError: if `value` is a tensor with dimensions, or a number out of the range of the dtype of `input`.
+        OverflowError: if neither int64 nor uint64 holds an integer.
         RuntimeError: if `input` is expanded; or is, or views, a leaf that requires a gradient, while gradients are
             recorded.
     """

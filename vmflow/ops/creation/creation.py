@@ -528,15 +528,27 @@ def full(
     Raises:
         TypeError: if a size is no integer, or `fill_value` is no number or tensor, or complex for a real dtype.
         ValueError: if a size is negative, `fill_value` has several elements, or the dtype does not hold it.
+        OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
         >>> flow.full((2, 2), 7)
         tensor([[7, 7],
                 [7, 7]])
     """
-    value = number("full", fill_value.item() if isinstance(fill_value, _tensors.Tensor) else fill_value)
+    value = _one_number("full", fill_value)
     kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
     return tracked(full_of(sized_meta("full", (size,), kind, device, None, placement, sbp), value), requires_grad)
+
+
+def _one_number(name: str, value: Any) -> Any:
+    """Convert `value`, a number or a tensor of one element, to a Python number; waits for the value of a tensor.
+
+    Raises:
+        TypeError: if `value` is neither a number nor a tensor.
+        ValueError: if it is a tensor of several elements.
+        OverflowError: if neither int64 nor uint64 holds an integer.
+    """
+    return number(name, value.item() if isinstance(value, _tensors.Tensor) else value)
 
 
 def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -684,15 +696,19 @@ def full_like(
     """Make a tensor filled with `fill_value`, of `input`'s shape and by default its dtype and device.
 
     Raises:
-        ValueError: if the dtype does not hold the value, or the memory format is for another number of dimensions.
+        TypeError: if `fill_value` is no number or tensor, or complex for a real dtype.
+        ValueError: if `fill_value` has several elements, the dtype does not hold it, or the memory format is for
+            another number of dimensions.
+        OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
         >>> flow.full_like(flow.tensor([1, 2]), 7)
         tensor([7, 7])
     """
+    value = _one_number("full_like", fill_value)
     order = chosen_order("full_like", input, memory_format)
     output = meta_like("full_like", input, dtype, device)
-    return tracked(laid_out(lambda laid: full_of(laid, fill_value), output, order), requires_grad)
+    return tracked(laid_out(lambda laid: full_of(laid, value), output, order), requires_grad)
 
 
 @function()
@@ -969,13 +985,16 @@ def new_full(
     """Make a tensor of the shape `size` filled with `fill_value`, by default with this tensor's dtype and device.
 
     Raises:
-        ValueError: if a size is negative, or the dtype does not hold the value.
+        TypeError: if a size is no integer, or `fill_value` is no number or tensor, or complex for a real dtype.
+        ValueError: if a size is negative, `fill_value` has several elements, or the dtype does not hold it.
+        OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
         >>> flow.tensor([1]).new_full((2,), 7)
         tensor([7, 7])
     """
-    return tracked(full_of(_meta_like(self, "new_full", (size,), dtype, device), fill_value), requires_grad)
+    value = _one_number("new_full", fill_value)
+    return tracked(full_of(_meta_like(self, "new_full", (size,), dtype, device), value), requires_grad)
 
 
 @method()

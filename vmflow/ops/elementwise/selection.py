@@ -137,6 +137,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         TypeError: if the mask is not bool, or `value` is no number or tensor, or a complex number for a real dtype.
         ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range, or the shapes do not
             broadcast.
+        OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
         >>> flow.masked_fill(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]), 0)
@@ -154,6 +155,7 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
     Raises:
         TypeError: if `value` is no number or tensor, or a complex number for a real dtype.
         ValueError: if the value is a tensor with dimensions, or a number out of the dtype's range.
+        OverflowError: if neither int64 nor uint64 holds an integer.
 
     Example:
         >>> flow.fill(flow.tensor([1, 2]), 7)
