@@ -669,11 +669,11 @@ class Graph:
             name = different[0]
             raise KeyError(f"{self.name}: {name!r} is {'missing' if name in have else 'not part of the graph'}")
         _load_modules({name: module for name, module in modules.items() if name in state_dict}, state_dict)
-        for name, owner in have.items():
-            if name in state_dict and name not in modules:
-                owner.load_state_dict(state_dict[name])
-        if self._optimizers:
-            # The forms refer to the former state tensors of optimizers, which loading has replaced.
+        others = {name: owner for name, owner in have.items() if name in state_dict and name not in modules}
+        for name, owner in others.items():
+            owner.load_state_dict(state_dict[name])
+        if self._optimizers and others:
+            # The forms refer to state tensors of optimizers, which loading may have replaced.
             self.close()
 
     def save_to_folder(self, folder: str | os.PathLike[str]) -> None:

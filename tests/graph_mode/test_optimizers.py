@@ -137,6 +137,17 @@ def test_a_state_dict_goes_round(name: str, through: str) -> None:
     same(eager[1].state_dict()["state"], second[1].state_dict()["state"])
 
 
+def test_loading_modules_alone_builds_nothing_again() -> None:
+    module = model()
+    graph = Train(module, MADE["Adam"](module.parameters()))
+    graph(*batch()).numpy()
+    job, before = graph.job, {name: value.clone() for name, value in module.state_dict().items()}
+    first = graph(*batch()).numpy()
+    graph.load_state_dict({"model": before}, strict=False)
+    np.testing.assert_array_equal(graph(*batch()).numpy(), first)
+    assert graph.job is job
+
+
 def test_an_optimizer_of_the_graph_is_not_stepped_in_build() -> None:
     module = model()
     optimizer = optim.SGD(module.parameters(), lr=0.1)
