@@ -42,6 +42,12 @@ def test_a_transposed_convolution() -> None:
     np.testing.assert_allclose(fused(x).detach().numpy(), bn(conv(x)).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_transposed_convolution_of_several_groups_is_refused() -> None:
+    conv, bn = nn.ConvTranspose2d(4, 4, 3, groups=2).eval(), nn.BatchNorm2d(4).eval()
+    with pytest.raises(ValueError, match="expected a transposed convolution of one group, got 2 groups"):
+        utils.fuse_conv_bn_eval(conv, bn, transpose=True)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_linear_layer(bias: bool) -> None:
     linear, bn = nn.Linear(4, 6, bias=bias).eval(), trained(nn.BatchNorm1d(6), 6)

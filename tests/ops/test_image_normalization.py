@@ -94,6 +94,7 @@ def test_half_precision_computes_in_single(dtype: flow.dtype) -> None:
         (TypeError, r"not defined for int64", lambda: instance_norm(flow.zeros(2, 3, 4, dtype=flow.int64))),
         (ValueError, r"local_response_norm: expected", lambda: local_response_norm(flow.zeros(2, 3), 2)),
         (ValueError, r"size must be at least 1", lambda: local_response_norm(flow.zeros(2, 3, 4), 0)),
+        (TypeError, r"size must be an integer", lambda: local_response_norm(flow.zeros(2, 3, 4), 2.5)),  # type: ignore[arg-type]
         (TypeError, r"not defined for bool", lambda: local_response_norm(flow.zeros(2, 3, 4).bool(), 2)),
     ],
     ids=named,

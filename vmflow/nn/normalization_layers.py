@@ -573,7 +573,7 @@ class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
         alpha, beta, k: the constants of the divisor.
 
     Raises:
-        TypeError: when called with anything else than a floating-point tensor.
+        TypeError: when called with anything else than a floating-point tensor, or for a `size` that is no integer.
         ValueError: when called, for a `size` below 1, or an input of fewer than 3 dimensions.
 
     Example:

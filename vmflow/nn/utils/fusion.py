@@ -27,7 +27,8 @@ def fuse_conv_bn_eval(conv: Fused, bn: Module, transpose: bool = False) -> Fused
         transpose: whether `conv` is a transposed convolution, of one group.
 
     Raises:
-        ValueError: for layers in training mode, or a batch norm without running statistics.
+        ValueError: for layers in training mode, a batch norm without running statistics, or a transposed convolution of
+            several groups.
 
     Example:
         >>> conv, bn = flow.nn.Conv2d(3, 4, 2).eval(), flow.nn.BatchNorm2d(4).eval()
@@ -36,6 +37,8 @@ def fuse_conv_bn_eval(conv: Fused, bn: Module, transpose: bool = False) -> Fused
         True
     """
     mean, variance, eps = _statistics("fuse_conv_bn_eval", conv, bn)
+    if transpose and conv.groups != 1:
+        raise ValueError(f"fuse_conv_bn_eval: expected a transposed convolution of one group, got {conv.groups} groups")
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(
         fused.weight, fused.bias, mean, variance, eps, bn.weight, bn.bias, transpose

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vmflow.operands import check_tensors
 from vmflow.ops.shape.padding import pad
-from vmflow.ops.table import flag
+from vmflow.ops.table import flag, whole_number
 
 from .layer_operands import check_floating
 from .normalization import batch_norm, batch_statistics, check_momentum, move_statistics
@@ -98,7 +98,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
         alpha, beta, k: the parameters of the formula.
 
     Raises:
-        TypeError: if the tensor is not floating-point.
+        TypeError: if the tensor is not floating-point, or `size` is no integer.
         ValueError: for an input without spatial dimensions, or a size below 1.
 
     Example:
@@ -111,6 +111,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
         raise ValueError(
             f"local_response_norm: expected an input (samples, channels, length, ...), got {list(input.shape)}"
         )
+    size = whole_number("local_response_norm", "size", size)
     if size < 1:
         raise ValueError(f"local_response_norm: size must be at least 1, got {size}")
     if not input.numel():

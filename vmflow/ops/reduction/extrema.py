@@ -116,7 +116,8 @@ def _arg(name: str) -> OpExpr:
             raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
         dims = tuple(range(len(source.shape))) if dim is None else (dim,) if source.shape else ()
         if 0 in [source.shape[axis] for axis in dims]:
-            raise IndexError(f"{name}: dimension {dim} of shape {list(source.shape)} has no elements to choose from")
+            what = "a tensor" if dim is None else f"dimension {dim}"
+            raise IndexError(f"{name}: {what} of shape {list(source.shape)} has no elements to choose from")
         output = meta(reduced_shape(source.shape, dims, keepdim), dtypes.int64, source.device)
         return Inferred(output, source.numel * CHEAP)
 
