@@ -55,7 +55,8 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
     Args:
         job: the job, after all passes.
-        slots: the least number of slots of each register, and so of launches that a task may be ahead of its readers.
+        slots: the least number of slots of each register between tasks with ops, and so of acts that a task may be
+            ahead of its readers, as far as launches overlap; a task acts once for each launch or micro-batch.
 
     Raises:
         ValueError: if `slots` is less than 1, the job lacks values or kernels, or the plan could not run, for instance

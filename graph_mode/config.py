@@ -81,7 +81,9 @@ class GraphConfig:
         self.gradient_accumulation_steps = value
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
-        """Let a task be up to `value` launches, in pipelines more, ahead of the tasks that read its results.
+        """Let a task be up to `value` launches or micro-batches ahead of the tasks that read its results.
+
+        In pipelines it may be more.  Launches do not overlap if a task uses a variable that another task changes.
 
         Raises:
             ValueError: if `value` is less than 1.

@@ -44,7 +44,7 @@ class Edge(NamedTuple):
 
     Attributes:
         source, target: names of nodes.
-        label: shown as a tooltip.
+        label: a tooltip; in DOT, text beside the line.
         dashed: whether the line is dashed.
     """
 

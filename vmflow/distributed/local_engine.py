@@ -1,7 +1,7 @@
 """`LocalEngine`: the network between the ranks of a simulation, which are threads of one process.
 
-An operation ends some time after the last rank of its group has started it; the seed decides when.  A `Fault` loses or
-freezes a rank, or makes it start an operation later, or after the next one.
+An operation ends some time after the last rank of its group has started it, a send at once; the seed decides when.  A
+`Fault` loses or freezes a rank, or makes it start an operation later, or after the next one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class LocalEngine:
     Args:
         scheduler: decides the order of events.
         faults: the faults of ranks.
-        delay: the most seconds from the last rank's start of an operation to its end, by the simulation's clock.
+        delay: the most seconds from the last rank's start of an operation other than a send to its end, by the
+            simulation's clock.
         timeout: seconds after which an operation fails if not all ranks have started it.
 
     Attributes:

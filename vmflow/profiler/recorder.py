@@ -194,7 +194,7 @@ _recordings_lock = lock_held_while_forking()
 
 
 class MachineRecorder:
-    """The tracer of one virtual machine: its methods are hooks that the machine calls for each instruction."""
+    """The tracer of one virtual machine; the machine calls its hooks as `Tracer` says."""
 
     def __init__(self, recording: Recording, index: int, machine: VirtualMachine) -> None:
         self._recording = recording

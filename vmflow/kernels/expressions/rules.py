@@ -158,7 +158,10 @@ def rounded_to(dtype: str, value: str) -> str:
 
 
 def converted(value: str, given: str, wanted: str) -> str | None:
-    """Write the conversion of a value from one dtype to another; None if C's conversion is not defined like numpy's."""
+    """Write the conversion of a value from one dtype to another; None for a real floating-point number to an integer.
+
+    C does not define this conversion like numpy.
+    """
     if given == wanted:
         return value
     if wanted in COMPLEX:

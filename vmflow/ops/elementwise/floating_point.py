@@ -1,4 +1,7 @@
-"""Functions of floating-point representations: sign bits, adjacent numbers, exponents; and extrema that ignore nan."""
+"""Functions of floating-point representations: sign bits, adjacent numbers, exponents.
+
+Also extrema that ignore nan, `heaviside` and `positive`.
+"""
 
 from __future__ import annotations
 

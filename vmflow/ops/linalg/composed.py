@@ -211,12 +211,14 @@ def _powers(x: Tensor, count: int) -> Tensor:
 @autocast_as_op
 @out_by_copy()
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """The inner products of vectors along `dim` of each operand, with `x` conjugated.  The shapes broadcast.
+    """The sum of ``conj(x) * y`` along `dim`, that is, inner products.
+
+    The shapes broadcast; `dim` should be negative if the operands differ in their numbers of dimensions.
 
     Raises:
         TypeError: if an operand is no tensor, or the dtypes differ.
-        ValueError: if the vectors differ in size, or the shapes do not broadcast.
-        IndexError: if an operand has no dimension `dim`.
+        ValueError: if the vectors differ in size, only one operand is 0-d, or the shapes do not broadcast.
+        IndexError: if an operand has no dimension `dim`; for two 0-d ones, other than -1 and 0.
 
     Example:
         >>> flow.linalg.vecdot(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), flow.tensor([1.0, 10.0]))
