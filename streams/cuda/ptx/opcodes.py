@@ -140,13 +140,13 @@ LOWER: Final[dict[str, Lower]] = {
     "xor": _INTEGERS,
 }
 
-# The numbers of operands, with the result, where they are fixed.
+# The numbers of operands, with the result, of opcodes for which they are fixed and checked.
 _UNARY: Final = "abs bfind brev clz cnot cos cvta ex2 isspacep lg2 neg not popc rcp rsqrt sin sqrt tanh testp"
 _BINARY: Final = "add addc and copysign div max min mul mul24 or rem shl shr sub subc xor"
 _TERNARY: Final = "bfe dp4a fma mad mad24 madc prmt sad selp shf slct"
 OPERANDS: Final[dict[str, int]] = {
     opcode: count
-    for count, opcodes in ((2, _UNARY), (3, _BINARY), (4, _TERNARY), (2, "ld ldu mov st"))
+    for count, opcodes in ((1, "activemask"), (2, f"{_UNARY} ld ldu mov st"), (3, _BINARY), (4, _TERNARY), (5, "bfi"))
     for opcode in opcodes.split()
 }
 
