@@ -403,6 +403,24 @@ def test_bad_arguments(call: Callable[[], Any], error: type[Exception], message:
         call()
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "argument"),
+    [
+        ("bernoulli", ["a"], "p"),
+        ("bernoulli_", ["a"], "p"),
+        ("cauchy_", ["a"], "median"),
+        ("exponential_", ["a"], "lambd"),
+        ("geometric_", ["a"], "p"),
+        ("log_normal_", [0, "a"], "std"),
+        ("normal_", [0, "a"], "std"),
+        ("uniform_", [0, "a"], "to"),
+    ],
+)
+def test_arguments_that_are_no_numbers(name: str, given: list[Any], argument: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}: {argument} must be a real number, not 'a'"):
+        getattr(flow.zeros(2), name)(*given)
+
+
 # Distributions, for seeds that are fixed: an assertion holds in all runs or in none
 
 COUNT = 40_000

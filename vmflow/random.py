@@ -691,7 +691,7 @@ def bernoulli(
     """Draw 1 with probability `p`, by default that in each element of `input`, else 0; shape and dtype of `input`.
 
     Raises:
-        TypeError: if `input` is not floating-point and `p` is None.
+        TypeError: if `input` is not floating-point and `p` is None, or if `p` is no number.
         ValueError: for a probability that is not within [0, 1]; if it is in `input`, when the result is read.
 
     Example:
@@ -798,7 +798,7 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
     """Fill `input`, of any shape, with numbers from the exponential distribution of the rate `lambd`.
 
     Raises:
-        TypeError: unless `input` is floating-point.
+        TypeError: unless `input` is floating-point and the rate a number.
         ValueError: if the rate is not positive.
 
     Example:
@@ -806,6 +806,7 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
         tensor(True)
     """
     _check_tensors("exponential_", input)
+    _check_numbers("exponential_", lambd=lambd)
     if not lambd > 0:
         raise ValueError(f"exponential_: the rate must be positive, got {lambd}")
     if not input.dtype.is_floating_point:
@@ -819,7 +820,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
     """Fill `input`, of any shape, with numbers from the normal distribution of this mean and standard deviation.
 
     Raises:
-        TypeError: for integers or bool, or if the mean is no number.
+        TypeError: for integers or bool, or if the mean or the standard deviation is no number.
         ValueError: if the standard deviation is negative.
 
     Example:
@@ -829,6 +830,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
     _check_tensors("normal_", input)
     if not isinstance(mean, (int, float, np.number)):
         raise TypeError(f"normal_: the mean must be a number, not {mean!r}")
+    _check_numbers("normal_", std=std)
     if not std >= 0:
         raise ValueError(f"normal_: the standard deviation cannot be negative, got {std}")
     _fractional("normal_", input._blob.meta)
@@ -843,7 +845,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
     """Fill `input`, of any shape, with numbers (both parts of complex ones) evenly distributed over [from_, to).
 
     Raises:
-        TypeError: for integers or bool.
+        TypeError: for integers or bool, or if a limit is no number.
         ValueError: if the lower limit is above the upper one, or if one of them or their difference is not finite in
             the dtype.
 
@@ -852,6 +854,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
         tensor([3., 3.])
     """
     _check_tensors("uniform_", input)
+    _check_numbers("uniform_", from_=from_, to=to)
     if not from_ <= to:
         raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}, or one is nan")
     _fractional("uniform_", input._blob.meta)
@@ -904,7 +907,7 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Ge
     """Fill `input`, of any shape, with numbers from the Cauchy distribution of this median and scale `sigma`.
 
     Raises:
-        TypeError: unless `input` is floating-point.
+        TypeError: unless `input` is floating-point and the others numbers.
         ValueError: if `sigma` is not positive.
 
     Example:
@@ -912,6 +915,7 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Ge
         vmflow.Size([2, 3])
     """
     _check_tensors("cauchy_", input)
+    _check_numbers("cauchy_", median=median, sigma=sigma)
     if not sigma > 0:
         raise ValueError(f"cauchy_: sigma must be positive, got {sigma}")
     draws = _uniform_like("cauchy_", input, generator)
@@ -931,6 +935,7 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Ge
         tensor(True)
     """
     _check_tensors("log_normal_", input)
+    _check_numbers("log_normal_", mean=mean, std=std)
     if not std > 0:
         raise ValueError(f"log_normal_: std must be positive, got {std}")
     if not input.dtype.is_floating_point:
@@ -943,7 +948,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     """Fill `input`, of any shape, with numbers of trials up to the first success, whose probability is `p` each time.
 
     Raises:
-        TypeError: if `input` is bool or complex.
+        TypeError: if `input` is bool or complex, or `p` is no number.
         ValueError: unless 0 < `p` < 1.
 
     Example:
@@ -952,6 +957,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     """
     if input.dtype is dtypes.bool_ or input.dtype.is_complex:
         raise TypeError(f"geometric_ is not defined for {input.dtype.name} tensors")
+    _check_numbers("geometric_", p=p)
     if not 0 < p < 1:
         raise ValueError(f"geometric_: the probability must be between 0 and 1, got {p}")
     draws = _uniform(input, dtypes.float64, generator)
@@ -980,7 +986,7 @@ def bernoulli_(input: Tensor, p: Tensor | float = 0.5, *, generator: Generator |
         generator: the source of random numbers.
 
     Raises:
-        TypeError: if `input` is complex, or `p` is a tensor that is not floating-point.
+        TypeError: if `input` is complex, or `p` is no number and no floating-point tensor.
         ValueError: for a probability that is not within [0, 1]; if it is in a tensor, when `input` is read.
 
     Example:
@@ -1004,5 +1010,12 @@ def _hits(input: Tensor, p: float, generator: Generator | None) -> Tensor:
 
 
 def _check_probability(name: str, p: float) -> None:
+    _check_numbers(name, p=p)
     if not 0 <= p <= 1:
         raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")
+
+
+def _check_numbers(name: str, **arguments: Any) -> None:
+    for argument, value in arguments.items():
+        if not hasattr(value, "__float__"):
+            raise TypeError(f"{name}: {argument} must be a real number, not {value!r}")
