@@ -215,11 +215,11 @@ def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp:
     Args:
         placement: the ranks to spread over; may be left out for a global tensor.
         sbp: how to spread, see `vmflow.sbp`; one for each axis of the placement.
-        grad_sbp: how the gradient of a global tensor is spread in the backward pass; for global tensors only.
+        grad_sbp: how the gradient of a global tensor is spread in the backward pass; ignored for local tensors.
 
     Raises:
         ValueError: if the parts do not make a whole, or an argument is missing.
-        TypeError: if `sbp` is no sbp, or the parts differ in dtype.
+        TypeError: if `placement` is no placement, `sbp` is no sbp, or the parts differ in dtype.
 
     Example:
         >>> x = flow.ones(2).to_global(flow.placement("cpu", [0]), flow.sbp.broadcast)

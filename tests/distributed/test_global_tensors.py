@@ -254,6 +254,14 @@ def test_mistakes() -> None:
             x.to_global(sbp=[sbp.split(0), sbp.broadcast])
         with pytest.raises(TypeError, match=r"expected sbp\.split"):
             x.to_global(sbp="broadcast")
+        for wrong in (1, "broadcast"):
+            with pytest.raises(TypeError, match=rf"expected sbp\.split.*, got {wrong!r}"):
+                x.to_global(sbp=wrong)
+        with pytest.raises(TypeError, match=r"expected sbp\.split.*, got 'broadcast'"):
+            flow.ones(3).to_global(where, sbp.broadcast, grad_sbp="broadcast")
+        for tensor in (x, flow.ones(3)):
+            with pytest.raises(TypeError, match=r"placement= must be a vmflow\.placement, got 'cpu'"):
+                tensor.to_global("cpu", sbp.broadcast)
         with pytest.raises(TypeError, match="needs both placement= and sbp="):
             flow.ones(3, placement=where)
         with pytest.raises(ValueError, match="the tensor is local"):

@@ -118,8 +118,12 @@ def to_global(
     grad_sbp: Sbp | Sequence[Sbp] | None = None,
 ) -> Tensor:
     """See `Tensor.to_global`."""
+    if placement is not None and not isinstance(placement, Placement):
+        raise TypeError(f"to_global: placement= must be a vmflow.placement, got {placement!r}")
     have = meta_of(tensor).spread
     if have is None:
+        if grad_sbp is not None and placement is not None:
+            nd_sbp_of(grad_sbp, len(placement.shape))
         if placement is None or sbp is None:
             raise ValueError("to_global: a local tensor needs placement= and sbp=")
         target = spread_of(placement, nd_sbp_of(sbp, len(placement.shape)))

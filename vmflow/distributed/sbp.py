@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 
 @final
@@ -72,10 +72,10 @@ def nd_sbp_of(sbp: Sbp | Sequence[Sbp], axes: int) -> NdSbp:
     """The user's sbp, or sequence of sbps, as a tuple with one for each of `axes` axes of a mesh.
 
     Raises:
-        TypeError: if an element is no sbp.
+        TypeError: if it or an element is no sbp.
         ValueError: if there is not one sbp for each axis.
     """
-    sbps = (sbp,) if isinstance(sbp, Sbp) else tuple(sbp)
+    sbps: tuple[Any, ...] = (sbp,) if isinstance(sbp, (Sbp, str)) or not hasattr(sbp, "__iter__") else tuple(sbp)
     for each in sbps:
         if not isinstance(each, Sbp):
             raise TypeError(f"expected sbp.split(dim), sbp.broadcast or sbp.partial_sum, got {each!r}")
