@@ -298,6 +298,6 @@ class _Job:
         self._launch.finish()
 
     def open(self, failure: Failure | None) -> None:
-        """Note that the launch's arguments have been computed, or (with a failure) never will be."""
+        """Note that the launch's arguments have been computed, or (with a failure) that it will not read them."""
         self._launch.open(failure)
         self._runtime.opened()

@@ -275,7 +275,7 @@ class CompiledGraph:
         return args_tree.unflatten(self.out_tree, results, awaitable)
 
 
-# The classes of containers that calls return: ``await`` waits for all tensors in the container.
+# The classes of containers that calls return, except named tuples: ``await`` waits for all tensors in the container.
 
 
 class _Results:

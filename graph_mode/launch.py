@@ -35,7 +35,7 @@ class Launch:
         inputs: the arguments' arrays; empty before `fetch`, and after their last use.
         over_to: called once, when the launch has ended; None to call nothing.
         own: the storages from which `fetch` copies arguments, since the run changes them.
-        opened: whether the arguments are available, or will never be.
+        opened: whether the arguments are available, or will not be read.
         failure: the first failure, or None.
         over: whether the launch has ended.
         started: whether the launch has been started by the queue.
@@ -107,7 +107,7 @@ class Launch:
         self.stream = stream
 
     def open(self, failure: Failure | None) -> None:
-        """Note that the arguments are available, or (with a failure) never will be."""
+        """Note that the arguments are available, or (with a failure) that the launch will not read them."""
         if failure is not None:
             self.fail(failure)
         self.opened = True

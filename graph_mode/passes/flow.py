@@ -1,7 +1,8 @@
 """`Flow`: the positions of the ops that write and read each buffer of a job, for the passes.
 
 An op *writes* a buffer if one of its results lies in the buffer.  An op *reads* a buffer if it needs the buffer's
-previous content: an operand lies there, or a result that covers only a part of the buffer; see `JobOp.reads`.
+previous content: an operand lies there, or a result that covers only a part of the buffer or is updated; see
+`JobOp.reads`.
 
 The content of a buffer between two writes is a *version*: version 0 is the content before the first op, and the n-th op
 that writes the buffer makes version n.  So version 1 of an argument or a variable is the value that is fed.

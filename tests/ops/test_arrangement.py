@@ -1,4 +1,4 @@
-"""Functions composed of views and joins: against numpy, and their errors."""
+"""Functions composed of views, joins and other ops: against numpy, and their errors."""
 
 from __future__ import annotations
 

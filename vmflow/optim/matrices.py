@@ -121,7 +121,7 @@ def _adafactor(group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) 
     if smallest is None:
         smallest = dtypes.finfo(parameter.dtype).eps
     lr, length = group["lr"], math.sqrt(max(1, parameter.numel()))
-    # Scalars, such as the rate and the weight, are float64 tensors for parameters of any dtype.
+    # `rate`, `weight` and `alpha` are float64 tensors for parameters of any dtype.
     taken = state["step"].double() + 1
     most = lr.double() if isinstance(lr, Tensor) else creation.full((), lr, dtype=dtypes.float64, device=taken.device)
     rate = beside(minimum(most, taken**-0.5), parameter)

@@ -76,7 +76,7 @@ class _Declared(NamedTuple):
 
     Attributes:
         library: the name of its library; see `source`.
-        exact: whether its results are numpy's to the bit.
+        exact: whether its results are numpy's to the bit, but for the sign of the extremum of two zeros.
         arguments: the ctypes types of its arguments.
     """
 

@@ -77,11 +77,12 @@ class Library:
     def usable(self, exact: bool) -> bool:
         """Whether a function of this library may be used now.
 
-        A function whose result can differ from numpy's is used from the first call or, until `settle`, never, so that
+        A function that is not exact is used from the first call or, until `settle`, never, so that
         results do not change when a compiler finishes in between.
 
         Args:
-            exact: whether the function's results agree with numpy's to the bit.
+            exact: whether the function's results agree with numpy's to the bit, but for the sign of the extremum of two
+                zeros.
         """
         if self.loaded is None:
             self.late = True

@@ -1,8 +1,9 @@
 """Builds the kernels of elementwise ops, from the function of each op.
 
 A kernel casts the operands to the dtype in which the op computes, makes arrays of Python numbers, and shares large
-arrays among threads, or leaves them to C, which computes the same to the bit.  Some float32 functions, such as exp, are
-computed in C for all sizes, if C is loaded, and may differ from numpy's.
+arrays among threads, or leaves them to C, which computes the same to the bit, but for the sign of the extremum of two
+zeros.  Some float32 functions, such as exp, are computed in C for all sizes, if C is loaded, and may differ from
+numpy's.
 """
 
 from __future__ import annotations

@@ -550,7 +550,8 @@ def _svdvals_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None = None) -> SVD:
     """Orthogonal, or unitary, U and Vh, and non-negative S in descending order, with ``U @ diag(S) @ Vh = A``.
 
-    The gradients of U and Vh are defined where all singular values differ, and none is 0 unless A is square.
+    The gradients of U and Vh are defined where all singular values differ, and for U if A is tall, for Vh if A is wide,
+    none is 0.  The gradients of vectors beyond the first k are ignored.
 
     Args:
         A: (..., m, n).

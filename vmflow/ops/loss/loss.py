@@ -187,7 +187,7 @@ def l1_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError: for a bool tensor, or the unweighted mean of integers.
+        TypeError: if `input` or `target` is bool, or for the unweighted mean of integers.
         ValueError: for shapes that differ, or another reduction.
 
     Example:

@@ -1,4 +1,4 @@
-"""Functions composed of views and joins: `dstack`, `block_diag`, `hsplit`, `rot90`, `diag_embed` and others."""
+"""Functions composed of views, joins and other ops: `dstack`, `block_diag`, `rot90` and others."""
 
 from __future__ import annotations
 
