@@ -163,8 +163,8 @@ class Storage:
         array: the memory as one C-contiguous array, None until the memory is allocated and after release.
         allocation: the allocator's block that holds the memory; None if no allocator owns the memory.
         machine: the virtual machine that orders the accesses, None before the first access.
-        stream: the stream that used the storage last, in program order, of those on the device that used it first,
-            mostly its own; None before.
+        stream: the stream that used the storage last, in program order, among the streams of one device: the device
+            that used the storage first, mostly the storage's own.  None before the first use.
         writer: the last instruction issued to write the storage, for which readers wait; it may have ended.  Or None.
         failure: the failure of the instruction that should have written the storage, which now holds no data; or None.
         fault: a failure that a device found after it had been given the writing instruction; or None.  Instructions

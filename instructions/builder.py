@@ -44,7 +44,7 @@ class Machine(Protocol):
 class InstructionsBuilder:
     """Collects instructions; `physical_run` issues them together once all have been built.
 
-    Every method adds an instruction and returns it, so that a caller can wait for its end.
+    Every method returns an instruction that it has added, so that a caller can wait for its end.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -69,7 +69,7 @@ class InstructionsBuilder:
     ) -> Instruction:
         """Add an `OpCall` that runs `kernel` on the inputs; see `CallPlan` for `allocates`.
 
-        Without a `stream`, it runs on the device's compute stream.
+        Without a `stream`, it runs on the compute stream of the first output's device.
         """
         if stream is None:
             stream = self.machine.stream(outputs[0].meta.device)

@@ -97,8 +97,8 @@ class Links:
     def take(self, instruction: Instruction) -> bool:
         """Return whether `instruction` can be computed with the chain; if so, it counts as a member.
 
-        Its stream, scope and result's shape must be those of the chain; it must read a result of the chain, as a whole
-        storage and not as a view; and the chain must stay within `LONGEST` and `MOST_WORK`.
+        Its call must have a `Step`; its stream, scope and result's shape must be those of the chain; it must read a
+        result of the chain, and none as a view; and the chain must stay within `LONGEST` and `MOST_WORK`.
         """
         call = instruction.policy
         if not isinstance(call, Chainable) or call.step is None:
@@ -176,7 +176,7 @@ class Chain(FuseInstructionPolicy):
 
     Args:
         members: the instructions of the ops; `Links.take` has accepted all but the first.
-        behind: the instructions issued after the members that the same turn has taken.
+        behind: the instructions that the same turn has taken, and that were issued after the members.
 
     Attributes:
         passed_on: the members whose results are read by later members only, and then released.  These results need no

@@ -59,7 +59,7 @@ class Failure:
     def at(self, place: Place) -> Failure:
         """Return the failure of one instruction that is dropped with others; `place` is its origin.
 
-        This is the failure itself if its exception is the user's own, which is raised without notes.
+        This is the failure itself if its exception, of no class in `_OURS`, is to be raised without notes.
         """
         return Failure(self.error, dropped=True, place=place) if type(self.error) in _OURS else self
 

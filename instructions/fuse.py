@@ -15,8 +15,8 @@ class FuseInstructionPolicy(InstructionPolicy):
     """Run consecutive instructions of one stream, one after the other, as one instruction.
 
     The engine makes it, to schedule one instruction in place of its members.  Each member keeps its own origin,
-    scope and outputs: unless it is a `Chain`, a machine runs the members one by one, so that a failure of one member,
-    or a scope that drops it, only affects members that read its outputs.
+    scope and outputs.  Unless this is a `Chain`, a machine runs the members one by one, so that a failure of one
+    member, or a scope that drops it, only affects members that read its outputs.
 
     Args:
         members: in program order; see `Instruction.members`.

@@ -36,7 +36,7 @@ class InstructionPolicy:
         fusable: whether it may be fused with its neighbours into one instruction; see `fused`.
         droppable: whether a scope that ends may drop it; False if other ranks or instructions rely on it.
         keeps_outputs: whether its outputs keep their values if it is dropped; otherwise they hold the failure then.
-        touches_memory: whether it reads or writes the memory of its dependences, or is merely ordered by them.
+        touches_memory: whether it reads or writes the memory of its dependences; else they merely order it.
     """
 
     __slots__ = ()
@@ -104,7 +104,7 @@ class InstructionPolicy:
 
         Args:
             members: the fusable instructions; this policy is that of the first.
-            behind: the instructions issued after the members that the same turn has taken.
+            behind: the instructions that the same turn has taken, and that were issued after the members.
         """
         raise NotImplementedError
 

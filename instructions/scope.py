@@ -106,7 +106,7 @@ class Scope:
         return failure
 
     def add_waker(self, waker: Any) -> None:
-        """Have ``waker.wake()`` called when this scope, or an outer one that is not shielded off, is cancelled."""
+        """Have ``waker.wake()`` called when this scope, or an outer one that is not shielded off, ends; see `ended`."""
         scope: Scope | None = self
         while scope is not None:
             scope.add_waker_here(waker)
@@ -120,7 +120,7 @@ class Scope:
             scope = scope.around()
 
     def add_waker_here(self, waker: Any) -> None:
-        """Have ``waker.wake()`` called when this scope itself is cancelled, not for its outer scopes."""
+        """Have ``waker.wake()`` called when this scope itself ends, see `ended`, not for its outer scopes."""
         self._wakers[waker] = None
 
     def remove_waker_here(self, waker: Any) -> None:

@@ -125,6 +125,7 @@ class SimulatedDevice:
 
         Raises:
             DeviceDeadlock: something is left, and nothing can go on.
+            RuntimeError: called by work that runs on the device.
         """
         return self._go_on(self._idle, "its end")
 
@@ -134,6 +135,7 @@ class SimulatedDevice:
         Raises:
             DeviceDeadlock: nothing can go on and the event has not been reached.
             ValueError: it belongs to another device.
+            RuntimeError: called by work that runs on the device.
         """
         self._check_mine(event)
         with self._turn:
@@ -149,6 +151,7 @@ class SimulatedDevice:
 
         Raises:
             DeviceDeadlock: something is left that can never run.
+            RuntimeError: called by work that runs on the device.
         """
         with self._turn:
             self.admit("drain it")

@@ -146,7 +146,7 @@ class Stream:
         full: whether work was held back because `outstanding` has reached `policy.depth`.
         posted: the number of items that the worker has not reported as run.  While it is not zero, nothing may run
             inline, or the order would break.
-        order: the dependence that keeps program order on a `sequential` stream; None until used, if no others share it.
+        order: the dependence that keeps program order on a `sequential` stream; None until used, unless it is shared.
         worker: the thread for work that must not run on the scheduling thread; None until there is such work.
         in_flight: work of an asynchronous device that is not known to have finished, oldest first.
         allocator: of the device's memory; None where arrays come from elsewhere.

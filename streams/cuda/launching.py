@@ -111,7 +111,7 @@ class Launcher:
         return len(self.launched.checks)
 
     def note_checks(self, begin: int, note: Note) -> None:
-        """Call `note` with the errors that the present work's checks find, except its first `begin` ones."""
+        """Call `note` with the errors that checks of the present work find, except its first `begin` checks."""
         checks = self.launched.checks
         checks[begin:] = [partial(_noted, check, note) for check in checks[begin:]]
 
@@ -122,6 +122,7 @@ class Launcher:
 
         Raises:
             OutOfMemory: if the device has no memory left.
+            InternalError: if the launcher has no allocator.
         """
         if self.allocator is None:
             raise InternalError("a kernel asked for scratch memory on a stream that only copies")

@@ -75,8 +75,7 @@ class Devices:
         """Return the stream of a kind such as "compute" on a device, or on no device; opened at the first use.
 
         Raises:
-            DeviceUnavailable: if the device cannot be used here.
-            ValueError: if the device has no stream of this kind.
+            DeviceUnavailable, ValueError: see `stream_table.make_policy`.
         """
         stream = self._streams.get((device, kind))
         return stream if stream is not None else self._open(device, kind)

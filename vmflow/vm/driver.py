@@ -202,7 +202,7 @@ class Driver:
                 if until is not None and until.state == ERASED:
                     if engine.pending or any([instruction.cost for instruction in launched]):
                         return
-                    # At most instructions without cost are left in `launched`, such as releases of memory.  They are
+                    # Only instructions without cost can be left in `launched`, such as releases of memory.  They are
                     # run, too, so that the next op can run inline.
                     until = None
             while launched:

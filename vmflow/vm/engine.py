@@ -515,7 +515,7 @@ class VirtualMachineEngine:
         return rank.instructions
 
     def _dispatch(self, launches: list[Instruction]) -> None:
-        """Launch all ready instructions, except on full streams, and successors that need only be behind a launch."""
+        """On streams that are not full, launch ready instructions, and successors that need only be behind a launch."""
         streams = self.ready
         while streams:
             stream = next(iter(streams))

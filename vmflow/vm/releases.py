@@ -25,7 +25,7 @@ class Releases:
         machine: the machine that orders the accesses to the storages.
 
     Attributes:
-        noted: the storages for which no `ReleaseTensor` was issued yet.
+        noted: the storages that `note` was given and for which no `ReleaseTensor` was issued yet.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:

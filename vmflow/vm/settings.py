@@ -84,7 +84,7 @@ def stall_seconds() -> float:
     """Return the default of the argument `stall_after` of `VirtualMachine`: `VMFLOW_STALL_SECONDS`, or a minute.
 
     Raises:
-        ValueError: if the variable is set to something else than a positive, finite number.
+        ValueError: if the variable is set to something else than a positive number that a lock can wait for.
     """
     text = os.environ.get("VMFLOW_STALL_SECONDS")
     if text is None:

@@ -155,7 +155,7 @@ class Story:
 
 
 def _added(whole: Instruction) -> list[Dependence]:
-    """Return the dependences that a fused instruction writes and none of its members: the order of its stream."""
+    """Return the dependences that a fused instruction writes and no member does: the order of its stream."""
     own = {dependence for member in whole.members or () for dependence in member.writes}
     return [dependence for dependence in whole.writes if dependence not in own]
 

@@ -53,7 +53,7 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         cpu_worker: "auto", "always" or "never"; see `CpuStreamPolicy`.
 
     Raises:
-        DeviceUnavailable: if the device cannot be used here.
+        DeviceUnavailable: if the device cannot be used here; for exchanges, if there is no connection to other ranks.
         ValueError: if the device has no stream of this kind.
     """
     if device is None:
@@ -130,7 +130,7 @@ def simulated_device(device: Device) -> SimulatedDevice:
     """Return the simulated accelerator behind a "sim" device.
 
     It is made at the first use, in the mode of the environment variable ``VMFLOW_SIM`` ("lazy", "eager" or
-    "random:SEED"; by default lazy).
+    "random", or one and a seed as "random:17"; by default lazy).
     """
     if device.type != "sim":
         raise ValueError(f"{device} is not simulated")

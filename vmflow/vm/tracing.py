@@ -27,8 +27,8 @@ class Tracer(Protocol):
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
         """Note that an instruction has run (on a GPU: has launched its work), with its outcome.
 
-        The outcome is `LATER` for a deferred instruction that has not ended, and the failure of the scope that has
-        dropped an instruction.
+        The outcome is `LATER` for a deferred instruction that has not ended, and the scope's failure for an instruction
+        that a scope has dropped.
         """
         ...
 

@@ -90,9 +90,9 @@ class VirtualMachine(MachineFields):
             instruction was still running when the time to close was up.
 
     Raises:
-        TypeError: if a count or mark is no integer, or a time no number.
-        ValueError: for a number that is not positive (`drain_timeout`: a negative one), a time that is nan or infinite,
-            or another `cpu_worker`.
+        TypeError: if a count or mark is no `int`, or a time no `int` or `float`; or for a bool.
+        ValueError: for a number that is not positive (`drain_timeout`: a negative one), a time that is nan or more than
+            a lock can wait for, or another `cpu_worker`.
 
     Example:
         >>> import asyncio
@@ -299,7 +299,7 @@ class VirtualMachine(MachineFields):
     def would_run_here(self, stream: Stream, cost: int) -> bool:
         """Whether the caller itself may do `cost` nanoseconds of work, in place of an instruction on `stream`.
 
-        Only code that an instruction runs on the driving thread may, without a tracer and a race check.
+        Only code that an instruction runs on the driving thread may, if there is neither tracer nor race check.
         """
         return (
             stream.posted == 0
@@ -399,8 +399,8 @@ class VirtualMachine(MachineFields):
     def release(self, storage: Storage) -> None:
         """Have the memory of `storage` freed after the instructions that use it.
 
-        Called by destructors, hence from anywhere, also in the middle of a turn: this only notes the storage, or does
-        nothing if no instruction is unfinished: then the memory is freed with the Python object.
+        Called by destructors, hence from anywhere, also in the middle of a turn: this only notes the storage.  If no
+        instruction is unfinished, it does nothing, and the memory is freed with the Python object.
         """
         if not self.engine.idle():
             self.releases.note(storage)
@@ -417,7 +417,7 @@ class VirtualMachine(MachineFields):
         Raises:
             RuntimeError: if it is unfinished, and an instruction or turn of this machine, or a device, runs the caller.
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does, unless
-                the policy has `keeps_outputs`.
+                the policy has `keeps_outputs`.  An error passed to `Scope.cancel` is raised instead.
             VirtualMachineClosed: if the machine is aborted before.
         """
         self.waiters.wait(instruction)
@@ -488,7 +488,7 @@ class VirtualMachine(MachineFields):
         Cancelling the coroutine, or a second call, also drops instructions that have not started.
 
         Raises:
-            TypeError, ValueError: if `grace` is no number, negative, nan or infinite; the machine goes on then.
+            TypeError, ValueError: for a `grace` that is no valid `drain_timeout`; the machine goes on then.
         """
         if grace is not None:
             settings.check_seconds("grace", grace)
@@ -510,7 +510,7 @@ class VirtualMachine(MachineFields):
         "closed".
 
         Raises:
-            TypeError, ValueError: if `timeout` is no number, negative, nan or infinite; the machine goes on then.
+            TypeError, ValueError: for None, or a `timeout` that is no valid `drain_timeout`; the machine goes on then.
         """
         settings.check_seconds("timeout", timeout)
         if not self.closed:

@@ -267,7 +267,7 @@ def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
 
 
 class Checkpoint:
-    """An awaitable that lets the event loop run once; at a high-water mark it waits until half of each is free."""
+    """An awaitable that lets the event loop run once; at a high-water mark it waits until half of each mark is free."""
 
     __slots__ = ("_machine",)
 
