@@ -172,7 +172,7 @@ class RaceDetector:
 
     Args:
         strict: whether a race raises where it is found, before the launch is recorded; otherwise it is only kept, and
-            the launch recorded as if it had been ordered, so that one mistake is reported once.
+            the launch is recorded as an ordered one would be.
 
     Attributes:
         races: all races that were found, even if they were raised.

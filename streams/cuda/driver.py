@@ -147,7 +147,7 @@ class Driver:
         raise NotImplementedError
 
     def step(self) -> bool:
-        """Let an emulated device run a piece of work, if any is left, on this thread; return False for a GPU.
+        """Let an emulated device run a piece of work, if any is left, on this thread; return whether it is emulated.
 
         Raises:
             DeviceDeadlock: if an emulated device has work left, and none of it can ever run.

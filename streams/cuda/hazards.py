@@ -93,7 +93,7 @@ class Hazards:
         """Record that the last work of a stream uses the bytes of a block from `start` to before `stop`.
 
         Raises:
-            RaceDetected: if nothing orders this access behind an earlier one.
+            RaceDetected: if nothing orders this access behind an earlier one that conflicts.
         """
         if not self.enabled or start == stop:
             return
