@@ -3,7 +3,7 @@
 Readers of such an op's result read the op's source instead, as long as the source holds the same version; a later pass
 drops an op without readers.  Every bit stays as it was, but for unusual NaNs: casts and arithmetic would quiet a
 signalling NaN, and some clear a NaN's payload.  No arithmetic makes such NaNs, so casts and arithmetic are left out
-only where arithmetic of the job made their operand, not where it was fed, or moved from what was fed.
+only where another op of the job computes their operand, not where it was fed or copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from vmflow import dtypes
 from vmflow.dtypes import dtype as DType
 from vmflow.graph_mode.job import Job, JobOp, Operand
 from vmflow.ops.elementwise.inference import REVERSED
-from vmflow.ops.table import OPS
 
 from .flow import GATHERING, Flow, Version, flow_of, is_contiguous, is_whole
 
@@ -31,19 +30,8 @@ _HELD: Final[dict[DType, tuple[DType, ...]]] = {
     dtypes.float32: (dtypes.float64,),
 }
 
-# Ops whose results come from outside of the job or from its other phase.
-_BRINGING: Final = frozenset({"FeedInput", "FeedVariable", "unpack", "pack"})
-
-# Ops that can pass on the bits of an operand: the families of some of them, and the names of others.
-_MOVING_FAMILIES: Final = frozenset(
-    ["", "copying", "embedding", "gathering", "indexing", "joining", "ordering", "padding", "pooling", "resampling"]
-    + ["selection", "unfolding"]
-)
-_MOVING: Final = frozenset(
-    ["abs", "amax", "amin", "clamp_max", "clamp_max_scalar", "clamp_min", "clamp_min_scalar", "conj", "copysign"]
-    + ["copysign_scalar", "cummax", "cummin", "maximum", "maximum_scalar", "minimum", "minimum_scalar", "neg", "pow"]
-    + ["pow_scalar", "relu", "relu_gradient"]
-)
+# Ops that pass on the bits of an operand or argument.
+_PASSING_ON: Final = frozenset({"FeedInput", "FeedVariable", "copy_", "to_device", "unpack", "pack"})
 
 
 def drop_identities(job: Job, settings: Settings) -> Job:
@@ -77,21 +65,18 @@ class _Walk:
         same: by version that equals its source bit for bit, that source.
         negated: by version that is the negative of a source, that source.
         cast: by version that is a cast to another dtype, the cast's source.
-        foreign: the versions made by ops that may hold bits that no arithmetic of the job made.
     """
 
     flow: Flow
     same: dict[Version, _Origin] = attrs.field(factory=dict)
     negated: dict[Version, _Origin] = attrs.field(factory=dict)
     cast: dict[Version, _Origin] = attrs.field(factory=dict)
-    foreign: set[Version] = attrs.field(factory=set)
 
     def rewritten(self, position: int, op: JobOp) -> JobOp:
         """Return the op, changed to read the unchanged sources of equal operands, and note the source of its result.
 
         Ops come in the job's order.
         """
-        self._note_bits(position, op)
         if op.kind in GATHERING:
             return op  # ops that connect phases need buffers of their own
         inputs = tuple([self._behind(operand, position, op) for operand in op.inputs])
@@ -102,22 +87,6 @@ class _Walk:
         if op.kind in ("call", "into") and len(op.inputs) == len(op.outputs) == 1:
             self._note(position, op)
         return op
-
-    def _note_bits(self, position: int, op: JobOp) -> None:
-        """Note the results of the op that may hold foreign bits."""
-        passes_on = op.op in _BRINGING or (
-            _moves(op)
-            and any([self._is_foreign(operand, self.flow.version(operand.buffer, position)) for operand in op.inputs])
-        )
-        for result in op.outputs:
-            keeps_rest = not is_whole(result, self.flow.job)
-            if passes_on or (keeps_rest and self._is_foreign(result, self.flow.version(result.buffer, position))):
-                self.foreign.add(self.flow.version(result.buffer, position + 1))
-
-    def _is_foreign(self, operand: Operand, version: Version) -> bool:
-        """Whether an operand, in a version of its buffer, may hold foreign bits of a NaN."""
-        is_integer = operand.meta.dtype.category < dtypes.FLOATING
-        return not is_integer and (version in self.foreign or self.flow.producer(version) is None)
 
     def _behind(self, operand: Operand, position: int, op: JobOp) -> Operand:
         origin = self.same.get(self.flow.version(operand.buffer, position))
@@ -142,7 +111,7 @@ class _Walk:
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):
             return op
         first = origin.operand.meta.dtype
-        if self._is_foreign(origin.operand, origin.version):
+        if not self._computed_or_integer(origin):
             return op
         if not _loses_nothing(first, operand.meta.dtype, op.outputs[0].meta.dtype):
             return op
@@ -163,26 +132,23 @@ class _Walk:
             return
         if not is_contiguous(operand):
             return  # readers of the strided source might, for instance, sum elements in another order
-        if op.op in ("cast", "copy_") or (_neutral(op) and not self._is_foreign(operand, origin.version)):
+        if op.op in ("cast", "copy_") or (_neutral(op) and self._computed_or_integer(origin)):
             self.same[made] = origin
         elif op.op == "neg":
             before = self.negated.get(origin.version)
-            if (
-                before is not None
-                and is_whole(operand, self.flow.job)
-                and not self._is_foreign(before.operand, before.version)
-            ):
+            if before is not None and is_whole(operand, self.flow.job) and self._computed_or_integer(before):
                 self.same[made] = before
             else:
                 self.negated[made] = origin
 
-
-def _moves(op: JobOp) -> bool:
-    """Whether the op can pass on the bits of an operand."""
-    if op.op == "cast":
-        return op.inputs[0].meta.dtype is op.outputs[0].meta.dtype
-    known = OPS.get(op.op)
-    return op.op in _MOVING or (known is not None and known.family in _MOVING_FAMILIES)
+    def _computed_or_integer(self, origin: _Origin) -> bool:
+        """Whether a source has no floating-point dtype, or is not fed or copied, so that unusual NaNs are unlikely."""
+        if not origin.operand.meta.dtype.is_floating_point:
+            return True
+        producer = self.flow.producer(origin.version)
+        if producer is None or producer.op in _PASSING_ON:
+            return False
+        return producer.op != "cast" or producer.inputs[0].meta.dtype is not producer.outputs[0].meta.dtype
 
 
 def _neutral(op: JobOp) -> bool:

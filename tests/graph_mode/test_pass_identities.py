@@ -101,28 +101,6 @@ def test_casts_of_foreign_nans_stay() -> None:
     assert names(graph.full_job) == ["cast", "cast", "cast", "cast", "neg", "neg", "mul_scalar"]
 
 
-def test_casts_and_arithmetic_of_moved_foreign_nans_stay() -> None:
-    signalling = flow.from_numpy(np.array([0x7F800001, 0xFF812345, 0x3F800000], np.uint32).view(np.float32))
-
-    def program(state: list[Tensor], x: Tensor) -> Any:
-        partly = x.clone()
-        partly[0].sin_()
-        moved = [x.flip(0), flow.cat([x, x]), flow.where(x > 0, x, x.sin()), x.abs(), x.amax(0), partly]
-        return [(y * 1.0, y.double().float()) for y in moved]
-
-    graph = agreed(program, signalling.to(_x().device), setting=ALONE)
-    assert names(graph.full_job).count("mul_scalar") == 6
-
-
-def test_casts_and_arithmetic_of_moved_results_are_left_out() -> None:
-    def program(state: list[Tensor], x: Tensor) -> Any:
-        moved = flow.where(x > 0, x.sin(), x.cos()).flip(0)
-        return (moved * 1.0).exp(), moved.double().float().exp()
-
-    graph = agreed(program, _x(), setting=ALONE)
-    assert names(graph.full_job) == ["gt_scalar", "sin", "cos", "where", "flip", "exp", "exp"]
-
-
 def test_copies_of_strided_operands_stay() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         return x.t().clone().sum(0), x[:, :2].clone().exp()
@@ -166,12 +144,12 @@ def test_variables_are_handed_out_by_a_copy() -> None:
 
 def test_arithmetic_that_changes_nothing() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
-        y = x.exp()
+        y = x.abs()
         kept = [y * 1, 1.0 * y, y / 1, y - 0, y + -0.0, y.neg().neg()]
         return [value.sin() for value in kept]
 
     graph = agreed(program, _x(), setting=ALONE)
-    assert names(graph.full_job) == ["exp", "sin", "sin", "sin", "sin", "sin", "sin"]
+    assert names(graph.full_job) == ["abs", "sin", "sin", "sin", "sin", "sin", "sin"]
 
 
 def test_arithmetic_that_changes_zeros_dtypes_or_foreign_nans_stays() -> None:
