@@ -53,6 +53,20 @@ def test_an_order_depends_on_when_it_began(make: Any) -> None:
     assert late == [list(sampler), list(sampler)][::-1]
 
 
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_dataset_that_grows_does_not_change_an_iteration_that_began(replacement: bool) -> None:
+    dataset = [1, 2, 3, 4]
+    samplers = (RandomSampler(dataset, replacement), SubsetRandomSampler(dataset))
+    begun = [iter(sampler) for sampler in samplers]
+    dataset.append(5)
+    found, subset = [list(indices) for indices in begun]
+    assert len(found) == 4
+    assert set(found) <= {0, 1, 2, 3}
+    assert replacement or len(set(found)) == 4
+    assert sorted(subset) == [1, 2, 3, 4]
+    assert [len(list(sampler)) for sampler in samplers] == [5, 5]
+
+
 def test_random_sampler() -> None:
     assert sorted(RandomSampler(range(2500))) == list(range(2500))
     rounds = list(RandomSampler(range(4), num_samples=10))

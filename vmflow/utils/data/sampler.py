@@ -1,8 +1,8 @@
 """Samplers: in which order the samples of a dataset are visited, and in which batches.
 
 Random samplers take their range of the generator's sequence when iteration begins, and shuffle when the first index
-is asked for.  So an order depends on when its iteration began and on nothing that happens during it, and beginning is
-cheap wherever it is done.
+is asked for.  So an order depends on when its iteration began, and neither on random numbers drawn during it nor on
+samples added during it; and beginning is cheap wherever it is done.
 """
 
 from __future__ import annotations
@@ -138,17 +138,16 @@ class RandomSampler(Sampler[int]):
         numbers = numbers_of(self.generator, wanted + length)
         if not length:
             return iter(())
-        return self._with_replacement(numbers, length) if self.replacement else self._rounds(numbers, length)
+        indices = self._with_replacement if self.replacement else self._rounds
+        return indices(numbers, length, wanted)
 
-    def _with_replacement(self, numbers: HostNumbers, length: int) -> Iterator[int]:
-        left = self.num_samples
+    def _with_replacement(self, numbers: HostNumbers, length: int, left: int) -> Iterator[int]:
         while left > 0:
             count = min(left, _CHUNK)
             yield from numbers.integers(length, count).tolist()
             left -= count
 
-    def _rounds(self, numbers: HostNumbers, length: int) -> Iterator[int]:
-        left = self.num_samples
+    def _rounds(self, numbers: HostNumbers, length: int, left: int) -> Iterator[int]:
         while left > 0:
             yield from _integers(numbers.permutation(length)[:left])
             left -= length
@@ -173,10 +172,11 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        return self._shuffled(numbers_of(self.generator, len(self.indices)))
+        length = len(self.indices)
+        return self._shuffled(numbers_of(self.generator, length), length)
 
-    def _shuffled(self, numbers: HostNumbers) -> Iterator[int]:
-        for position in _integers(numbers.permutation(len(self.indices))):
+    def _shuffled(self, numbers: HostNumbers, length: int) -> Iterator[int]:
+        for position in _integers(numbers.permutation(length)):
             yield self.indices[position]
 
     def __len__(self) -> int:
