@@ -410,6 +410,10 @@ def test_a_complete_qr_of_a_tall_matrix_has_no_gradient() -> None:
             TypeError,
             "a tolerance must be real",
         ),
+        *[
+            (lambda x, value=value: linalg.matrix_rank(x, value), TypeError, "matrix_rank: a tolerance must be real")
+            for value in (1j, np.complex64(1), np.complex128(1))
+        ],
         (lambda x: linalg.matrix_rank(x, 0.1, rtol=0.1), TypeError, "give tol"),
         (lambda x: linalg.lstsq(x, x, driver="gelsx"), ValueError, "driver must be one of"),
         (lambda x: linalg.solve(flow.eye(3), flow.ones(3), left=False), ValueError, "left=False needs a matrix"),

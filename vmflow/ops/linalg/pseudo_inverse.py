@@ -140,6 +140,8 @@ def _tolerance(name: str, A: Tensor, value: float | Tensor, dtype: DType) -> Ten
         if value.dtype.is_complex:
             raise TypeError(f"{name}: a tolerance must be real, not {value.dtype.name}")
         return value.detach().to(dtype)
+    if isinstance(value, (complex, np.complexfloating)):
+        raise TypeError(f"{name}: a tolerance must be real, not {value!r}")
     if not isinstance(value, (int, float, np.number)) or not value >= 0:
         raise ValueError(f"{name}: a tolerance must be a number of 0 or more, a tensor or None, not {value!r}")
     return A.new_full((), value, dtype=dtype)
@@ -215,7 +217,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         singular_values: of A; empty with "gels" and "gelsy".
 
     Raises:
-        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        TypeError: if the matrices are integer, bool or complex, the dtypes differ, or `rcond` is complex.
         ValueError: for another driver, a negative `rcond`, or if the shapes do not fit.
         LinAlgError: if the iteration does not converge, when the result is read.
 
