@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, final
 
 from vmflow.tensor_fields import meta_of
@@ -42,6 +42,7 @@ def described(graph: Graph, blocks: Mapping[str, Block]) -> str:
     for path, block in blocks.items():
         lines += _indented(_module(path, block.origin, view))
     if view is not None:
+        lines += _indented(_others("", blocks, view))
         lines += _indented(view.operators(""))
         lines += _indented(view.outputs(""))
     return "\n".join([*lines, ")"])
@@ -51,8 +52,7 @@ def described_job(name: str, kind: str, config: GraphConfig, job: Job) -> str:
     """Return the tree of ops, and modules that have ops, as text for a loaded graph, which has no module objects."""
     view = _View(job)
     lines = [f"(GRAPH:{name}:{kind}): (", f"  (CONFIG:config:{config!r})", *_indented(view.inputs(""))]
-    for path in view.children(""):
-        lines += _indented(_path(path, view))
+    lines += _indented(_others("", (), view))
     return "\n".join([*lines, *_indented(view.operators("")), *_indented(view.outputs("")), ")"])
 
 
@@ -65,9 +65,11 @@ def _module(path: str, module: Module, view: _View | None) -> Iterator[str]:
         yield f"  (PARAMETER:{path}.{name}:{_tensor(meta_of(parameter), parameter)}): ()"
     for name, buffer in module.named_buffers(recurse=False):
         yield f"  (BUFFER:{path}.{name}:{_tensor(meta_of(buffer), buffer)}): ()"
-    for name, child in module.named_children():
-        yield from _indented(_module(f"{path}.{name}", child, view))
+    children = {f"{path}.{name}": child for name, child in module.named_children()}
+    for inner, child in children.items():
+        yield from _indented(_module(inner, child, view))
     if view is not None:
+        yield from _indented(_others(path, children, view))
         yield from _indented(view.operators(path))
         yield from _indented(view.outputs(path))
     yield ")"
@@ -77,11 +79,17 @@ def _path(path: str, view: _View) -> Iterator[str]:
     """Yield the lines of a module known by its path only: its submodules with ops, its ops, inputs and outputs."""
     yield f"(MODULE:{path}): ("
     yield from _indented(view.inputs(path))
-    for child in view.children(path):
-        yield from _indented(_path(child, view))
+    yield from _indented(_others(path, (), view))
     yield from _indented(view.operators(path))
     yield from _indented(view.outputs(path))
     yield ")"
+
+
+def _others(path: str, known: Container[str], view: _View) -> Iterator[str]:
+    """Yield the lines of the submodules with ops, of the module at `path`, but for those at the paths `known`."""
+    for inner in view.children(path):
+        if inner not in known:
+            yield from _path(inner, view)
 
 
 def _tensor(meta: TensorMeta, tensor: Tensor | None = None) -> str:

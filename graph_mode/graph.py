@@ -11,6 +11,8 @@ from copy import copy
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
+
 from vmflow.amp import autocast
 from vmflow.autograd import enable_grad
 from vmflow.changes import changed
@@ -303,13 +305,16 @@ class Graph:
         """
         if v_level not in (-1, 0, 1, 2, 3):
             raise ValueError(f"debug: the level must be -1, 0, 1, 2 or 3, not {v_level!r}")
-        chosen = (0,) if ranks is None else (ranks,) if isinstance(ranks, int) else tuple(ranks)
-        if not all([isinstance(rank, int) and rank >= -1 for rank in chosen]):
+        try:
+            chosen = (0,) if ranks is None else tuple(ranks)  # type: ignore[arg-type]
+        except TypeError:  # it cannot be iterated over
+            chosen = (ranks,)  # type: ignore[assignment]
+        if not all([isinstance(rank, (int, np.integer)) and rank >= -1 for rank in chosen]):
             raise ValueError(f"debug: ranks must be numbers of ranks, or -1 for all, got {ranks!r}")
-        if not isinstance(max_py_stack_depth, int) or max_py_stack_depth < 0:
+        if not isinstance(max_py_stack_depth, (int, np.integer)) or max_py_stack_depth < 0:
             raise ValueError(f"debug: max_py_stack_depth must be an integer of at least 0, got {max_py_stack_depth!r}")
         self._debug = v_level
-        self._debug_ranks = chosen
+        self._debug_ranks = tuple([int(rank) for rank in chosen])
         self._debug_stack = (max_py_stack_depth, only_user_py_stack) if op_repr_with_py_stack else None
 
     def _debug_level(self) -> int:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 
 import vmflow as flow
@@ -105,6 +106,41 @@ def test_the_tree_of_a_training_step_tells_backward_ops_and_updates() -> None:
     assert sum([line.count("(") - line.count(")") for line in lines]) == 0
 
 
+def test_the_tree_has_modules_that_are_no_attributes_of_others() -> None:
+    outside = Small()
+
+    class Outer(nn.Module):
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            out: flow.Tensor = outside(x).relu()
+            return out
+
+    class Twice(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.outer = Outer()
+            self.config.allow_fusion(False)
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            out: flow.Tensor = free(self.outer(x))
+            return out
+
+    free = nn.Sequential(nn.ReLU())
+    graph = Twice()
+    graph(flow.ones(4, 3)).numpy()
+    shown = [line.partition("(float32")[0] for line in repr(graph).splitlines() if "MODULE" in line or "OPERA" in line]
+    assert shown == [
+        "  (MODULE:outer:Outer()): (",
+        "    (MODULE:outer.small_0): (",
+        "      (MODULE:outer.small_0.linear): (",
+        "        (OPERATOR:outer.small_0.linear.linear",
+        "      (OPERATOR:outer.small_0.mul",
+        "    (OPERATOR:outer.relu",
+        "  (MODULE:sequential_0): (",
+        "    (MODULE:sequential_0.0): (",
+        "      (OPERATOR:sequential_0.0.relu",
+    ]
+
+
 # Debugging
 
 
@@ -158,15 +194,26 @@ def test_debug_refuses_other_levels(graph: Predict) -> None:
     for level in (-2, 4, "all"):
         with pytest.raises(ValueError, match="must be -1, 0, 1, 2 or 3"):
             graph.debug(level)  # type: ignore[arg-type]
-    for ranks in (-2, [0, "all"]):
+    for ranks in (-2, [0, "all"], 1.5, flow.ones(())):
         with pytest.raises(ValueError, match="numbers of ranks"):
             graph.debug(0, ranks=ranks)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_py_stack_depth"):
         graph.debug(0, max_py_stack_depth=-1)
+    graph.debug(0, max_py_stack_depth=np.int64(1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "prints"), [(None, True), (0, True), (-1, True), ([1, 0], True), (1, False), ([], False)]
+    ("ranks", "prints"),
+    [
+        (None, True),
+        (0, True),
+        (-1, True),
+        ([1, 0], True),
+        (np.int64(0), True),
+        (np.array([1]), False),
+        (1, False),
+        ([], False),
+    ],
 )
 def test_debug_prints_on_some_ranks(ranks: Any, prints: bool, capsys: pytest.CaptureFixture[str]) -> None:
     graph = Forward(lambda x: x * 2)
