@@ -42,7 +42,7 @@ def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
 
 
 def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> None:
-    """Name the module whose forward is running, and its tensors, unless they have names.
+    """Name the module whose forward is running, and its tensors without names, unless the module has a name.
 
     A module that no known module contains is named by its class, as a child of its caller.
     """

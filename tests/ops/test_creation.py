@@ -118,6 +118,7 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.tensor([300.0], dtype=flow.uint8), OverflowError, "out of bounds for uint8"),
         (lambda: flow.tensor([1 << 63]), OverflowError, "tensor: "),
         (lambda: flow.tensor(1 << 100), OverflowError, "tensor: "),
+        (lambda: flow.tensor(10**400, dtype=flow.float32), OverflowError, "tensor: "),
         (lambda: flow.tensor([1j], dtype=flow.float32), TypeError, "complex"),
         (lambda: flow.tensor([1], dtype=np.float32), TypeError, "must be a vmflow dtype"),  # type: ignore[arg-type]
         (lambda: flow.tensor([1], dtype=float), TypeError, "must be a vmflow dtype"),  # type: ignore[arg-type]

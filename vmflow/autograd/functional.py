@@ -210,7 +210,7 @@ def rows(name: str, output: Tensor, inputs: Tensors, create_graph: bool, strict:
     """The Jacobian of `output` by each of `inputs`, each of the output's shape followed by the input's.
 
     Raises:
-        RuntimeError: by `strict`, if the output does not depend on an input.
+        RuntimeError: by `strict`, if the output, unless empty, does not depend on an input.
 
     Example:
         >>> x = flow.tensor([3.0], requires_grad=True)

@@ -122,7 +122,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
     Raises:
         TypeError, ValueError: for objects that are no dtype or no device.
-        RuntimeError: if a gradient is required of a dtype that has none; when the shape is read.
+        RuntimeError: if a gradient is required of a dtype that has none; when `shape` is read.
 
     Example:
         >>> weight = flow.nn.UninitializedParameter()
@@ -156,7 +156,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     Raises:
         ValueError: if a gradient is required, or for an unknown name of a device.
         TypeError: for an object that is no dtype or no device.
-        RuntimeError: when the shape is read.
+        RuntimeError: when `shape` is read.
 
     Example:
         >>> mean = flow.nn.UninitializedBuffer()

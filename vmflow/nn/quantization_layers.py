@@ -169,7 +169,7 @@ class MovingAverageMinMaxObserver(_Quantization):
 
 
 class FakeQuantization(_Quantization):
-    """Rounds numbers to multiples of a scale, as quantisation does; gradients pass as if nothing was rounded.
+    """Rounds numbers to levels a scale apart, as quantisation does; gradients pass as if nothing was rounded.
 
     Symmetric: ``clamp(round(x / scale), -2**(b - 1), 2**(b - 1) - 1) * scale``; affine:
     ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.  With the formula "cambricon", the

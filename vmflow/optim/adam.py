@@ -32,7 +32,7 @@ class _Averaging(Optimizer):
     """The base of optimizers with two running averages (`Adamax`: one and a maximum), decaying by the setting `betas`.
 
     Attributes:
-        not_negative: the names of the settings that `check_group` requires to be numbers >= 0.
+        not_negative: the names of the settings that `check_group` requires to be numbers >= 0; "lr" may be a tensor.
     """
 
     shaped = tuple(AVERAGES)

@@ -375,9 +375,9 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
 
 
-def _taken(how: Combination, given: str, wanted: str) -> tuple[str, ...]:
+def _taken(how: Combination, wanted: str) -> tuple[str, ...]:
     """Return C++ statements that declare the type of totals, and the functions `bound` (bisection of the sorted keys),
-    `taken` (the nth value in sorted order) and `combined`.
+    `taken` (what is combined for the nth value in sorted order) and `combined`.
     """
     stored = STORED[wanted]
     return (
@@ -409,7 +409,7 @@ def _begin(how: Combination, given: str, wanted: str) -> Walk:
     """
     counted = "bound(n, many, key + 1) - bound(0, n, key)" if "count" in how.take else "0"
     lines = (
-        *_taken(how, given, wanted),
+        *_taken(how, wanted),
         "const int64 begin = n_place * stretch, end = least(begin + stretch, many), key = keys[begin];",
         "if (begin == 0 || key == skipped || keys[begin - 1] != key) continue;",
         f"const int64 n = begin, count = {counted};",
@@ -428,7 +428,7 @@ def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -
     """
     place = "key" if keys_are_places else "places[order ? order[n_place] : n_place]"
     lines = (
-        *_taken(how, given, wanted),
+        *_taken(how, wanted),
         "const int64 key = keys[n_place];",
         "if (key == skipped || (n_place > 0 && keys[n_place - 1] == key)) continue;",
         "const int64 end = bound(n_place + 1, many, key + 1), count = end - n_place;",

@@ -176,7 +176,7 @@ def tensor(
     Raises:
         TypeError: if `data` holds anything but numbers, or Python's complex numbers for a real dtype.
         ValueError: if nested sequences differ in length, or Python's nan is to become an integer.
-        OverflowError: if a single number (not an array's) does not fit into an integer dtype.
+        OverflowError: if a single number (not an array's) does not fit into an integer dtype, or an int into float64.
 
     Example:
         >>> flow.tensor([[1, 2], [3, 4]])

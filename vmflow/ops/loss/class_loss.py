@@ -141,7 +141,7 @@ class _Recorded:
     Attributes:
         factors: the gradient of each case's loss times its class weight, shaped to broadcast over the classes.
         unweighted: the gradient of each case's loss, shaped likewise.
-        chosen: 1 at the right class of each case, 0 elsewhere.
+        chosen: 1 at the right class of each case, at class 0 if the case does not count; 0 elsewhere.
         weight: the class weights, shaped to broadcast over the cases; None if there are none.
         axis: the dimension of the classes.
         options: the attributes of the op.

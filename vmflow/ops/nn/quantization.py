@@ -150,7 +150,7 @@ def _straight_through(rounded: Tensor, input: Tensor, inside: Tensor | None = No
 def fake_quantize_per_tensor_affine(
     input: Tensor, scale: Tensor | float, zero_point: Tensor | int, quant_min: int, quant_max: int
 ) -> Tensor:
-    """`input` rounded to multiples of `scale`: ``(clamp(round(x / scale) + zero_point, ...) - zero_point) * scale``.
+    """`input` rounded to levels `scale` apart: ``(clamp(round(x / scale) + zero_point, ...) - zero_point) * scale``.
 
     Args:
         input: floating-point.
@@ -238,7 +238,7 @@ def _check_limits(name: str, input: Tensor, low: int, high: int) -> None:
 def _rounded(
     input: Tensor, step: Tensor | float, zero: Tensor | int, low: int, high: int, together: bool = False
 ) -> Tensor:
-    """Round `input` to multiples of `step`, clamped to the levels `low` to `high`, with a straight-through gradient.
+    """Round `input` to ``(level - zero) * step`` of a level in [`low`, `high`]; its gradient is 1 within them, else 0.
 
     `together`: whether the zero point is added before rounding instead of after."""
     # As in PyTorch, multiply by the inverse of the step in single precision: it decides how numbers halfway between two
