@@ -177,7 +177,7 @@ class GraphCaller:
         handed_over = False
         try:
             instructions, writes = self._instructions(runtime, launch, variables, mode)
-            # `issue` issues all instructions, unless it raises VirtualMachineClosed, so that they end the launch.
+            # `issue` issues all instructions, which end the launch, unless it raises VirtualMachineClosed.
             handed_over = True
             issue(self._machine, instructions, writes)
         except BaseException as error:

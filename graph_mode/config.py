@@ -21,7 +21,7 @@ class GraphConfig:
         amp: the dtype of automatic mixed precision; None for no mixed precision.
         gradient_accumulation_steps: the number of micro-batches per call.
         outputs_buffer_size: the least slots of each register between tasks; see `set_outputs_buffer_size`.
-        fusion: whether elementwise ops, and updates of several optimizers, are fused.
+        fusion: whether elementwise ops, and updates of several optimizers of one class, are fused.
         recomputation: the fraction of a step's time for which ops may be repeated to lower the peak of memory; see
             `allow_recomputation`.
         order: whether ops are reordered for "memory" or "speed"; "given" does not reorder them.
@@ -93,7 +93,7 @@ class GraphConfig:
         self.outputs_buffer_size = value
 
     def allow_fusion(self, mode: bool = True) -> None:
-        """Fuse consecutive elementwise ops into one loop over memory, and steps of several optimizers into one op.
+        """Fuse consecutive elementwise ops into one loop over memory, and steps of optimizers of one class into one op.
 
         With `mode` False, nothing is fused, and results equal eager's to the bit.
         """
@@ -150,7 +150,7 @@ class GraphConfig:
     # OneFlow's names
 
     def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
-        """Enable or disable the pass that fuses the steps of several optimizers into one op."""
+        """Enable or disable the pass that fuses the steps of several optimizers of one class into one op."""
         self._allow_pass("fuse_updates", mode)
 
     def enable_multi_tensor_update(self, mode: bool = True) -> None:
@@ -176,7 +176,7 @@ class GraphConfig:
             "SpeedFirst": "speed",
             "Disable": "given",
         }
-        if mode not in orders:
+        if not isinstance(mode, str) or mode not in orders:
             raise ValueError(f"enable_straighten_algorithm: expected one of {sorted(orders)}, got {mode!r}")
         self.order = orders[mode]
 

@@ -186,7 +186,7 @@ class CompiledFunction:
             kwargs: the function's keyword arguments, treated in the same way.
 
         Raises:
-            SessionClosed: if the session of the function's graph has been closed.
+            SessionClosed: if the session of the build that the call uses has been closed.
             RuntimeError: by a function of the type "train", if another graph is being built.
         """
         return _call(self._options, self._function, self.graph, args, kwargs)
@@ -329,8 +329,8 @@ def global_function(
             the schedulers.
 
     Raises:
-        TypeError: if the function is a class, a graph, a coroutine function or a generator, or cannot be called; if an
-            argument is an object of another class.
+        TypeError: if the function is a class, a graph, a coroutine function or a generator, or cannot be called; if
+            `function_config` or an optimizer is an object of another class.
         ValueError: for any other `type`; if "train" has no optimizer, "predict" has one, or schedulers do not fit.
 
     Example:

@@ -150,13 +150,14 @@ class Graph:
         parameters require gradients, and whether they have gradients, if `build` asks; hooks; `config`; variables of
         closures and globals that `build`, `forward`, hooks, methods that these call, and plain functions of their
         Python modules use; attributes, also methods, of the classes of modules and of the graph, and of classes among
-        these variables; items of lists, dicts and sets among all these, if there are at most 64; and autocast, default
+        these variables; items of lists, dicts and sets of at most 64 items among all these; and autocast, default
         dtype and device around the call.  Changes that `build` itself makes do not count.  Eight builds are kept for
         such changes.  One whose state comes back is used again.
 
         A graph cannot see anything else that Python computes while it is built, and repeats the values of that time:
-        random numbers of `random` and numpy, the time, files, attributes of most other objects, and changes inside of
-        arrays and of large or deeply nested containers.  Random numbers of this package are drawn anew in each call.
+        random numbers of `random` and numpy, the time, files, attributes of most other objects, changes inside of
+        arrays, and replaced items of large or deeply nested containers.  Random numbers of this package are drawn anew
+        in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
@@ -336,7 +337,7 @@ class Graph:
         Raises:
             ValueError: if structure, shapes, dtypes, devices or values other than tensors differ from the build's
                 arguments, and `with_dynamic_input_shape` has not been called.
-            SessionClosed: if the graph's session has been closed.
+            SessionClosed: if the session of the build that the call uses has been closed.
             RuntimeError: while a graph is being built in this context; call `build` instead, which records ops there.
         """
         mode = MODE.get()
@@ -612,7 +613,7 @@ class Graph:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the graph has been built, and `close` has not been called since."""
+        """Whether the graph has been built, and neither closed since nor, with optimizers, given a state to load."""
         return bool(self._compiled)
 
     @property

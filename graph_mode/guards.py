@@ -242,6 +242,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple) and len(value) == 2 and value[0] in _PLAIN:
         return value[1] if value[0] in (float, complex) else repr(value[1])
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Identity):
+        if type(value[1]) is not bool:
+            return f"{value[0]!r} of {value[1]} items"
         return f"{value[0]!r} that {'requires' if value[1] else 'does not require'} a gradient"
     if isinstance(value, tuple):
         return f"{len(value)} values" if value else "empty"

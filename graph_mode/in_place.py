@@ -19,8 +19,8 @@ def choose_in_place(
 ) -> dict[int, int]:
     """Choose the outputs that take over the memory of an input.
 
-    An input may be taken over if an op made it, if the op that reads it allows this at each of its positions there, if
-    no later step needs it, if neither input nor output is pinned, and if it is at least as large as the output.  An
+    An input may be taken over if an op made it, if its reader allows this at each of the input's positions, if no
+    later step needs it, if neither input nor output is pinned, and if it is at least as large as the output.  An
     output smaller than its input keeps the rest of the memory from other uses; so pairs of equal size are chosen first,
     and others only if they do not raise the peak of memory; among either, pairs that save most bytes come first.
 

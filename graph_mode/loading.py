@@ -325,12 +325,15 @@ class LoadedGraph:
 
         Raises:
             KeyError: if a name is missing or unknown; then nothing is changed.
+            TypeError: if a value is no tensor; then nothing is changed.
             ValueError: if a tensor has another shape; then nothing is changed.
         """
         for name in sorted(self._variables.keys() ^ state_dict.keys()):
             problem = "is missing" if name in self._variables else "is not part of the graph"
             raise KeyError(f"{self.name}: {name!r} {problem}")
         for name, tensor in self._variables.items():
+            if not isinstance(state_dict[name], Tensor):
+                raise TypeError(f"{self.name}: {name!r} must be a tensor, not {type(state_dict[name]).__name__}")
             if tensor.shape != state_dict[name].shape:
                 raise ValueError(
                     f"{self.name}: {name!r} is {meta_of(tensor)!r}, and {meta_of(state_dict[name])!r} was given"

@@ -35,7 +35,7 @@ def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
 
 
 def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
-    """Name a tensor, unless it has a name or is a strided view."""
+    """Name a tensor, unless it has a name or its blob has `strides`."""
     blob = blob_of(tensor)
     if blob.strides is None:
         names.setdefault(blob.storage, (name, tensor))

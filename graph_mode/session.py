@@ -35,7 +35,7 @@ class Closeable(Protocol):
 
 
 class SessionClosed(RuntimeError):
-    """Raised by calls and builds of a graph whose session has been closed.
+    """Raised by a call or build of a graph if the build belongs to a session that has been closed.
 
     Example:
         >>> graph = flow.nn.Graph.trace(lambda x: x + 1)
@@ -149,7 +149,7 @@ class Session:
         )
 
     def graphs(self) -> list[Closeable]:
-        """The compiled graphs that still exist, in the order in which they were made."""
+        """The compiled graphs that still exist, in the order in which they were made; none after `close`."""
         with self._lock:
             known = list(self._graphs)
         return [graph for graph in [reference() for reference in known] if graph is not None]

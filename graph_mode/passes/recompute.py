@@ -118,8 +118,8 @@ class _Work:
         return made.difference(*[entry.op.writes() for entry in self.entries[:start]])
 
     def _needed(self, start: int, end: int, wanted: set[int], own: set[int]) -> list[int]:
-        """The positions, from `start` to `end`, of the ops that write `wanted` buffers or `own` buffers that a later op
-        of the result reads.
+        """The positions, from `start` to `end`, of the ops that write `wanted` buffers, or `own` buffers that a later
+        one of these ops reads.
         """
         needed = set(wanted)
         chosen: list[int] = []

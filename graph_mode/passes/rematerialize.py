@@ -180,7 +180,7 @@ class _Chain:
         self._needed: set[int] = set()
 
     def _is_candidate(self, buffer: int) -> bool:
-        """Whether the buffer is a repeatable op's largest result, and the backward pass reads it last."""
+        """Whether the buffer is a repeatable op's largest result, and its last reader is a backward op."""
         makers, readers = self._flow.writers.get(buffer, []), self._flow.readers.get(buffer, [])
         if not makers or not readers or makers[0] not in self._step or not self._spans[buffer].size:
             return False

@@ -15,7 +15,7 @@ from .fuse_elementwise import is_elementwise
 
 
 def split_biases(job: Job) -> Job:
-    """Replace each dense layer with a bias, before an elementwise op, by a product and an op `add`."""
+    """Replace dense layers with a bias, before an elementwise op, each by a product and an op `add`."""
     flow = flow_of(job)
     buffers = dict(job.buffers)
     ops: list[JobOp] = []

@@ -56,6 +56,8 @@ def test_the_order_has_three_ways() -> None:
         assert config.order == order
     with pytest.raises(ValueError, match=r"expected one of .*MemoryFirst.* got 'Fast'"):
         config.enable_straighten_algorithm("Fast")
+    with pytest.raises(ValueError, match="expected one of"):
+        config.enable_straighten_algorithm([])  # type: ignore[arg-type]
 
 
 def test_settings_without_effect_are_accepted() -> None:

@@ -825,3 +825,14 @@ def test_the_set_of_disabled_passes_cannot_change_unnoticed() -> None:
     graph.config.disable_pass("dead_ops")
     assert graph(flow.ones(1)).item() == 2
     assert forms(graph) == 2
+
+
+def test_messages_describe_large_lists(tmp_path: pathlib.Path) -> None:
+    net = Net().eval()
+    net.forward = lambda x: x * len(net.extra)  # type: ignore[method-assign]
+    net.extra = [1] * 100
+    graph = Of(net)
+    graph(flow.ones(1, 3))
+    net.extra = [1]
+    with pytest.raises(RuntimeError, match="extra was a list of 100 items, and is a list of 1 items"):
+        flow.save(graph, tmp_path / "graph")
