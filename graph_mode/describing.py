@@ -199,7 +199,7 @@ def operator(op: JobOp) -> str:
 class BuildReport:
     """Prints the progress of building a graph, at the levels of `Graph.debug`.
 
-    It prints instead of logging, as OneFlow does.
+    It prints, as OneFlow does, instead of logging.
 
     Args:
         name: the name of the graph.

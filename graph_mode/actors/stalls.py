@@ -26,7 +26,7 @@ def find_cycle(construction: Construction, stuck: Iterable[int]) -> list[int]:
     The list is empty if there is no circle.
     """
     among = set(stuck)
-    # A walk from each task to the first stuck task that this task waits for either meets a task again, or ends.
+    # A walk that always goes on to the first stuck task for which the present one waits meets a task again, or ends.
     for begin in among:
         path: dict[int, None] = {}
         here: int | None = begin
