@@ -53,9 +53,9 @@ class BlockConfig:
 class Block:
     """A module as an attribute of a graph, with the graph's settings for the module.
 
-    A block is called like its module, and has the module's attributes, except those named as below, and sets them in
-    the module; submodules that are read by name, by index or in a loop are wrapped in blocks.  It equals its module,
-    and is true if the module is.
+    A block is called like its module, and has the module's attributes, which are set in the module; the names below
+    are the block's own.  Submodules that are read by name, by index or in a loop are wrapped in blocks.  A block equals
+    its module, and is true if the module is.
 
     Args:
         module: the module, whose state the block shares.

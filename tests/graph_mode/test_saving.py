@@ -433,8 +433,8 @@ def test_state_dicts_that_do_not_fit_change_nothing(damaged: Path) -> None:
         loaded.load_state_dict({**state, "more": flow.ones(1)})
     with pytest.raises(ValueError, match=r"'model\.scale' is float32\[1\], and float32\[2\] was given"):
         loaded.load_state_dict({**{name: value + 1 for name, value in state.items()}, "model.scale": flow.ones(2)})
+    arrays: Any = {**{name: value + 1 for name, value in state.items()}, "model.scale": np.ones(1)}
     with pytest.raises(TypeError, match=r"'model\.scale' must be a tensor, not ndarray"):
-        arrays: Any = {**{name: value + 1 for name, value in state.items()}, "model.scale": np.ones(1)}
         loaded.load_state_dict(arrays)
     assert bits(list(loaded.state_dict().values())) == bits(list(state.values()))
 
