@@ -15,7 +15,8 @@ class BlockConfig:
     Attributes:
         activation_checkpointing: whether the backward pass computes the block's intermediate values again, instead of
             keeping them from the forward pass.
-        stage_id: the number of the block's pipeline stage; None for that of the enclosing block, or of ops' operands.
+        stage_id: the number of the block's pipeline stage; None for the stage of the enclosing block, if that has one,
+            else for the latest stage of each op's operands.
 
     Example:
         >>> config = flow.nn.graph.BlockConfig()

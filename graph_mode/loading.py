@@ -48,7 +48,7 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
             the CPU beside another device stay there.  By default everything stays on its device.
 
     Raises:
-        TypeError: if `folder` is no path.
+        TypeError: if `folder` is no path, or `map_location` no device.
         ValueError: if the folder is damaged or has another version of the format; names the file, and the place in it
             or the tensor.  If `map_location` is given for a graph that runs on several devices besides the CPU.
         DeviceUnavailable: if the graph runs on a device that is not here.
