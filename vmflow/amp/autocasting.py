@@ -48,7 +48,7 @@ class autocast:
 
     Raises:
         TypeError: if `device_type` is no string, or `dtype` no dtype.
-        ValueError: if `device_type` is unknown, or `dtype`, unless `enabled` is False, neither bfloat16 nor float16.
+        ValueError: for an unknown `device_type`; if `enabled`, for a `dtype` that is neither bfloat16 nor float16.
 
     Example:
         >>> with flow.autocast("cpu", dtype=flow.bfloat16):

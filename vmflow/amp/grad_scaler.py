@@ -41,7 +41,7 @@ class GradScaler:
         enabled: False to scale nothing and skip no step: `step` only calls `optimizer.step`.
 
     Raises:
-        ValueError: if enabled, and `growth_factor` is not above 1, or `backoff_factor` not between 0 and 1.
+        ValueError: if enabled, for a `growth_factor` not above 1 or a `backoff_factor` not between 0 and 1.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)
@@ -95,7 +95,7 @@ class GradScaler:
         return self._scale, self._growth_tracker
 
     def scale(self, outputs: Any) -> Any:
-        """Return a tensor, or nested lists and tuples of tensors, multiplied by the scale if the scaler is enabled.
+        """Return a tensor, or nested iterables of tensors as lists and tuples, times the scale if enabled.
 
         Raises:
             TypeError: if the scaler is enabled and `outputs` contains anything else.
@@ -113,8 +113,8 @@ class GradScaler:
         """Divide the gradients of an optimizer by the scale, for instance to clip them; without this call `step` does.
 
         Raises:
-            RuntimeError: if `unscale_` or `step` was called for this optimizer since the last `update`.
-            ValueError: for gradients in float16, which division by the scale might turn into 0.
+            RuntimeError: if enabled, when `unscale_` or `step` was called for this optimizer since the last `update`.
+            ValueError: if enabled, for gradients in float16, which division by the scale might turn into 0.
         """
         if not self._enabled:
             return
@@ -160,7 +160,7 @@ class GradScaler:
             return largest_of_ranks(total, gradients)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Take a step of the optimizer that does nothing if a gradient is infinite or NaN.
+        """Take an optimizer's step, which does nothing if a gradient is infinite or NaN.
 
         If the optimizer's class overrides `Optimizer.step`, this call first waits to know whether gradients are finite;
         the result is that of the overridden `step`, or None.
@@ -170,8 +170,8 @@ class GradScaler:
             args, kwargs: the arguments of an overridden `step`; `Optimizer.step` gets none.
 
         Raises:
-            RuntimeError: if `step` was called for this optimizer since the last `update` already.
-            ValueError: for a closure, whose loss is not scaled; as `unscale_`.
+            RuntimeError: if enabled, when `step` was called for this optimizer since the last `update` already.
+            ValueError: if enabled, for a closure, whose loss is not scaled; as `unscale_`.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -192,7 +192,7 @@ class GradScaler:
         """Grow or shrink the scale by whether gradients were finite since the last `update`, or set it to `new_scale`.
 
         Raises:
-            RuntimeError: without `new_scale`, if no gradients were unscaled since the last `update`.
+            RuntimeError: if enabled, without `new_scale` and without gradients unscaled since the last `update`.
         """
         if not self._enabled:
             return
@@ -210,7 +210,7 @@ class GradScaler:
         self._stages, self._found, self._agreed = {}, {}, {}
 
     def _all_found(self, device: Device) -> list[Tensor]:
-        """Tensors, one of which is above 0 if a rank of an optimizer's gradients has found one that is not finite."""
+        """Tensors, one of which is above 0 if a rank of an optimizer's gradients has found a gradient not finite."""
         found = [*self._found.values()]
         groups = [*self._agreed.values()]
         if len(set(groups)) < 2:

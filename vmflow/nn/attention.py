@@ -139,7 +139,7 @@ class MultiheadAttention(Module):
             attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added to
                 the scores.
             average_attn_weights: whether to return the mean of the weights over the heads, not those of each head.
-            is_causal: whether `attn_mask`, which must be given, is the causal mask; some cases then ignore its values.
+            is_causal: whether `attn_mask` is the causal mask; True needs this mask, but some cases ignore its values.
 
         Returns:
             The result, shaped like the query; and the weights (batch, L, S), or (batch, num_heads, L, S) of each head,

@@ -330,7 +330,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         dtype: the dtype to cast `input` to first.
 
     Raises:
-        TypeError: for no tensor, or if `dtype`, by default the input's, is not floating-point.
+        TypeError: for anything else than a tensor, or if `dtype`, by default the tensor's dtype, is not floating-point.
         IndexError: if there is no dimension `dim`.
 
     Example:
@@ -345,7 +345,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     """``log(softmax(input, dim))``, accurate also where the softmax is tiny; arguments as for `softmax`.
 
     Raises:
-        TypeError: for no tensor, or if `dtype`, by default the input's, is not floating-point.
+        TypeError: for anything else than a tensor, or if `dtype`, by default the tensor's dtype, is not floating-point.
         IndexError: if there is no dimension `dim`.
 
     Example:

@@ -375,7 +375,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Fill a tensor of any shape from the normal distribution truncated to [a, b]: no value lies outside.
+    """Fill a tensor of any shape from the normal distribution truncated to [a, b].
 
     Raises:
         TypeError: for a dtype that is not floating-point.

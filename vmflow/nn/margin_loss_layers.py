@@ -217,7 +217,7 @@ class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
     Raises:
         TypeError: when called with integers as scores, or class indices that are no integers.
         ValueError: when called, for shapes that differ, or another reduction.
-        IndexError: when the result is read, for a class index out of range.
+        IndexError: when the result is read, for an index of C or more before the first negative one.
 
     Example:
         >>> flow.nn.MultiLabelMarginLoss()(flow.tensor([[0.5, 1.0, 0.0, 0.0]]), flow.tensor([[1, -1, -1, -1]]))

@@ -158,8 +158,8 @@ class Module:
         """Call ``hook(module, grad_output)`` when the gradients of a call's results are known.
 
         ``grad_output`` is a tuple with None where there is no gradient.  A result of the hook that is not None replaces
-        ``grad_output``.  The hook is not called if no gradient reaches the results, nor, with a warning, if they are
-        neither a tensor nor a tuple.
+        ``grad_output``.  The hook is not called if no gradient reaches the results, nor, with a warning, if the
+        results are neither a tensor nor a tuple.
         """
         return hooks.registered(self._backward_pre_hooks, hook, prepend)
 

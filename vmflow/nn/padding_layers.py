@@ -25,7 +25,7 @@ class _Pad(RankedLayer):
 
     Raises:
         ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
-        TypeError: when called with anything else than a tensor, or if a padding is no integer.
+        TypeError: when called, for anything else than a tensor, or a padding that is no integer.
     """
 
     _mode: ClassVar[str] = "constant"
@@ -65,7 +65,7 @@ class _ConstantPad(_Pad):
 
     Raises:
         ValueError: for another count of numbers; when called, if the numbers do not fit the input's shape.
-        TypeError: when called with anything else than a tensor, or if a padding is no integer or `value` no number.
+        TypeError: when called, for anything else than a tensor, a padding not an integer or a `value` not a number.
     """
 
     def __init__(self, padding: Borders, value: float) -> None:

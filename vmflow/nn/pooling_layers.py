@@ -115,7 +115,8 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
 
     Raises:
         TypeError: for sizes that are no integers; when called with anything else than a floating-point tensor.
-        ValueError: for sizes out of range; when the input has another number of dimensions or is too small.
+        ValueError: for sizes that are too small; when called, for too large a padding, or an input of another number of
+            dimensions or too small.
 
     Example:
         >>> flow.nn.AvgPool1d(2)(flow.tensor([[1.0, 3.0, 5.0, 7.0]]))
@@ -447,7 +448,7 @@ class _FractionalMaxPool(FunctionLayer):
             of spatial dimensions).
 
     Raises:
-        TypeError: for sizes that are no integers.
+        TypeError: for an `output_size` that is no integer; when called, for such a `kernel_size`.
         ValueError: unless exactly one of `output_size` and `output_ratio` is given, and in range; when the windows do
             not fit into the input.
     """

@@ -62,7 +62,7 @@ class MinMaxObserver(_Quantization):
     Raises:
         ValueError: for settings out of range.
         TypeError: when called with anything else than a tensor of numbers.
-        IndexError, ValueError: when called with an empty tensor, or for slices with a scalar.
+        IndexError, ValueError: when called with an empty tensor, or with a scalar unless `per_layer_quantization`.
 
     Example:
         >>> flow.nn.MinMaxObserver()(flow.tensor([-127.0, 2.0]))
@@ -107,7 +107,7 @@ class MovingAverageMinMaxObserver(_Quantization):
     Raises:
         ValueError: for settings out of range.
         TypeError: when called with anything else than a tensor.
-        IndexError: when a call updates them with an empty tensor.
+        IndexError: when a call updates the averages with an empty tensor.
 
     Example:
         >>> observer = flow.nn.MovingAverageMinMaxObserver(training=True, momentum=0.5)

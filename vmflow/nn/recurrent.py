@@ -491,7 +491,7 @@ class LSTMCell(RNNCellBase):
 
     Raises:
         TypeError: for sizes that are no integers; when called with another dtype than the weights'.
-        ValueError: for negative sizes; when called with shapes that do not fit, or a state that is no pair.
+        ValueError: for negative sizes; when called with shapes that do not fit, or more or fewer states than two.
 
     Example:
         >>> state, cell = flow.nn.LSTMCell(2, 3)(flow.ones(5, 2))

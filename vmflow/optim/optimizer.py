@@ -85,7 +85,7 @@ class Optimizer:
         state: for each parameter, a dict of the tensors, and of other values, that the optimizer keeps for it.
 
     Raises:
-        TypeError: if `params` is a single tensor, a module other than a `ParameterList`, a dict or a set, or holds
+        TypeError: if `params` is a single tensor, a dict, a set or a module other than a `ParameterList`, or holds
             something else than tensors or groups.
         ValueError: if `params` is a generator that has been used up, or holds a parameter twice or one that is no leaf;
             for ``differentiable=True``.

@@ -21,7 +21,7 @@ def listed(name: str, params: Any) -> list[Any]:
         params: the argument that the user gave the optimizer.
 
     Raises:
-        TypeError: for a module other than a `ParameterList`, a tensor, a dict, a set, a string, and for objects that
+        TypeError: for a tensor, a dict, a set, a string, a module other than a `ParameterList`, and for objects that
             are not iterable.
         ValueError: for a generator that has been used up.
     """

@@ -28,8 +28,8 @@ class SGD(Optimizer):
         execution: see `Execution`.
 
     Raises:
-        ValueError: for a negative `lr`, `momentum` or `weight_decay`, and for `nesterov` without momentum or with
-            dampening.
+        ValueError: for a negative number as `lr`, `momentum` or `weight_decay`, and for `nesterov` without momentum or
+            with dampening.
 
     Example:
         >>> p = flow.tensor([1.0], requires_grad=True)

@@ -58,7 +58,7 @@ Made = TypeVar("Made", bound=Module)
 def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
     """Construct a module without initialising its parameters, for parameters that are loaded afterwards.
 
-    During the construction the functions of `nn.init` leave tensors as they are, in this task or thread only.
+    During the construction the functions of `nn.init` leave tensors as they are, in this task or thread.
 
     Args:
         module_cls: a subclass of `Module`.
@@ -99,7 +99,7 @@ def clip_grad_norm_(
         parameters: the parameters whose gradients to change.
         max_norm: the largest norm allowed of all gradients together.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
-        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
+        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN; else gradients become NaN or 0 then.
         foreach: PyTorch's argument, without effect; there is one implementation.
 
     Returns:

@@ -306,7 +306,7 @@ def orthogonal(
     Raises:
         ValueError: if there is no such weight, it is no matrix, or for another map, or "householder" with a complex
             weight.
-        TypeError: for a complex weight with "matrix_exp" or `use_trivialization`.
+        TypeError: for a complex weight with `use_trivialization`, or, when it is read, with "matrix_exp".
 
     Example:
         >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 4))

@@ -175,7 +175,7 @@ def global_unstructured(
         kwargs: the arguments of the constructor of `pruning_method`.
 
     Raises:
-        TypeError: for arguments of other types, or a method that is not unstructured.
+        TypeError: for parameters that are no pairs, or a method that is not unstructured.
         ValueError: if there is no such parameter, or for scores of another shape.
 
     Example:

@@ -59,7 +59,8 @@ class CyclicLR(_WithMomentum):
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        ValueError: for another mode, lists that do not fit, or with `cycle_momentum` an optimizer without momentum.
+        ValueError: for another mode, lists that do not fit, or an optimizer with neither momentum nor betas, if
+            `cycle_momentum`.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
@@ -138,8 +139,8 @@ class OneCycleLR(_WithMomentum):
         last_epoch: the number of the last step when resuming, -1 when starting.
 
     Raises:
-        ValueError: for settings out of range, with `cycle_momentum` for an optimizer without momentum, and for step
-            numbers above `total_steps`.
+        ValueError: for settings out of range, with `cycle_momentum` for an optimizer with neither momentum nor betas,
+            and for step numbers above `total_steps`.
 
     Example:
         >>> optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)

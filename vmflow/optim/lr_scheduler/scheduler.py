@@ -80,7 +80,7 @@ class LRScheduler:
     To resume with `last_epoch`, load the optimizer's state dict first: its rates are those of the epoch that begins,
     and schedulers that multiply the rates in each epoch keep them in the constructor.  As in PyTorch, `StepLR`,
     `MultiStepLR` and `ConstantLR` multiply the rates in the constructor if they do so at the beginning of that epoch.
-    `load_state_dict` resumes correctly in all cases.
+    `load_state_dict` leaves the rates alone.
 
     Args:
         optimizer: the optimizer whose learning rates to set.
@@ -236,7 +236,7 @@ class LRScheduler:
         return [rate * factor for rate in self.present()]
 
     def state_dict(self) -> dict[str, Any]:
-        """All attributes for `load_state_dict`, except those in `unsaved`, `verbose`, functions and lists of these."""
+        """All attributes for `load_state_dict` but `verbose`, `unsaved` ones, functions and lists with functions."""
         left_out = (*self.unsaved, "verbose")
         return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
