@@ -398,6 +398,7 @@ class CTCLoss(_Loss, function=F.ctc_loss):
         TypeError: when called with targets that are no integers.
         ValueError: when called, for shapes that do not fit, a blank that is no class, or another reduction; when the
             result is read, for lengths out of range.
+        IndexError: when the result is read, for a class index out of range.
 
     Example:
         >>> log_probs = flow.full((3, 1, 2), 0.5).log()

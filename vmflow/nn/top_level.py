@@ -354,6 +354,7 @@ def ctc_loss(
         TypeError: for targets that are no integers; for a reduction that is neither an integer nor a name.
         ValueError: for shapes that do not fit, a blank that is no class, or another reduction; when the result is read,
             for lengths out of range.
+        IndexError: when the result is read, for a class index out of range.
 
     Example:
         >>> flow.ctc_loss(flow.full((3, 1, 2), 0.5).log(), flow.tensor([[1]]), [3], [1])

@@ -109,8 +109,8 @@ class TransformerEncoderLayer(_Layer):
         device, dtype: the device and dtype of the parameters.
 
     Raises:
-        ValueError: for sizes, a probability or an activation that does not fit; when called with another shape.
-        TypeError: when called with another dtype than the weights'.
+        ValueError: for sizes, a probability or an activation's name that does not fit; when called with another shape.
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
 
     Example:
         >>> flow.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16)(flow.ones(5, 1, 8)).shape
@@ -147,8 +147,8 @@ class TransformerDecoderLayer(_Layer):
             as for `TransformerEncoderLayer`.
 
     Raises:
-        ValueError: for sizes, a probability or an activation that does not fit; when called with another shape.
-        TypeError: when called with another dtype than the weights'.
+        ValueError: for sizes, a probability or an activation's name that does not fit; when called with another shape.
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
 
     Example:
         >>> layer = flow.nn.TransformerDecoderLayer(8, nhead=2, dim_feedforward=16)
@@ -306,9 +306,9 @@ class Transformer(Module):
         The other arguments are as for `TransformerEncoderLayer`.
 
     Raises:
-        ValueError: for sizes, a probability or an activation that does not fit; when called with shapes that do not
-            fit.
-        TypeError: when called with another dtype than the weights'.
+        ValueError: for sizes, a probability or an activation's name that does not fit; when called with shapes that do
+            not fit.
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
 
     Example:
         >>> model = flow.nn.Transformer(8, 2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=16)

@@ -393,8 +393,8 @@ class Optimizer:
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
         """Return a copy of `value`, entry `key` of the state of parameter `number`.
 
-        "step" becomes a tensor on the parameter's device; other tensors get its dtype and device, unless that dtype is
-        of integers.
+        "step" becomes a tensor on the parameter's device; other tensors get the dtype and device of a floating-point or
+        complex parameter.
         """
         if key == "step":
             counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))
