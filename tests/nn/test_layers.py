@@ -208,6 +208,16 @@ def test_settings_may_be_changed_between_calls() -> None:
 # Initial values
 
 
+def test_layers_and_losses_take_inputs_by_name() -> None:
+    scores, target = flow.tensor([[1.0, -2.0]]), flow.tensor([1])
+    loss = nn.CrossEntropyLoss(reduction="sum")
+    assert loss(input=scores, target=target).item() == loss(scores, target).item()
+    assert nn.GaussianNLLLoss()(scores, scores, var=flow.ones(1, 2)).item() == 0
+    assert nn.ReLU()(input=scores).tolist() == [[1.0, 0.0]]
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'reduction'"):
+        loss(scores, target, reduction="mean")
+
+
 def test_linear_and_convolution_begin_within_their_bound() -> None:
     for layer, fan_in in ((nn.Linear(50, 40), 50), (nn.Conv2d(8, 40, (3, 2), groups=2), 24)):
         bound = 1 / math.sqrt(fan_in)

@@ -49,9 +49,9 @@ class FunctionLayer(RankedLayer):
             else:
                 setattr(self, name, value)
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """Return the result of `function` for the inputs and the settings."""
-        return self.function(*inputs, **{name: getattr(self, name) for name in self._settings})
+        return self.function(*inputs, **named, **{name: getattr(self, name) for name in self._settings})
 
     def extra_repr(self) -> str:
         shown = self.shown

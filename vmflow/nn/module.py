@@ -591,9 +591,9 @@ class Module:
         Args:
             state_dict: tensors, or arrays of numpy, under dotted names.
             strict: whether missing and unexpected names are an error.
-            assign: replace the module's tensors by the given tensors, or by parameters that share their memory, with
-                their dtypes, instead of copying.  Make the optimizer afterwards: an optimizer made before would update
-                the old tensors.
+            assign: replace the module's tensors by the given tensors (copies of arrays), or by parameters that share
+                their memory, with their dtypes, instead of copying.  Make the optimizer afterwards: an optimizer made
+                before would update the old tensors.
 
         Returns:
             The module's names that the dict lacks, ``missing_keys``, and names that the module lacks,

@@ -36,7 +36,7 @@ class LBFGS(Optimizer):
         max_iter: the most search directions per step.
         max_eval: the number of evaluations of the closure after which a step ends, ``max_iter * 5 // 4`` by default.
         tolerance_grad: the step ends when no element of the gradient has a larger magnitude.
-        tolerance_change: the step ends when no element of a parameter changes by more, or the loss by less.
+        tolerance_change: the step ends when no element of a parameter changes by more, or if the loss changes by less.
         history_size: how many moves are remembered; each takes twice the memory of the parameters.
         line_search_fn: None, or "strong_wolfe".
 

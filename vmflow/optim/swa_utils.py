@@ -97,8 +97,9 @@ class AveragedModel(Module):
         model: the model to copy.
         device: the device of the copy, by default that of the model.
         avg_fn: computes the new average of one parameter; by default the plain mean.
-        multi_avg_fn: instead of `avg_fn`; computes the new averages of all parameters in place.  Other functions than
-            those of this module are not called at the first update, and `update_parameters` waits for `n_averaged`.
+        multi_avg_fn: instead of `avg_fn`; computes the new averages of all parameters in place.  Functions for
+            either argument, but those of this module, are not called at the first update, and let `update_parameters`
+            wait for `n_averaged`.
         use_buffers: average floating-point buffers as well; `update_parameters` copies all other buffers of the model.
 
     Attributes:
