@@ -142,6 +142,19 @@ def test_every_element_is_in_one_part(sizes: list[int], groups: int) -> None:
     assert all([(value == 1).all() for value in counted])
 
 
+def test_there_are_groups_for_no_more_threads_than_c_has() -> None:
+    before = flow.get_num_threads()
+    flow.set_num_threads(5000)
+    try:
+        layout = steps_._Layout(
+            "sgd_momentum_steps", [[np.zeros(1 << 17, np.float32)], [np.zeros(1 << 17, np.float32)]], None
+        )
+    finally:
+        flow.set_num_threads(before)
+    assert layout.work
+    assert len(layout.table) == 512
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_parts_and_threads_make_no_difference(

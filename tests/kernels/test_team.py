@@ -98,6 +98,11 @@ def test_pieces_are_as_large_as_they_are_worth() -> None:
         assert step % team.TOGETHER == 0
 
 
+def test_any_number_of_threads_is_taken() -> None:
+    flow.set_num_threads(1 << 70)
+    assert Sum(100_000).job() is not None
+
+
 def test_a_call_keeps_its_arrays() -> None:
     summed = Sum(100_000)
     job = summed.job()

@@ -2,7 +2,7 @@
 
 A kernel is chosen when an op's result is inferred for new shapes and dtypes, by op, metas and device, and cached with
 the inferred result.  The addresses and layouts of the operands are not known then.  So each kernel checks layout,
-alignment and overlap itself; its result is the same to the bit for all layouts.
+alignment and overlap itself; its result is the same to the bit for all layouts, except where BLAS computes.
 
 `PACKAGES` names each device's package of modules, one for each family of ops, which declare builders of kernels.  The
 host's package is `vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
@@ -190,7 +190,7 @@ def choose(problem: Problem, device: Device) -> Kernel:
 
     Raises:
         DeviceUnavailable: if the device cannot compute.
-        NotImplementedError: if the device has no kernel for the op.
+        NotImplementedError: if the device has no kernel for the op, or for its dtypes.
     """
     if device.type == "meta":
         return _NOTHING

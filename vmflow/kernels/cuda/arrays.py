@@ -1,8 +1,8 @@
 """Kernels that call functions of the device's array module: CuPy on a GPU, and numpy on an emulated device.
 
 Such a kernel is a function ``f(xp, problem, *operands, *outs)``.  `xp` is the array module, the operands are its arrays
-and Python numbers, and the results go into `outs`.  On an emulated device it is called in the stream's order, and may
-call only functions that CuPy has.
+and Python numbers, and the results go into `outs`.  It may call only functions that CuPy has.
+On an emulated device it is called in the stream's order.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ _SMALL_TABLE: Final = 1 << 16
 class Chosen(NamedTuple):
     """The dimensions of the result where an array is indexed by arrays.
 
-    Indices without dimensions are applied first, and remove their dimensions.  Then the broadcast dimensions of the
-    indices replace the indexed dimensions if these are adjacent, and otherwise come first.
+    Indices without dimensions are applied first, and remove the dimensions that they index.  Then the broadcast
+    dimensions of the indices replace the indexed dimensions if these are adjacent, and otherwise come first.
 
     Attributes:
         joint: the broadcast shape of all indices.

@@ -141,7 +141,7 @@ class InC:
 class Single(InC):
     """A C function of `functions.SINGLE`: an elementwise op of one or two float32 operands, such as `exp`.
 
-    `call` copies strided arrays and does not leave them to numpy: an op computes the same bits for any layout.
+    `call` copies strided arrays and does not leave them to numpy: the op computes the same bits for any layout.
     """
 
     @staticmethod

@@ -22,7 +22,7 @@ def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str])
 def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
     """Write the C loop of `in_blocks` with streaming stores, which write results past the cache.
 
-    The loop is skipped unless all results are aligned to cache lines: then the loops behind it compute all elements.
+    If a result is not aligned to cache lines, the loop is skipped, and the loops behind it compute all elements.
     It always prefetches, since its operands are too large to be in the cache.
 
     Args:

@@ -75,7 +75,7 @@ def compiler_command() -> tuple[str, ...]:
 
     Raises:
         NoCompiler: if CC names no program, or none of the others is found.
-        CompileError: if CC has a quotation mark without its counterpart.
+        CompileError: if CC cannot be split into words.
     """
     import shutil
 
@@ -113,7 +113,7 @@ def flags() -> tuple[str, ...]:
     """Return the C compiler's flags for this processor, and those of VMFLOW_C_CHECKS and VMFLOW_C_FLAGS; cached.
 
     Raises:
-        CompileError: if VMFLOW_C_FLAGS has a quotation mark without its counterpart.
+        CompileError: if VMFLOW_C_FLAGS cannot be split into words.
     """
     found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
     checks = (_CHECKS,) if os.environ.get("VMFLOW_C_CHECKS") == "1" else ()

@@ -215,7 +215,7 @@ class SingleLoop:
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
     def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:
-        """Compute the op; None in the first `_COMPILED_FROM` calls, if its library is not loaded, or if C cannot.
+        """Compute the op; None in the first `_COMPILED_FROM` calls, and later if its library is not loaded or C cannot.
 
         Args:
             operands: arrays that broadcast to the result; C takes those of its shape or without dimensions.

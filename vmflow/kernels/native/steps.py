@@ -17,7 +17,6 @@ from weakref import ref
 import numpy as np
 
 from vmflow.kernels.generation import GENERATION
-from vmflow.kernels.intra_op import get_num_threads
 
 from . import team
 from .addresses import Array, address, is_plain
@@ -127,7 +126,7 @@ class _Layout:
         # If parameters share memory, one thread changes them one after the other.
         self.work = sum([first[position].size for position in chosen]) * (len(written) + 1) if apart else 0
         parts = _parts(
-            [first[position].size for position in chosen], _SHARES * get_num_threads() if team.helps(self.work) else 1
+            [first[position].size for position in chosen], _SHARES * team.threads() if team.helps(self.work) else 1
         )
         self.owners = parts[:, :, 0]
         self.offsets = parts[:, :, 1] * dtype.itemsize

@@ -30,6 +30,9 @@ _WAKES: Final = 1 << 18
 
 _MOST_PIECES: Final = 1 << 12
 
+# MOST_THREADS of team.c.
+_MOST_THREADS: Final = 256
+
 # See team.c.
 Job: TypeAlias = "array[int]"
 
@@ -51,6 +54,11 @@ class Cut(NamedTuple):
     moves: tuple[tuple[int, int], ...]
     multiple: int = 1
     shares: int = 4
+
+
+def threads() -> int:
+    """Return the most threads that share a call."""
+    return min(get_num_threads(), _MOST_THREADS)
 
 
 def helps(work: float) -> bool:
@@ -89,13 +97,13 @@ def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | Non
     """
     if not helps(work):
         return None
-    threads, count = get_num_threads(), words[cut.count_at]
-    step = -(-count // min(cut.shares * threads, int(work) // LEAST, _MOST_PIECES))
+    most, count = threads(), words[cut.count_at]
+    step = -(-count // min(cut.shares * most, int(work) // LEAST, _MOST_PIECES))
     step += -step % cut.multiple
     if step >= count:
         return None
     moves = [number for move in cut.moves for number in move]
-    return array("q", (function, threads, cut.count_at, count, step, len(cut.moves), len(words), *moves, *words))
+    return array("q", (function, most, cut.count_at, count, step, len(cut.moves), len(words), *moves, *words))
 
 
 def run(job: Job, work: float) -> bool:
