@@ -152,7 +152,7 @@ def test_there_are_groups_for_no_more_threads_than_c_has() -> None:
     finally:
         flow.set_num_threads(before)
     assert layout.work
-    assert len(layout.table) == 512
+    assert len(layout.table) == steps_._SHARES * 256
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
