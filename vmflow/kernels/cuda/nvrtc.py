@@ -89,6 +89,7 @@ class Nvrtc:
 
     Raises:
         OSError: if the library cannot be loaded.
+        AttributeError: if it is not NVRTC.
     """
 
     def __init__(self, path: Path) -> None:
@@ -261,6 +262,6 @@ def library(path: Path | None = None) -> Nvrtc:
                 )
             try:
                 _loaded[path] = Nvrtc(chosen)
-            except OSError as error:
+            except (OSError, AttributeError) as error:
                 raise NvrtcMissing(f"{chosen} cannot be loaded: {error}.  Install another by {_INSTALL}") from error
         return _loaded[path]
