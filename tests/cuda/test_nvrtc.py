@@ -224,7 +224,7 @@ def test_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.Mo
     broken = made(tmp_path, "libnvrtc.so.13")
     with pytest.raises(nvrtc.NvrtcMissing, match=r"libnvrtc.so.13 cannot be loaded: .*Install another by"):
         nvrtc.library(broken)
-    with pytest.raises(nvrtc.NvrtcMissing, match="cannot be loaded: .*nvrtcGetErrorString"):
+    with pytest.raises(nvrtc.NvrtcMissing, match=r"cannot be loaded: .*nvrtcGetErrorString"):
         nvrtc.library(Path("libc.so.6"))
 
 
