@@ -372,6 +372,7 @@ def test_values_are_listed() -> None:
 def test_numbers_take_the_dtype_of_tensors() -> None:
     assert dist.Normal(0, flow.ones(2, dtype=flow.float64)).loc.dtype is flow.float64
     assert dist.Normal(0, 1).sample().dtype is flow.float32
+    assert repr(dist.Normal(np.float32(2), np.int64(3))) == "Normal(loc: 2.0, scale: 3.0)"  # type: ignore[arg-type]
     assert repr(dist.Exponential(2)) == "Exponential(rate: 2.0)"
 
 
@@ -411,7 +412,7 @@ def test_checks_can_be_the_default() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: dist.Normal("0", 1.0), TypeError, "parameters are tensors or numbers, not str"),  # type: ignore[arg-type]
+        (lambda: dist.Normal("0", 1.0), TypeError, "parameters are tensors or real numbers, not str"),  # type: ignore[arg-type]
         (lambda: dist.Normal(flow.zeros(2), flow.ones(3)), ValueError, "do not broadcast"),
         (lambda: dist.Normal(flow.zeros(2), 1.0).log_prob(flow.zeros(3)), ValueError, "do not broadcast"),
         (lambda: dist.Normal(0.0, 1.0).log_prob(0.5), TypeError, "expected a tensor, got float"),  # type: ignore[arg-type]

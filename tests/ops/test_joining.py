@@ -197,6 +197,7 @@ def test_triangles_and_diagonals(diagonal: int, contract: KernelContract) -> Non
         ),
         (lambda x: x.repeat_interleave(flow.tensor([[1]]), 1), ValueError, "expected 3 numbers"),
         (lambda x: x.repeat_interleave(flow.ones(3), 1), TypeError, "must be integers, not float32"),
+        (lambda x: x.repeat_interleave(flow.ones(3).bool(), 1), TypeError, "must be integers, not bool"),
         (lambda x: x.flip(2), IndexError, "dim 2 is out of range"),
         (lambda x: x.flip(0, 0), ValueError, "names one dimension twice"),
         (lambda x: x.roll((1, 2)), ValueError, "2 shifts need as many dims"),

@@ -274,6 +274,7 @@ def test_grids_and_uneven_pieces(contract: KernelContract) -> None:
         pieces = flow.tensor_split(flow.tensor(array), sections)
         for found, expected in zip(pieces, np.array_split(array, sections), strict=True):
             check(found, expected, "float64")
+    assert [piece.shape for piece in flow.tensor(array).tensor_split(flow.tensor(2))] == [(4, 2), (3, 2)]  # type: ignore[arg-type]
 
 
 def test_diagonals(contract: KernelContract) -> None:

@@ -56,7 +56,7 @@ class Normal(Symmetric):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -105,7 +105,7 @@ class Uniform(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, if `low` is not below `high`.
 
     Example:
@@ -173,7 +173,7 @@ class Exponential(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: with `validate_args`, for values out of range.
 
     Example:
@@ -233,7 +233,7 @@ class Gamma(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -292,7 +292,7 @@ class Laplace(Symmetric):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:

@@ -39,7 +39,7 @@ class Geometric(ByProbability):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: unless exactly one of `probs` and `logits` is given; with `validate_args`, for values out of range.
 
     Example:
@@ -95,7 +95,7 @@ class Binomial(ByProbability):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: unless exactly one of `probs` and `logits` is given, for shapes that do not broadcast, and, with
             `validate_args`, for values out of range.
 
@@ -194,7 +194,7 @@ class NegativeBinomial(ByProbability):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: unless exactly one of `probs` and `logits` is given, for shapes that do not broadcast, and, with
             `validate_args`, for values out of range.
 
@@ -465,7 +465,7 @@ class RelaxedBernoulli(ByProbability):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: unless exactly one of `probs` and `logits` is given, for shapes that do not broadcast, and, with
             `validate_args`, for values out of range.
 
@@ -523,7 +523,7 @@ class RelaxedOneHotCategorical(_OfClasses):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if `probs` or `logits` is no tensor, or `temperature` neither a tensor nor a number.
+        TypeError: if `probs` or `logits` is no tensor, or `temperature` neither a tensor nor a real number.
         ValueError: unless exactly one of `probs` and `logits` is given, with at least one class; if `temperature` has
             dimensions; with `validate_args`, for `probs` or `logits` out of range.
 

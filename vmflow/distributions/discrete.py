@@ -112,7 +112,7 @@ class Bernoulli(ByProbability):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: unless exactly one of `probs` and `logits` is given; with `validate_args`, for values out of range.
 
     Example:
@@ -270,7 +270,7 @@ class Poisson(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: with `validate_args`, for values out of range.
 
     Example:

@@ -8,6 +8,7 @@ blocks until the values are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 from vmflow import dtypes
@@ -72,7 +73,7 @@ class Distribution:
         """Set the default of `validate_args`: whether new distributions check values of their parameters and samples.
 
         Raises:
-            ValueError: if `value` is no bool.
+            ValueError: if `value` equals neither True nor False.
         """
         if value not in (True, False):
             raise ValueError(f"set_default_validate_args: expected True or False, not {value!r}")
@@ -99,12 +100,12 @@ class Distribution:
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each distribution; NaN where there is none, and for `Categorical`."""
+        """The mean of each distribution; NaN where there is none, and for `Categorical`; some classes lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no mean")
 
     @property
     def mode(self) -> Tensor:
-        """The most probable value of each distribution; some classes give NaN if there are several."""
+        """The most probable value of each distribution; some classes give NaN if there are several, some lack it."""
         raise NotImplementedError(f"{type(self).__name__} has no mode")
 
     @property
@@ -232,8 +233,8 @@ def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
         ValueError: if the shapes do not broadcast.
     """
     for value in given:
-        if not isinstance(value, (Tensor, float, int)):
-            raise TypeError(f"{name}: parameters are tensors or numbers, not {type(value).__name__}")
+        if not isinstance(value, (Tensor, Real)):
+            raise TypeError(f"{name}: parameters are tensors or real numbers, not {type(value).__name__}")
     first = next((value for value in given if isinstance(value, Tensor)), None)
     dtype = first.dtype if first is not None and first.dtype.is_floating_point else dtypes.get_default_dtype()
     device = None if first is None else first.device

@@ -33,7 +33,7 @@ class Chi2(Gamma):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: with `validate_args`, for values out of range.
 
     Example:
@@ -65,7 +65,7 @@ class StudentT(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -135,7 +135,7 @@ class InverseGamma(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -196,7 +196,7 @@ class FisherSnedecor(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -254,7 +254,7 @@ class Beta(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:

@@ -40,7 +40,7 @@ class Cauchy(Symmetric):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -85,7 +85,7 @@ class Gumbel(Symmetric):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -167,7 +167,7 @@ class HalfNormal(_Half):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: with `validate_args`, for values out of range.
 
     Example:
@@ -197,7 +197,7 @@ class HalfCauchy(_Half):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: with `validate_args`, for values out of range.
 
     Example:
@@ -228,7 +228,7 @@ class LogNormal(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -286,7 +286,7 @@ class LogNormal(Distribution):
 
 
 class Pareto(Distribution):
-    """The Pareto distribution: numbers above `scale`; the probability to exceed x is ``(scale / x) ** alpha``.
+    """The Pareto distribution: numbers from `scale` up; the probability to exceed x is ``(scale / x) ** alpha``.
 
     Parameters are numbers or tensors, whose shapes broadcast to the batch shape.
 
@@ -296,7 +296,7 @@ class Pareto(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:
@@ -358,7 +358,7 @@ class Weibull(Distribution):
         validate_args: whether to check values; see `Distribution`.
 
     Raises:
-        TypeError: if a parameter is neither a tensor nor a number.
+        TypeError: if a parameter is neither a tensor nor a real number.
         ValueError: if the shapes do not broadcast; with `validate_args`, for values out of range.
 
     Example:

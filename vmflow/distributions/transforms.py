@@ -144,7 +144,7 @@ class PowerTransform(Transform):
         exponent: a number, or a tensor whose shape broadcasts with the argument's.
 
     Raises:
-        TypeError: if `exponent` is neither a number nor a tensor.
+        TypeError: if `exponent` is neither a real number nor a tensor.
 
     Example:
         >>> square = flow.distributions.PowerTransform(2)
@@ -272,7 +272,7 @@ class AffineTransform(Transform):
         event_dim: the number of last dimensions that form one argument; the log-determinant sums over them.
 
     Raises:
-        TypeError: if `scale` is neither a number nor a tensor.
+        TypeError: if `scale` is neither a real number nor a tensor.
 
     Example:
         >>> celsius = flow.distributions.AffineTransform(-17.5, 0.5)
@@ -509,7 +509,7 @@ def _sign_of(name: str, factor: Tensor | float) -> Tensor | int:
     """The sign of a transform that increases for a positive `factor` and decreases for a negative one.
 
     Raises:
-        TypeError: if `factor`, the argument `name`, is neither a number nor a tensor.
+        TypeError: if `factor`, the argument `name`, is neither a real number nor a tensor.
     """
     if isinstance(factor, Tensor):
         return factor.detach().sign()

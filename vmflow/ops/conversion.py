@@ -128,7 +128,7 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
     """Copy the tensor, of any shape, to a CUDA device, by default the current one; return it unchanged if it is there.
 
     Raises:
-        ValueError: if `device` is no CUDA device.
+        TypeError, ValueError: if `device` is no CUDA device.
         DeviceUnavailable: if there is no such device.
         RuntimeError: for a meta tensor.
 

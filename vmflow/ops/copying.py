@@ -160,7 +160,7 @@ def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, .
 
 @method()
 def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
-    """Return `input` itself if its elements lie without gaps in the order of `memory_format`, else a copy that does.
+    """Return `input` if its elements lie without gaps in the order of `memory_format`, else a copy in that order.
 
     Args:
         input: any tensor.

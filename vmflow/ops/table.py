@@ -423,7 +423,7 @@ def as_tuple(value: int | Iterable[int]) -> tuple[int, ...]:
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
-    """Convert `value`, an argument of a function, to an int; errors name both by the other two arguments.
+    """Convert `value`, an argument of a function, to an int; errors call it `what` of the function `name`.
 
     Raises:
         TypeError: if the value is no integer, or a bool.
@@ -440,7 +440,7 @@ def whole_number(name: str, what: str, value: Any) -> int:
 
 
 def flag(name: str, what: str, value: Any) -> bool:
-    """Convert `value`, an argument of a function, to a bool; errors name both by the other two arguments.
+    """Convert `value`, an argument of a function, to a bool; errors call it `what` of the function `name`.
 
     Raises:
         TypeError: if the value is neither a bool nor a numpy bool.

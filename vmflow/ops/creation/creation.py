@@ -176,7 +176,7 @@ def tensor(
     Raises:
         TypeError: if `data` holds anything but numbers, or Python's complex numbers for a real dtype.
         ValueError: if nested sequences differ in length, or Python's nan is to become an integer.
-        OverflowError: if a single number (not an array's) does not fit into an integer dtype, or an int into float64.
+        OverflowError: if a Python number does not fit into an integer dtype, or an int into float64.
 
     Example:
         >>> flow.tensor([[1, 2], [3, 4]])
@@ -769,8 +769,8 @@ def arange(
     for an integer `dtype` the arguments first lose their fractions.
 
     Raises:
-        ValueError: if `step` is 0 or leads away from `end`, an argument is not finite, or `start` or `step` is 2**63 or
-            more and an integer dtype does not hold it.
+        ValueError: if `step` is 0 or leads away from `end`, or an argument is not finite.
+        ValueError, OverflowError: if `start` or `step` is 2**63 or more and an integer dtype does not hold it.
         TypeError: for bool as dtype.
 
     Example:

@@ -319,7 +319,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
         dtype: the input is cast to this dtype first.
 
     Raises:
-        TypeError: if `input` is not floating-point, also after the cast.
+        TypeError: if `input`, after the cast, is not floating-point.
         IndexError: if there is no dimension `dim`.
 
     Example:
@@ -344,7 +344,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Ten
         dtype: the input is cast to this dtype first.
 
     Raises:
-        TypeError: if `input` is not floating-point, also after the cast.
+        TypeError: if `input`, after the cast, is not floating-point.
         IndexError: if there is no dimension `dim`.
 
     Example:

@@ -119,8 +119,8 @@ def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     """``input + alpha * other``; for bools their logical or.  The shapes broadcast.
 
     Raises:
-        TypeError: if neither operand is a tensor, or `alpha` is no number, no integer though the result is one or bool,
-            or complex though the result is not.
+        TypeError: if neither operand is a tensor, or `alpha` is no number, no integer though the result is integer
+            or bool, or complex though the result is not.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -564,7 +564,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     """``input + value * tensor1 * tensor2``.  The shapes broadcast.
 
     Raises:
-        TypeError: if `value` is no integer and all tensors are integers, or complex and no tensor is.
+        TypeError: if `value` is no integer and all tensors are integer or bool, or complex and no tensor is.
         ValueError: if the shapes do not broadcast.
 
     Example:
@@ -581,7 +581,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     """``input + value * tensor1 / tensor2``.  The shapes broadcast.
 
     Raises:
-        TypeError: if `tensor1` and `tensor2` are both integers; convert with ``.float()`` first.
+        TypeError: if `tensor1` and `tensor2` are both integer or bool; convert with ``.float()`` first.
         ValueError: if the shapes do not broadcast.
 
     Example:

@@ -150,7 +150,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         dtype: the input is cast to this dtype first.
 
     Raises:
-        TypeError: if `input` is not floating-point, also after the cast.
+        TypeError: if `input`, after the cast, is not floating-point.
         IndexError: if there is no dimension `dim`.
 
     Example:

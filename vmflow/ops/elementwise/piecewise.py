@@ -125,7 +125,7 @@ def _threshold(input: Tensor, limit: float, value: float) -> Tensor:
 def threshold(
     input: Tensor, threshold: float, value: float, inplace: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """Each element if it is above `threshold`, else `value`.
+    """Each element, but `value` for elements up to `threshold`.
 
     Args:
         input: floating-point, of any shape.

@@ -102,7 +102,7 @@ def into(
 ) -> Tensor:
     """Run an op in place: write its result into `target`, which may be among the inputs, and return `target`.
 
-    While autograd records, it first copies old values of `target` that the op's gradient reads, unlike `dispatch_into`;
+    While autograd records, this function, unlike `dispatch_into`, first copies old values that the op's gradient reads;
     the result of an op without a gradient rule is computed apart, and copied into `target`.
     """
     if not isinstance(target, _tensors.Tensor):

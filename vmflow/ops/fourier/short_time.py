@@ -86,7 +86,7 @@ def stft(
     Args:
         input: (length,) or (samples, length), real or complex, float32 or float64.
         n_fft: the length of a transformed piece.
-        hop_length: the distance between the starts of two pieces; ``n_fft // 4`` by default.
+        hop_length: the distance between the starts of neighbouring pieces; ``n_fft // 4`` by default.
         win_length: the length of the window, which gets zeros on both sides up to `n_fft`; `n_fft` by default.
         window: the weights; ones by default.
         center: whether to pad the signal on both sides, so that pieces are centred at 0, `hop_length` and so on.

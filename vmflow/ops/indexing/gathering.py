@@ -328,7 +328,7 @@ def scatter(
         index: integers, with as many dimensions as `input`, and no larger than `input` in those other than `dim`.
         src: of the dtype of `input` and at least as large as `index`, or one number for all places.
         value: that number, in place of `src`.
-        reduce: None to replace elements of `input`; "add" or "multiply", which has no gradient, to combine them with
+        reduce: None to replace elements of `input`; "add", or "multiply" without a gradient, to combine them with
             those of `src`.
 
     Raises:

@@ -200,7 +200,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None =
     """`lu_factor_ex` without `info`: the triangular factors of (..., m, n) in one tensor, and the pivots.
 
     `lu_solve` takes the result.  For a singular matrix `lu_factor` raises no error, since it does not wait for values;
-    `lu_solve` with the factors does.
+    `lu_solve` with the factors raises one.
 
     Raises:
         TypeError: if `A` is no tensor, or integer, bool or complex.

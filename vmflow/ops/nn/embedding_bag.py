@@ -40,8 +40,8 @@ def _infer_checked_offsets(attributes: Attributes, metas: Metas, kinds: Kinds) -
     return Inferred(meta(offsets.shape, dtypes.int64, offsets.device), offsets.numel * CHEAP * 4)
 
 
-# Returns the offsets; fails unless the first is 0, none is below the one before or above the attribute, the number of
-# indices.
+# Returns the offsets; fails unless the first is 0, and none is below the one before it, or above the attribute, the
+# number of indices.
 _CHECKED_OFFSETS = OpExpr("checked_offsets", _infer_checked_offsets, Form(1, tuple[Size]), "embedding")
 _LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]), "embedding")
 

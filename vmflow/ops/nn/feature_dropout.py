@@ -111,8 +111,8 @@ def _one_per_channel(input: Tensor, leading: int) -> Tensor:
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps the mean and variance of the results of `selu` (G. Klambauer et al., 2017).
 
-    Dropped elements become the lowest value of `selu`; then all elements are scaled and shifted.  If `p` is 1, all
-    become 0.
+    Dropped elements become the lowest value of `selu`; then all elements are scaled and shifted.  If `p` is 1,
+    finite ones become 0.
 
     Args:
         input: floating-point, of any shape.

@@ -112,7 +112,7 @@ def interpolate(
         mode: "nearest", "nearest-exact" (by elements' centres), "linear" (three dimensions), "bilinear" or "bicubic"
             (four), "trilinear" (five) or "area" (the mean of the input elements that a result element covers).
         align_corners: whether the centres of the corner elements stay in place; else their outer edges do (the first
-            element's alone, if `scale_factor` is rounded).  Only for linear, bilinear, bicubic and trilinear.
+            element's alone, if the size was rounded).  Only for linear, bilinear, bicubic and trilinear.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
         antialias: when shrinking, whether each input element counts (modes bilinear and bicubic).
 

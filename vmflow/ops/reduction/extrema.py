@@ -187,7 +187,7 @@ def max(
     """The largest element; with `dim` a pair (values, indices); with another tensor the element-wise `maximum`.
 
     Args:
-        input: any tensor.
+        input: of any real dtype.
         dim: a dimension, or the other tensor.
         keepdim: whether the dimension stays, with size 1.
         other: the other tensor, as a keyword.

@@ -269,7 +269,7 @@ def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
 def _infer_repetitions(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     """Infer two ops: the total of the repetitions, 0-d; or, with this total as attribute, the repeated indices."""
     (repeats,) = metas
-    if repeats.dtype.category > INTEGER:
+    if repeats.dtype.category != INTEGER:
         raise TypeError(f"repeat_interleave: numbers of repetitions must be integers, not {repeats.dtype.name}")
     if len(repeats.shape) != 1:
         raise ValueError(f"repeat_interleave: expected a vector of repetitions, got shape {list(repeats.shape)}")

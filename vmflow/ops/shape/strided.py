@@ -293,7 +293,7 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
 def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     """Give the tensor another shape, with its first elements in the same order.
 
-    Additional elements are uninitialized; for them, or if it is not contiguous, the tensor moves to new memory, always
+    Additional elements are uninitialized; for them, or if the tensor is not contiguous, it moves to new memory, always
     in C order.
 
     Raises:

@@ -282,7 +282,7 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 @public(numpy_names=True)
 @viewed_in_place()
 def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
-    """Remove all dimensions of size 1, or only dimensions in `dim` if they have size 1.
+    """Remove all dimensions of size 1, or only those of the dimensions `dim` that have size 1.
 
     Raises:
         IndexError: if a dimension does not exist.
@@ -737,7 +737,7 @@ def tensor_split(
     check_tensors("tensor_split", input)
     axis = normalize_dim("tensor_split", dim, input.ndim)
     size = _size("tensor_split", input, axis)
-    if not isinstance(indices_or_sections, Iterable):
+    if not isinstance(indices_or_sections, Iterable) or getattr(indices_or_sections, "ndim", 1) == 0:
         count = whole_number("tensor_split", "the number of pieces", indices_or_sections)
         if count <= 0:
             raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
