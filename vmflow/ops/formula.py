@@ -33,8 +33,8 @@ _REMEMBERED: Final = 512
 class Formula:
     """A function of tensors and numbers that runs as one op if all tensors have one shape, device and floating dtype.
 
-    It runs as separate ops if they have not, with complex numbers, on the meta device, under autocast, and while a
-    graph is being built.
+    It runs as separate ops if they have not, with numbers that are neither ints nor floats, on the meta device, under
+    autocast, and while a graph is being built.
     Half precision is computed in float32, and rounded once, since separate ops would each round.
 
     Args:

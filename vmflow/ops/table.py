@@ -88,7 +88,7 @@ class Inferred:
         several: whether the kernel returns a tuple.
 
     Raises:
-        TypeError, ValueError: if the cost cannot be converted to an int.
+        TypeError, ValueError, OverflowError: if the cost cannot be converted to an int.
 
     Example:
         >>> from vmflow.ops.table import Inferred
@@ -383,7 +383,7 @@ def normalize_dim(name: str, dim: int, rank: int) -> int:
     """Convert a dimension that may count from the end to its number from the front; a 0-d tensor counts as a vector.
 
     Raises:
-        TypeError: if `dim` is no integer.
+        TypeError: if `dim` is no integer, or a bool.
         IndexError: if a tensor of `rank` dimensions has no dimension `dim`.
     """
     # A bool is an int, but is refused as a dimension: the caller of x.sum(True) means keepdim.
@@ -399,7 +399,7 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
     """Convert dimensions to their sorted numbers from the front, none for a 0-d tensor; None means all dimensions.
 
     Raises:
-        TypeError: if a dimension is no integer.
+        TypeError: if a dimension is no integer, or a bool.
         IndexError: if a dimension does not exist.
         ValueError: if a dimension is given twice.
     """
