@@ -168,7 +168,7 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
 
     Raises:
         TypeError: if the memory format is none of vmflow's.
-        ValueError: if `input` is copied, and the format is for another number of dimensions, or `preserve_format`.
+        ValueError: if a copy is needed, and the format is for another number of dimensions, or `preserve_format`.
 
     Example:
         >>> flow.zeros(1, 3, 2, 2).contiguous(memory_format=flow.channels_last).stride()

@@ -97,7 +97,7 @@ def elementwise(
 
     Args:
         name: of the op, and of numpy's function unless `vmflow.kernels.numpy` has another function for the op.
-        result: SAME, TO_FLOAT (integers become the default dtype), TO_BOOL or TO_REAL.
+        result: SAME, TO_FLOAT (integers and bools become the default dtype), TO_BOOL or TO_REAL.
         cost: nanoseconds per element.
         least, most: the lowest and the highest category of dtypes (`BOOL` to `COMPLEX`) that the op takes.
         bools: if given, bool operands raise a TypeError whose message ends with this advice.

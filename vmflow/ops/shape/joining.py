@@ -253,6 +253,8 @@ def repeat_interleave(
         shape = tuple(input.shape)
         spread = unsqueeze(input, axis + 1).expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
         return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :])
+    if repeats.dtype.category != INTEGER:
+        raise TypeError(f"repeat_interleave: numbers of repetitions must be integers, not {repeats.dtype.name}")
     (places,) = from_values(lambda numbers: _repeated_places(numbers, input.shape[axis]), repeats)
     return index_select(input, axis, places)
 
@@ -269,7 +271,7 @@ def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
 def _infer_repetitions(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     """Infer two ops: the total of the repetitions, 0-d; or, with this total as attribute, the repeated indices."""
     (repeats,) = metas
-    if repeats.dtype.category != INTEGER:
+    if repeats.dtype.category > INTEGER:
         raise TypeError(f"repeat_interleave: numbers of repetitions must be integers, not {repeats.dtype.name}")
     if len(repeats.shape) != 1:
         raise ValueError(f"repeat_interleave: expected a vector of repetitions, got shape {list(repeats.shape)}")
