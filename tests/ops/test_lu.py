@@ -128,6 +128,11 @@ def test_reflections(contract: KernelContract) -> None:
     check(linalg.householder_product(flow.tensor(array), flow.tensor(tau)), np.eye(4, 3) + 0 * array, "float64")
 
 
+def test_singular_matrices_of_a_batch_have_an_infinite_condition(contract: KernelContract) -> None:
+    matrices = flow.tensor([[[1.0, 2.0], [2.0, 4.0]], [[2.0, 0.0], [0.0, 4.0]]])
+    check(linalg.cond(matrices, "nuc"), [np.inf, 4.5], "float32")
+
+
 def test_gradients_of_composed_functions(contract: KernelContract) -> None:
     square = sample((3, 3), "float64") + 4 * np.eye(3)
     for p in (None, "fro", 1, 2, -2, np.inf):

@@ -61,7 +61,10 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
     if not A.shape[-1]:
         return A.sum((-2, -1))
     inverse, info = inv_ex(A)
-    return where(info != 0, math.inf, matrix_norm(A, p) * matrix_norm(inverse, p))
+    singular = info != 0
+    # Singular values of the nan that `inv_ex` gives would be an error.
+    inverse = where(singular.unsqueeze(-1).unsqueeze(-1), 0.0, inverse)
+    return where(singular, math.inf, matrix_norm(A, p) * matrix_norm(inverse, p))
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
