@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections.abc import AsyncGenerator
 
+import numpy as np
 import pytest
 
 import vmflow as flow
@@ -50,6 +51,7 @@ def test_attributes_and_texts_of_a_device() -> None:
     assert (device.type, device.index) == ("cuda", 1)
     assert str(device) == "cuda:1"
     assert repr(device) == "device(type='cuda', index=1)"
+    assert flow.device("cuda", np.int64(1)) is device  # type: ignore[arg-type]
     assert str(flow.device("cpu")) == "cpu"
     assert str(flow.device("meta")) == "meta"
     assert pickle.loads(pickle.dumps(device)) is device

@@ -234,6 +234,8 @@ def test_states() -> None:
     for wrong in (state[:16], state.float(), flow.zeros(8)):
         with pytest.raises(ValueError, match="expected the 32 bytes"):
             source.set_state(wrong)
+    with pytest.raises(TypeError, match="set_state: expected tensors, got bytes"):
+        source.set_state(b"")  # type: ignore[arg-type]
 
 
 def test_fork_rng() -> None:

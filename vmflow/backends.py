@@ -71,7 +71,7 @@ class _Codegen:
     on: by C if the kernel was cached by an earlier process or has been waited for, else by numpy until `wait` is
     called.
 
-    One compiler of C runs at a time, at the lowest priority, and none in the second after the first request, so that
+    One compiler of C runs at a time, at the lowest priority, and none within a second of the first request, so that
     the program keeps its cores.  If compiling a library of kernels takes more than 10 seconds, or the program waits for
     the library, its compiler gets the usual priority.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextvars import ContextVar
 from typing import Final
 
@@ -60,8 +61,10 @@ class device:
             return type
         if not isinstance(type, str):
             raise TypeError(f"a device is named by a string such as 'cpu' or 'cuda:0', not {type!r}")
-        if index is not None and (not isinstance(index, int) or isinstance(index, bool)):
-            raise TypeError(f"a device index must be an integer, not {index!r}")
+        if index is not None:
+            if isinstance(index, bool) or not hasattr(index, "__index__"):
+                raise TypeError(f"a device index must be an integer, not {index!r}")
+            index = operator.index(index)
         if index is None and type == "cuda":
             index = CURRENT_CUDA.get()
         found = _DEVICES.get((type, index))

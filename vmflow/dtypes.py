@@ -269,7 +269,7 @@ class finfo:
     """
 
     def __init__(self, type: dtype | None = None) -> None:
-        chosen = (type or get_default_dtype()).to_real()
+        chosen = (get_default_dtype() if type is None else checked("finfo", type)).to_real()
         if not chosen.is_floating_point:
             raise TypeError(f"finfo needs a floating-point dtype, not {chosen!r}; use iinfo for integers")
         limits_of: Any = np.finfo
@@ -300,7 +300,7 @@ class iinfo:
     """
 
     def __init__(self, type: dtype) -> None:
-        if type.category != INTEGER:
+        if checked("iinfo", type).category != INTEGER:
             raise TypeError(f"iinfo needs an integer dtype, not {type!r}; use finfo for floating point")
         limits = np.iinfo(type.numpy)
         self.dtype = type.name

@@ -46,7 +46,7 @@ class InternalError(RuntimeError):
 
 
 class VirtualMachineClosed(RuntimeError):
-    """A virtual machine that closes or has closed was given an op or entered, or dropped an op issued before.
+    """A virtual machine that closes or has closed refused an op or a `with` block, or dropped an op issued before.
 
     Example:
         >>> issubclass(flow.VirtualMachineClosed, RuntimeError)

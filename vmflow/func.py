@@ -139,7 +139,7 @@ def jvp(
         func: from tensors to a tensor or a tuple; with `has_aux`, a pair of such a result and anything else.
         primals: tensors.
         tangents: tensors of the shapes of `primals`.
-        strict: whether a result that does not depend on the primals is an error.
+        strict: raise if there is a result that depends on no primal, or a primal on which no result depends.
         has_aux: whether `func` returns a pair, whose second value is passed on as the third result.
 
     Raises:
@@ -211,7 +211,7 @@ def jacrev(
 
 
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
-    """Make a function that computes the second derivatives of `func`, which returns a single element.
+    """Make a function that computes the second derivatives of `func`: the Jacobian of its Jacobian.
 
     Raises:
         ValueError: at the call, if there is no such argument.

@@ -177,7 +177,7 @@ def load(
         weights_only: must be True or None.  Files hold data alone, and loading them is safe.
         mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only the parts in use
             are read; checksums are not compared then.  Writes to a tensor stay in memory.  Makes no difference for
-            safetensors and npz files.
+            paths of safetensors and npz files.
         global_src_rank: the rank that reads the file for all ranks, each of which calls `load`; the tensors are global
             ones, broadcast over all ranks, on devices of the type that `map_location` chooses.
 

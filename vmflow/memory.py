@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .context import MODE
 from .devices import device as Device
+from .ops.table import whole_number
 from .vm.stream_table import device_memory
 from .vm.virtual_machine import current_machine, live_machines
 from .vm.wakers import running_loop
@@ -100,12 +101,15 @@ def set_memory_limit(limit: int | None, device: Device | str | None = None) -> N
     Allocations beyond the limit fail with `OutOfMemory`, after cached memory was freed and running ops were awaited.
 
     Raises:
+        TypeError: if `limit` is no integer.
         ValueError: for a negative limit.
         DeviceUnavailable: if the device cannot be used here.
 
     Example:
         >>> flow.set_memory_limit(None, "cpu")
     """
+    if limit is not None:
+        limit = whole_number("set_memory_limit", "the limit", limit)
     device_memory(_chosen(device)).set_limit(limit)
 
 

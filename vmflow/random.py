@@ -114,8 +114,10 @@ class Generator:
         """Set the seed and offset from a result of `get_state`, so that the numbers after that call are drawn again.
 
         Raises:
-            ValueError: if `new_state` is no state, or one of an earlier version of vmflow.
+            TypeError: if `new_state` is no tensor.
+            ValueError: if it is no state, or one of an earlier version of vmflow.
         """
+        _check_tensors("set_state", new_state)
         if new_state.dtype is not dtypes.uint8 or new_state.shape != (_STATE_BYTES,):
             raise ValueError(f"set_state: expected the 32 bytes that get_state returned, got {new_state._blob.meta!r}")
         try:
@@ -236,7 +238,8 @@ def set_rng_state(new_state: Tensor) -> None:
         new_state: a vector of 32 bytes.
 
     Raises:
-        ValueError: if `new_state` is no state, or one of an earlier version of vmflow.
+        TypeError: if `new_state` is no tensor.
+        ValueError: if it is no state, or one of an earlier version of vmflow.
 
     Example:
         >>> flow.set_rng_state(flow.Generator().manual_seed(17).get_state())
@@ -530,7 +533,7 @@ def randint(
 
     Raises:
         TypeError: if a limit is no integer, or the dtype is complex.
-        ValueError: if there is no integer between the limits, or one is out of the dtype's range.
+        ValueError: if no integer is between the limits, or an integer between them is out of the dtype's range.
 
     Example:
         >>> flow.randint(3, 4, (2,))
@@ -882,7 +885,7 @@ def random_(
 
     Raises:
         TypeError: for complex tensors, or if a limit is no integer.
-        ValueError: if there is no integer between the limits, or one is out of the dtype's range.
+        ValueError: if no integer is between the limits, or an integer between them is out of the dtype's range.
 
     Example:
         >>> flow.zeros(3).random_(2, 3)

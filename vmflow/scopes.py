@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -73,16 +74,18 @@ class scope:
         for about, seconds in (("deadline", deadline), ("timeout", timeout)):
             if seconds is None:
                 continue
-            if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
+            if not isinstance(seconds, Real) or isinstance(seconds, bool):
                 raise TypeError(f"scope: {about} must be a number of seconds, not {seconds!r}")
             if math.isnan(seconds):
                 raise ValueError(f"scope: {about} must not be nan")
-        if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
-            raise TypeError(f"scope: priority must be an integer, not {priority!r}")
+        if priority is not None:
+            if not isinstance(priority, Integral) or isinstance(priority, bool):
+                raise TypeError(f"scope: priority must be an integer, not {priority!r}")
+            priority = int(priority)
         if name is not None and not isinstance(name, str):
             raise TypeError(f"scope: name must be a string, not {name!r}")
-        self._deadline = deadline
-        self._timeout = timeout
+        self._deadline = None if deadline is None else float(deadline)
+        self._timeout = None if timeout is None else float(timeout)
         self._priority = priority
         self._name = name
         self._shield = shield

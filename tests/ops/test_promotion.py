@@ -220,6 +220,10 @@ def test_limits() -> None:
         flow.iinfo(flow.float32)
     with pytest.raises(TypeError, match="use finfo"):
         flow.iinfo(flow.bool)
+    with pytest.raises(TypeError, match="finfo: dtype must be a vmflow dtype"):
+        flow.finfo(float)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="iinfo: dtype must be a vmflow dtype"):
+        flow.iinfo(int)  # type: ignore[arg-type]
 
 
 def test_resolutions_are_powers_of_ten() -> None:

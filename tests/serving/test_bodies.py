@@ -572,6 +572,14 @@ async def test_large_results_are_written_like_small_ones(shape: tuple[int, ...])
     assert written == json.dumps(plain, separators=(",", ":")).encode()
 
 
+@pytest.mark.parametrize(
+    "array", [np.array(["a"]), np.array([b"a"]), np.array([object()]), np.array(["2020-01-01"], "datetime64[D]")]
+)
+async def test_arrays_of_other_things_than_numbers_are_refused(array: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be told in JSON"):
+        await bodies.to_json([array])
+
+
 async def test_others_get_their_turn_while_a_large_result_is_written() -> None:
     turns = 0
     written = False

@@ -127,6 +127,13 @@ def test_how_inputs_are_given() -> None:
         Signature([one, two]).arrays([[1], [1]])
 
 
+def test_sizes_may_be_numpy_integers() -> None:
+    length = Dim("length", np.array([4, 8]))
+    assert length == LENGTH
+    assert [type(size) for size in length.sizes] == [int, int]
+    assert TensorSpec((np.int64(3), length)) == TensorSpec((3, LENGTH))  # type: ignore[arg-type]
+
+
 def test_invalid_declarations() -> None:
     with pytest.raises(ValueError, match="ascending"):
         Dim("length", (8, 4))
@@ -136,6 +143,8 @@ def test_invalid_declarations() -> None:
         TensorSpec((-1,))
     with pytest.raises(ValueError, match="a size must be"):
         TensorSpec(("length",))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="dtype must be a vmflow dtype"):
+        TensorSpec((1,), "float32")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="declared in two ways"):
         Signature([TensorSpec((LENGTH,)), TensorSpec((Dim("length", (3,)),))])
     with pytest.raises(TypeError, match="inputs must be a TensorSpec"):

@@ -274,6 +274,9 @@ def test_a_failed_result_holds_no_memory(machine: VirtualMachine) -> None:
 
 
 def test_bad_limits() -> None:
+    for wrong in (1e12, float("nan"), True):
+        with pytest.raises(TypeError, match="set_memory_limit: the limit must be an integer"):
+            flow.set_memory_limit(wrong, "cpu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="negative"):
         flow.set_memory_limit(-1, DEVICE)
 

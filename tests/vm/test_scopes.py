@@ -335,6 +335,13 @@ async def test_leaving_in_another_task_changes_nothing_there() -> None:
     assert not scope.cancelled()
 
 
+def test_options_may_be_numpy_numbers() -> None:
+    with flow.scope(timeout=np.float32(100), priority=np.int64(2)) as scope:  # type: ignore[arg-type]
+        assert scope.deadline is not None
+        assert type(scope.deadline) is float
+        assert type(scope.priority) is int
+
+
 def test_leaving_without_having_entered_is_an_error() -> None:
     scope = flow.scope()
     with pytest.raises(RuntimeError, match="without having been entered"):

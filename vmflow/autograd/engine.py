@@ -230,7 +230,7 @@ class _Pass:
             self.spare = arrived
 
     def _takes_part(self, node: OpNode, gradient: Tensor | None) -> bool:
-        """Try to add the gradient of a slice to its input's without padding it; return whether `node` is done.
+        """Try to add a slice's gradient to that of the sliced tensor without padding; return whether `node` is done.
 
         Gradients of slices that do not overlap are collected, for one op to put them together.
         """
@@ -368,7 +368,7 @@ class _Pass:
     def _accumulate(self, autograd: AutogradMeta, gradient: Tensor, shared: bool) -> None:
         """Add a gradient to the `grad` of a leaf, or of an output that retains it.
 
-        The first is copied if it is `shared`: something else may hold its memory, and `grad` is changed in place later.
+        The first gradient is copied if `shared`: something else may hold its memory, and `grad` may change in place.
         """
         if self.recorder is not None:
             self.recorder.accumulates(autograd)

@@ -99,7 +99,7 @@ def vjp(
         inputs: a tensor or a tuple.
         v: of the shapes of the results; can be left out for a single element.
         create_graph: whether both can be differentiated in turn.
-        strict: raise if a result depends on no input, or no result depends on an input, instead of giving zeros.
+        strict: raise if there is a result that depends on no input, or an input on which no result depends; else zeros.
 
     Raises:
         TypeError: if inputs or results are no tensors.
@@ -188,7 +188,7 @@ def jacobian(
     Raises:
         TypeError: as `vjp`.
         ValueError: for another strategy.
-        RuntimeError: by `strict`.
+        RuntimeError: for inputs of integers, or by `strict`.
 
     Example:
         >>> flow.autograd.functional.jacobian(lambda x: x * x, flow.tensor([1.0, 2.0]))
@@ -237,7 +237,7 @@ def hessian(
 
     Raises:
         TypeError, ValueError: as `jacobian`.
-        RuntimeError: if the result has several elements, or by `strict`.
+        RuntimeError: as `jacobian`, or if the result has several elements.
 
     Example:
         >>> flow.autograd.functional.hessian(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]))
@@ -270,7 +270,7 @@ def vhp(
 
     Raises:
         TypeError: as `vjp`.
-        RuntimeError: if the result has several elements, `v` does not fit, or by `strict`.
+        RuntimeError: as `vjp`, or if the result has several elements.
 
     Example:
         >>> flow.autograd.functional.vhp(lambda x: (x**3).sum(), flow.tensor([1.0, 2.0]), flow.ones(2))

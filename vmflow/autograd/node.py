@@ -174,8 +174,8 @@ def check_replacement(name: str, returned: Any, gradient: Tensor | None) -> None
         gradient: the gradient that the hook was given; None where there was none.
 
     Raises:
-        TypeError: if it is no tensor.
-        RuntimeError: if it is another one, or there is no gradient to replace.
+        TypeError: if `returned` is no tensor.
+        RuntimeError: if it is any other tensor, or there is no gradient to replace.
     """
     if not isinstance(returned, TensorFields):
         raise TypeError(f"{name}: a hook returned {type(returned).__name__} in place of a gradient, not a tensor")
@@ -233,7 +233,7 @@ class Node:
 
         Args:
             hook: given the gradients of the inputs and those of the outputs, as tuples, None where there is none.  It
-                returns None, or a tuple to replace the first, each by one of the same shape, dtype and device.
+                returns None, or a tuple to replace those of the inputs, each by one of its shape, dtype and device.
 
         Returns:
             A handle whose `remove()` takes the hook away.

@@ -90,7 +90,7 @@ def app(
         identify: a function that returns the client and priority of a `starlette.requests.Request`.  By default these
             are the peer's address (behind a proxy the proxy's, unless the server is told to look further) and 0.
         max_body: the most bytes of a body; by default enough for the largest inputs.
-        body_budget: bytes that all bodies may hold together until their inputs are read, half of them one client's;
+        body_budget: bytes that all bodies may hold together until their inputs are read; one client may have half;
             further bodies are refused with 503.  By default 256 MiB, or those of four bodies if these are more.
         body_timeout: seconds in which a body must have arrived; else it is refused with 408.
         write_timeout: seconds in which a client must take each part of its answer; else the answer is broken off, a

@@ -217,8 +217,8 @@ class ErrorResponses:
     """Turns vmflow's exceptions into JSON answers of the form of RFC 9457.
 
     A `ServingError` has a status of its own, and some have ``Retry-After``; `flow.DeadlineExceeded` becomes 504,
-    `flow.OutOfMemory` 503, and a `flow.BlockingCallWarning` that the program's filters made an error 500, with the line
-    that blocked.  Any other exception is raised further, and so is one after the beginning of an answer.
+    `flow.OutOfMemory` 503, and a `flow.BlockingCallWarning`, if the program's filters make it an error, 500, with the
+    line that blocked.  Any other exception is raised further, and so is one after the beginning of an answer.
 
     Args:
         app: the ASGI application.
@@ -290,7 +290,7 @@ def trace_id() -> str | None:
 class RequestScope:
     """Gives each HTTP request a name, a trace, and a `flow.scope` with the deadline that the client asks for.
 
-    The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as a decimal number; after
+    The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as in ``2.5``; after
     that time vmflow drops the instructions that have not begun, and sessions raise `Expired`, whose status is 504.
 
     The name of the request is a valid ``X-Request-ID``, else the trace id of ``traceparent``, else random; see
@@ -302,7 +302,7 @@ class RequestScope:
         header: the header in which clients give a timeout; None to ignore their timeouts.
         longest: the most seconds for a request: longer timeouts are cut to it, and requests without one get it.
 
-    Raises no error when it is made; a timeout that is no positive number is answered with 400.
+    Raises no error when it is made; a timeout of 0 or of another form is answered with 400.
 
     Example:
         >>> import asyncio

@@ -348,8 +348,8 @@ async def to_json(value: Any) -> bytes:
     ordinary number.
 
     Raises:
-        TypeError: for a value other than an array, a tensor, a number, a string, None, or lists and dicts of these; for
-            a dict with keys that are one string, such as 1 and "1".
+        TypeError: for a value other than an array of numbers, a tensor, a number, a string, None, or lists, tuples and
+            dicts of these; for a dict with keys that become one string, such as 1 and "1".
     """
     parts: list[str] = []
     since = 0
@@ -368,6 +368,8 @@ def _parts(value: Any) -> Iterator[str]:
         value = value.detach().numpy()
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
+        if array.dtype.kind in "OSUmM":
+            raise TypeError(f"an array of {array.dtype} cannot be told in JSON")
         yield from _parts_of(np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array)
     elif isinstance(value, dict):
         entries = {str(key): inner for key, inner in value.items()}

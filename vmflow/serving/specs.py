@@ -6,7 +6,7 @@ The shape and dtype of a numpy array, unless it is of bfloat16, are checked befo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite, prod
 from typing import Any, Final, TypeAlias
@@ -23,6 +23,10 @@ from .errors import InvalidInput
 
 # The category of each kind of numpy's numbers, also of dtypes that vmflow lacks, such as longdouble.
 _CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING, "c": COMPLEX}
+
+
+def _plain(sizes: Iterable[int | Dim]) -> tuple[Any, ...]:
+    return tuple(int(size) if isinstance(size, np.integer) else size for size in sizes)
 
 
 @attrs.frozen
@@ -45,7 +49,7 @@ class Dim:
     """
 
     name: str
-    sizes: tuple[int, ...] = attrs.field(converter=tuple[int, ...])
+    sizes: tuple[int, ...] = attrs.field(converter=_plain)
 
     @sizes.validator
     def _check(self, attribute: object, sizes: tuple[int, ...]) -> None:
@@ -74,6 +78,7 @@ class TensorSpec:
 
     Raises:
         ValueError: for a size that is neither a `Dim` nor an integer from 0 on.
+        TypeError: if `dtype` is no dtype of vmflow.
 
     Example:
         >>> text = flow.serving.TensorSpec((flow.serving.Dim("length", (4, 8)),), flow.int64, pad=-1)
@@ -82,8 +87,8 @@ class TensorSpec:
         (array([ 7,  8,  9, -1]), {'length': 3})
     """
 
-    shape: tuple[int | Dim, ...] = attrs.field(converter=tuple[int | Dim, ...])
-    dtype: DType = dtypes.float32
+    shape: tuple[int | Dim, ...] = attrs.field(converter=_plain)
+    dtype: DType = attrs.field(default=dtypes.float32)
     pad: float = 0
     finite: bool = True
 
@@ -92,6 +97,10 @@ class TensorSpec:
         for size in shape:
             if not isinstance(size, Dim) and (type(size) is not int or size < 0):
                 raise ValueError(f"TensorSpec: a size must be an integer from 0 on or a Dim, not {size!r}")
+
+    @dtype.validator
+    def _check_dtype(self, attribute: object, dtype: DType) -> None:
+        dtypes.checked("TensorSpec", dtype)
 
     def array(self, name: str, value: Any, sizes: dict[str, int]) -> Array:
         """A copy of the value as an array, checked and not yet padded.
