@@ -105,12 +105,14 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
     """PyTorch's older way to make a leaf: a tensor of the shape and memory of `data`, without history.
 
     Raises:
+        TypeError: if `data` is no tensor.
         RuntimeError: if `requires_grad` is True for a tensor of integers or bools.
 
     Example:
         >>> flow.autograd.Variable(flow.ones(2), requires_grad=True)
         tensor([1., 1.], requires_grad=True)
     """
+    _check_tensors("Variable", data)
     return data.detach().requires_grad_(requires_grad)
 
 

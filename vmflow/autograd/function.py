@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vmflow.context import MODE
-from vmflow.operands import changed_leaf
+from vmflow.operands import changed_leaf, check_tensors
 from vmflow.ops.copying import broadcasts_to, conform, zeros_of
 from vmflow.tensors import Tensor
 
@@ -40,7 +40,12 @@ class FunctionContext:
         self._node: FunctionNode | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep inputs or outputs for backward, which finds them in `saved_tensors`."""
+        """Keep inputs or outputs for backward, which finds them in `saved_tensors`.
+
+        Raises:
+            TypeError: if one is neither a tensor nor None.
+        """
+        check_tensors("save_for_backward", optional=tensors)
         self._to_save = tensors
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:

@@ -108,7 +108,7 @@ async def read_body(
 
     Raises:
         TooLarge: if there are more bytes.
-        BadBody: if Content-Length is no number, or one of more than 18 digits.
+        BadBody: if Content-Length is anything but 1 to 18 digits.
         UnknownKind: if the body is compressed, so that its size is unknown.
         ClientGone: if the client leaves.
     """

@@ -222,7 +222,7 @@ def write_safetensors(arrays: Mapping[str, Array]) -> bytes:
     """Arrays as a safetensors file; all dtypes of vmflow but the complex ones.
 
     Raises:
-        TypeError: for a complex dtype.
+        TypeError: for any other dtype.
     """
     header: dict[str, Any] = {}
     parts: list[bytes] = []
