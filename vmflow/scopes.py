@@ -36,8 +36,8 @@ class scope:
     other in-place op that is dropped leaves its target without a value, as if computing the value had failed.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
-    cancels its scope.  After another exit, work issued in the block continues, and the deadline still holds for it; so
-    also if a generator is closed, since its consumer may still use what it has yielded.
+    cancels its scope.  After another exit, also by `GeneratorExit`, since a consumer may still use what the generator
+    has yielded, work issued in the block continues, and the deadline still holds for it.
 
     ``with`` and ``async with`` do the same.  Scopes belong to the task or thread that enters them and are inherited by
     the tasks that it starts.  Inside a generator use the decorator: a block open across a ``yield`` would include the
