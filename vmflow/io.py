@@ -135,8 +135,7 @@ def _writes(rank: int | None) -> bool:
     from .distributed.collectives import check_rank  # imported here, as few programs need it
     from .distributed.process import get_rank
 
-    check_rank(rank)
-    return get_rank() == rank
+    return get_rank() == check_rank(rank)
 
 
 def _encoded(obj: Any, npz: bool, rank: int | None) -> tuple[str, dict[str, Array]]:

@@ -214,6 +214,10 @@ def test_arguments() -> None:
         ):
             with pytest.raises(ValueError, match=message):
                 placement("cpu", wrong)
+        for kind in ("cpu:0", flow.device("cpu"), None):
+            with pytest.raises(ValueError, match="placement: expected a type of devices"):
+                placement(kind, [0])  # type: ignore[arg-type]
+        assert split(np.int64(1)) == split(1)  # type: ignore[arg-type]
         for dim in (-1, 0.5, True):
             with pytest.raises(ValueError, match=r"sbp\.split: a dimension is an integer from 0 on"):
                 split(dim)  # type: ignore[arg-type]

@@ -504,6 +504,7 @@ def test_a_program_without_other_ranks_needs_no_way_to_them() -> None:
     x = flow.ones(3)
     assert dist.all_reduce(x) is x
     assert dist.broadcast(x, 0) is x
+    assert dist.broadcast(x, np.int64(0)) is x  # type: ignore[arg-type]
     assert dist.barrier().numel() == 0
 
 

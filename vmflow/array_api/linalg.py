@@ -294,7 +294,8 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The cross product along a dimension of size 3.
 
     Raises:
-        ValueError: if the dimension has another size, or `axis` is not negative and the numbers of dimensions differ.
+        ValueError: if the dimension has another size, the other sizes do not broadcast, or `axis` is not negative and
+            the numbers of dimensions differ.
         IndexError: if a tensor lacks the dimension.
 
     Example:
@@ -385,7 +386,7 @@ def vector_norm(
 
     Raises:
         TypeError: for integers and bools.
-        IndexError: if a dimension does not exist.
+        IndexError: if a dimension does not exist, or there are no elements and `ord` is negative or inf.
 
     Example:
         >>> flow.array_api.linalg.vector_norm(flow.tensor([3.0, 4.0]))

@@ -28,7 +28,7 @@ def GradScaler(
     growth_interval: int = 2000,
     enabled: bool = True,
 ) -> _GradScaler:
-    """A loss scaler for CUDA devices; disabled, or if none can be used, it scales nothing and skips no step."""
+    """A loss scaler for CUDA devices; disabled, or if no device can be used, it scales nothing and skips no step."""
     on = enabled and is_available()
     return _GradScaler("cuda", init_scale, growth_factor, backoff_factor, growth_interval, on)
 

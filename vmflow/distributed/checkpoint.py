@@ -253,8 +253,8 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
     """Load the values saved under the keys of a state dict: into its tensors in place; other values are replaced.
 
     Each rank reads the files that have elements of its parts of global tensors, which may have been saved with another
-    spread.  Saved keys that
-    the state dict lacks are ignored; all keys and shapes are compared before anything is changed.
+    spread.  Saved keys that the state dict lacks are ignored; all keys and shapes are compared before anything is
+    changed.
 
     Args:
         state_dict: nested as the saved one, or as a part of it.

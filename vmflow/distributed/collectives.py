@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+
 from vmflow import dtypes
 from vmflow.context import MODE
 from vmflow.devices import device as Device
@@ -228,7 +230,7 @@ def broadcast(tensor: Tensor, src: int) -> Tensor:
         >>> flow.distributed.simulate(program, ranks=2)
         [1, 1]
     """
-    check_rank(src)
+    src = check_rank(src)
     _check_local("broadcast", tensor)
     return _into(tensor, sent_by_root(tensor.detach(), world(), src) if get_world_size() > 1 else tensor)
 
@@ -244,7 +246,7 @@ def reduce(tensor: Tensor, dst: int, op: Reduction = "sum") -> Tensor:
         >>> flow.distributed.simulate(program, ranks=2)
         [2.0, 1.0]
     """
-    check_rank(dst)
+    dst = check_rank(dst)
     check_reduction(op)
     _check_local("reduce", tensor)
     if get_world_size() == 1:
@@ -269,7 +271,7 @@ def send(tensor: Tensor, dst: int) -> Tensor:
         >>> flow.distributed.simulate(program, ranks=2)
         [None, [1.0, 2.0]]
     """
-    _check_peer(dst)
+    dst = _check_peer(dst)
     _check_local("send", tensor)
     operation = Operation("send", (get_rank(), dst), tensor.dtype.name, (tensor.numel(),))
     return exchange(operation, tensor.detach())
@@ -286,7 +288,7 @@ def recv(tensor: Tensor, src: int) -> Tensor:
         Traceback (most recent call last):
         ValueError: there is no rank 1; ranks go from 0 to 0
     """
-    _check_peer(src)
+    src = _check_peer(src)
     _check_local("recv", tensor)
     operation = Operation("receive", (src, get_rank()), tensor.dtype.name, (tensor.numel(),))
     return _into(tensor, exchange(operation, None, _of(tensor, tuple(tensor.shape))))
@@ -306,16 +308,18 @@ def barrier() -> Tensor:
     return exchange(Operation("barrier", world()), None)
 
 
-def check_rank(rank: int) -> None:
-    """Raise ValueError if `rank` is no rank of the program."""
-    if not (isinstance(rank, int) and 0 <= rank < get_world_size()):
+def check_rank(rank: int) -> int:
+    """Return `rank` as an int; raise ValueError if it is no rank of the program."""
+    if not (isinstance(rank, (int, np.integer)) and 0 <= rank < get_world_size()):
         raise ValueError(f"there is no rank {rank!r}; ranks go from 0 to {get_world_size() - 1}")
+    return int(rank)
 
 
-def _check_peer(rank: int) -> None:
-    check_rank(rank)
+def _check_peer(rank: int) -> int:
+    rank = check_rank(rank)
     if rank == get_rank():
         raise ValueError(f"rank {rank} cannot send to itself, nor receive from itself")
+    return rank
 
 
 def _check_local(name: str, *tensors: Tensor) -> None:

@@ -29,7 +29,7 @@ def load_for_all(f: str | os.PathLike[str] | IO[bytes], map_location: Any, rank:
         OSError: on all ranks, if `rank` cannot read the file.
         ValueError: on all ranks, if there is no such rank, or the file is damaged.
     """
-    check_rank(rank)
+    rank = check_rank(rank)
     content, failure = b"", ""
     if get_rank() == rank:
         try:

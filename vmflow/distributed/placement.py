@@ -50,6 +50,8 @@ class placement:
 
     def __new__(cls, type: str, ranks: Sequence[Any] | np.ndarray[Any, Any]) -> placement:
         mesh = _mesh(ranks)
+        if not isinstance(type, str) or ":" in type:
+            raise ValueError(f"placement: expected a type of devices, such as 'cpu', not {type!r}")
         Device(type)
         group = tuple(mesh.reshape(-1).tolist())
         count = current_process().world_size

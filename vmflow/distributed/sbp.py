@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, final
 
+import numpy as np
+
 
 @final
 class Sbp:
@@ -63,9 +65,9 @@ def split(dim: int) -> Sbp:
     Raises:
         ValueError: if the dimension is negative or no integer.
     """
-    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 0:
+    if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 0:
         raise ValueError(f"sbp.split: a dimension is an integer from 0 on, not {dim!r}")
-    return Sbp("split", dim)
+    return Sbp("split", int(dim))
 
 
 def nd_sbp_of(sbp: Sbp | Sequence[Sbp], axes: int) -> NdSbp:

@@ -45,7 +45,7 @@ class Run(NamedTuple):
     Attributes:
         allocated: the bytes of the stream's device that the machine's allocators, of all streams, had handed out when
             the run ended; -1 if the stream has no allocator.
-        lively: the number of the machine's instructions that had not ended then.
+        lively: the number of the machine's instructions that had been issued and not erased then.
     """
 
     machine: int

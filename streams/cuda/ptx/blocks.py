@@ -78,7 +78,7 @@ class Block:
         end: how the threads go on behind them, or that they end.
         size: the number of PTX instructions in the block.
         live: the registers whose values are still needed at the block's beginning.
-        dead: the registers that the block reads or writes and nothing behind it needs, but for special ones.
+        dead: the registers, but for special ones, that the block reads or writes and nothing behind it needs.
         place: of the block's first instruction; without one, of that whose guard it checks.
     """
 

@@ -100,7 +100,7 @@ def _low_24_bits(a: Array) -> Array:
 
 
 def leading_zeros(a: Array) -> Array:
-    """The number of 0 bits above the highest 1 bit, or of all bits of 0, as integers of 32 bits."""
+    """The number of 0 bits above the highest 1 bit, for 0 the number of all bits; as integers of 32 bits."""
     bits = 8 * a.dtype.itemsize
     if bits == 64:
         high = leading_zeros((a >> np.uint64(32)).astype(np.uint32))

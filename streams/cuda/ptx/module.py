@@ -138,7 +138,7 @@ class Kernel:
 
         Raises:
             ValueError: if arguments are too many or too few, if the bytes of one are not as many as its parameter's, or
-                if an integer does not fit into its parameter's bits, or for floats into doubles.
+                if an integer does not fit into its parameter's bits, or, for a parameter of floats, into a double.
             TypeError: if an argument is neither bytes nor a number of its parameter's kind.
         """
         if len(arguments) != len(self.parameters):

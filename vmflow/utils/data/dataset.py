@@ -265,7 +265,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
         generator: the source; by default that of the context.
 
     Raises:
-        ValueError: if the lengths do not add up, one is negative, or one is no whole number unless they add up to 1.
+        ValueError: if one is negative, or they are neither whole numbers of the right sum nor fractions of the sum 1.
 
     Example:
         >>> [len(part) for part in flow.utils.data.random_split(range(10), [0.75, 0.25])]
