@@ -144,7 +144,8 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype to which tensors of any shape, dtypes and numbers promote.
 
-    Python numbers raise the kind and never widen.  Unlike in `vmflow.result_type`, 0-d tensors can widen.
+    Python numbers raise the kind, and widen no dtype of their kind.  Unlike in `vmflow.result_type`, 0-d tensors can
+    widen.
 
     Raises:
         TypeError: if an argument is of another type, or no integer dtype holds all values.

@@ -16,7 +16,7 @@ from vmflow.tensors import Tensor
 def default_collate(batch: Sequence[Any]) -> Any:
     """Put samples together: their values at the same place become one tensor with a new first dimension.
 
-    Tensors are stacked on their device; numpy arrays and numbers (floats as float64, integers as int64) become tensors
+    Tensors are stacked on their device; numpy arrays and numbers (as float64 if the first is a float) become tensors
     on the default device; strings and bytes stay a list; dicts and other mappings, named tuples, tuples and lists are
     collated item by item.  Tuples become lists, as in PyTorch.  The first sample decides which of these applies.
 
