@@ -564,6 +564,7 @@ def test_asarray_of_an_object_with_dlpack() -> None:
         (lambda x: xp.isdtype(x, "integral"), TypeError, "isdtype: expected a dtype"),
         (lambda x: xp.add(x.to(flow.uint8), 300), ValueError, "add: 300 does not fit"),
         (lambda x: xp.clip(x.to(flow.uint8), 0, 300), ValueError, "clip: 300 does not fit"),
+        (lambda x: xp.clip(x, x * 1j), TypeError, "clip: a limit cannot be complex64"),
         (lambda x: xp.take_along_axis(x, x), TypeError, "must be an integer tensor"),
         (lambda x: xp.cumulative_sum(x[0, 0], axis=0, include_initial=True), ValueError, "cumulative_sum: .* 0-d"),
         (lambda x: xp.linalg.cross([1, 0, 0], x), TypeError, "cross: expected tensors"),  # type: ignore[arg-type]

@@ -310,7 +310,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     The limits are converted to the dtype of `x`, which the result has; in `vmflow.clip` the dtypes promote.
 
     Raises:
-        TypeError: if a limit is neither a tensor nor a number, or given for a complex `x`.
+        TypeError: if a limit is neither a tensor nor a number, is complex, or given for a complex `x`.
         ValueError: if the shapes do not broadcast, or a number is out of the range of the dtype.
 
     Example:
@@ -331,6 +331,8 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 def _limit(limit: Operand, x: Tensor) -> Tensor:
     """A limit of `clip` as a tensor of the dtype of `x`, on the device and the ranks of `x`."""
     if isinstance(limit, Tensor):
+        if limit.is_complex():
+            raise TypeError(f"clip: a limit cannot be {limit.dtype.name}")
         return limit.to(x.dtype)
     return beside(flow.full((), fitting("clip", limit, x.dtype), dtype=x.dtype, device=x.device), x)
 
