@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Complex, Real
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
-
-import numpy as np
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.instructions.blob import meta
@@ -140,9 +139,9 @@ def _tolerance(name: str, A: Tensor, value: float | Tensor, dtype: DType) -> Ten
         if value.dtype.is_complex:
             raise TypeError(f"{name}: a tolerance must be real, not {value.dtype.name}")
         return value.detach().to(dtype)
-    if isinstance(value, (complex, np.complexfloating)):
+    if isinstance(value, Complex) and not isinstance(value, Real):
         raise TypeError(f"{name}: a tolerance must be real, not {value!r}")
-    if not isinstance(value, (int, float, np.number)) or not value >= 0:
+    if not isinstance(value, Real) or not value >= 0:
         raise ValueError(f"{name}: a tolerance must be a number of 0 or more, a tensor or None, not {value!r}")
     return A.new_full((), value, dtype=dtype)
 
