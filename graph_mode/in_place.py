@@ -67,7 +67,8 @@ def _share_larger(
 ) -> None:
     """Add to `shares` those pairs of a smaller output and a larger input that do not raise the peak of memory."""
     blocks = blocks_of((attrs.evolve(buffer, shares=shares.get(buffer.id)) for buffer in buffers.values()), alignment)
-    # Joining blocks that share memory: `leaders` leads from each id of a block to its first; see `_leader`.
+    # Blocks that come to share memory are joined: `leaders` leads from each of a block's ids towards the first id of
+    # the joined blocks; see `_leader`.
     sizes, ends = {block.ids[0]: block.size for block in blocks}, {block.ids[0]: block.last for block in blocks}
     leaders = {name: block.ids[0] for block in blocks for name in block.ids}
     live = _live_by_step(blocks)

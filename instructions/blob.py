@@ -312,7 +312,7 @@ class Storage:
             self.fault = None
 
     def admit(self) -> None:
-        """Raise, in subclasses, if no other virtual machine can use the storage; called before `take_over`."""
+        """Raise, in subclasses, if the storage stands for no memory of a machine; called before `take_over`."""
 
     def settled(self) -> bool:
         """Whether every instruction issued so far that writes the storage has ended."""

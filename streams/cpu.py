@@ -23,7 +23,7 @@ class CpuStreamPolicy(StreamPolicy):
 
     Args:
         inline_below: the estimated cost in nanoseconds below which work runs inline under a loop.
-        worker: "auto" as above; "always" or "never" runs all work on the worker or none, which tests force.
+        worker: "auto" as above; "always" or "never" runs all work on the worker or none.
         kind: see `StreamPolicy`.
     """
 

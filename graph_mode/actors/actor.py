@@ -128,8 +128,10 @@ class Actor(Source):
         run: the function that the actor's acts run; None if they run nothing.
         buffer: the buffer from which each act takes an item; None for no buffer.
         period: for Acc, Pack and Unpack, the number of acts that form a group; 1 otherwise.
-        gathers: whether output slots are handed out once per group of acts, instead of by each act.
-        spreads: whether input slots are read and given back once per group of acts, instead of by each act.
+        gathers: whether all acts of a group write the same output slots, which the last one hands out; else each act
+            has its own.
+        spreads: whether all acts of a group read the same input slots, which the last one gives back; else each act
+            has its own.
     """
 
     __slots__ = (

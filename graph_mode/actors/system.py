@@ -183,7 +183,7 @@ class ActorSystem:
         return self._threads[thread].has_work()
 
     def idle(self) -> bool:
-        """Return whether all threads have no messages to handle and no running actions.
+        """Return whether `has_work` is false for all threads, and no action is running.
 
         Messages given to `post` and not yet delivered do not count: the driver has to know about them.
         """

@@ -32,7 +32,10 @@ def split_biases(job: Job) -> Job:
 
 
 def _goes_on(flow: Flow, position: int, op: JobOp) -> bool:
-    """Whether an op is a dense layer with a bias whose result an elementwise op of the same shape reads first."""
+    """Whether to split an op: a dense layer with a bias whose result an elementwise op of the same shape reads first.
+
+    In half precision none is split.
+    """
     if op.op != "linear" or op.kind != "call" or len(op.inputs) < 3 or not flow.written_once(op):
         return False
     (result,) = op.outputs

@@ -56,7 +56,7 @@ class Hazards:
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
-        # For each stream, the vector clock of its next piece of work.
+        # For each stream, the vector clock of its last piece of work, and of all that later work waits for.
         self._known: list[np.ndarray[Any, Any]] = [np.zeros(1, np.int64)]
         self._names: list[str] = ["the host"]
         # The names of pieces of work, by stream and number, for messages.

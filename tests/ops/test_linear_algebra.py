@@ -120,6 +120,7 @@ def test_products_by_other_names(contract: KernelContract) -> None:
     check(flow.addmm(flow.tensor(bias), x, y), bias + a @ b, "float64")
     check(flow.addmm(flow.tensor(bias), x, y, beta=0.5, alpha=2), bias / 2 + 2 * (a @ b), "float64")
     check(flow.addmm(flow.full((4,), np.nan, dtype=flow.float64), x, y, beta=0), a @ b, "float64")
+    assert flow.addmm(flow.ones(4, dtype=flow.float64), x.float(), y.float(), beta=0).dtype is flow.float64
     check(flow.tensor(a @ b).addmm_(x, y), 2 * (a @ b), "float64")
     check(flow.baddbmm(flow.tensor(bias), many, z, beta=2), 2 * bias + a @ batch, "float64")
     check(flow.tensor(a @ batch).baddbmm_(many, z, alpha=3), 4 * (a @ batch), "float64")

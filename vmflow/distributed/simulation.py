@@ -153,7 +153,8 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: 
     SIMULATED.set(Process(rank, count, rank, count, checked))
     CHANNEL.set(channel)
     ORDER.set(None)
-    # No workers, which would run at any time; and turns on an event loop whose work does not depend on their speed.
+    # No workers, which would run at any time; and turns of which none ends by real time, so that their work does not
+    # depend on the machine's speed.
     machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET)
     MODE.set(MODE.get().replace(machine=machine, generator=Generator().manual_seed(0)))
     try:

@@ -19,7 +19,8 @@ class _Loss(FunctionLayer):
     """The base of loss layers, whose repr shows no settings, as in PyTorch.
 
     Raises:
-        TypeError: when called with anything else than tensors, or for dtypes that do not fit.
+        TypeError: when called with anything else than tensors, unless the layer's docstring allows it, or for dtypes
+            that do not fit.
         ValueError: when called, for shapes that do not fit, or another reduction.
     """
 

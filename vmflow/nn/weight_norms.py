@@ -138,7 +138,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
 
 
 def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
-    """Undo `weight_norm`: make the weight a parameter again, with its present value.
+    """Undo `weight_norm`: make the weight a parameter again, computed from its present length and direction.
 
     Raises:
         ValueError: if `weight_norm` was not applied to the weight.

@@ -1,9 +1,10 @@
-"""`submit`: runs an op's call inline if nothing is outstanding and no worker needed, else issues it as an instruction.
+"""`submit`: runs an op's call inline if that is possible now, else issues it as an instruction.
 
-Scheduling an instruction takes longer than a small op.  Under an event loop, inline calls may begin only within
-`turn_budget` seconds of the first one in each turn of the loop.  Further calls are issued and wait for the loop's next
-turn, and so do the coroutines that await them.  Otherwise coroutines that await only small ops would never let the loop
-run.
+Scheduling an instruction takes longer than a small op.  A call runs inline only if nothing that it waits for is
+outstanding, no worker is needed, its scope is not dropped, and it need not wait to be fused with later ops.  Under an
+event loop, inline calls may begin only within `turn_budget` seconds of the first one in each turn of the loop.  Further
+calls are issued and wait for the loop's next turn, and so do the coroutines that await them.  Otherwise coroutines that
+await only small ops would never let the loop run.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
 
 
 def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nbytes: int) -> None:
-    """Run an op's call inline if it need not wait for an instruction or worker, else issue it as an instruction.
+    """Run an op's call inline if that is possible now, as the module says, else issue it as an instruction.
 
     Args:
         stream, call: the op's call, and the stream that it runs on.

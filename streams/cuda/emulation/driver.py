@@ -1,8 +1,9 @@
 """`EmulatedDriver`: a CUDA device on the CPU, for tests of everything above the driver.
 
 A simulated device decides when work runs: as late as the rules allow, immediately, or at random by a seed.  An
-interpreter runs the PTX of kernels, and numpy stands in for CuPy.  Accesses to memory that nothing orders are errors,
-at the moment when the work is handed over, even if the device happened to be quick.
+interpreter runs the PTX of kernels, and numpy stands in for CuPy.  If nothing orders two pieces of work of which one
+writes what the other accesses, that is an error when the later one is handed over, even if the device happened to be
+quick.
 """
 
 from __future__ import annotations

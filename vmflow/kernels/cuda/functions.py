@@ -167,7 +167,7 @@ INLINED double gelu_gradient_of_double(double gradient, double x) {
 
 
 def polynomial(x: str, coefficients: Sequence[float]) -> str:
-    """Return the C++ expression of a polynomial of `x`; the coefficient of the highest power comes first."""
+    """Return the C++ expression of a polynomial of the variable `x`; the highest power has the first coefficient."""
     total = repr(coefficients[0])
     for coefficient in coefficients[1:]:
         total = f"({total} * {x} + {coefficient!r})"

@@ -72,7 +72,7 @@ class Chosen(NamedTuple):
         return (*own[: self.at], *[0] * len(self.joint), *own[self.at :])
 
     def steps_of_joint(self, steps: Sequence[int]) -> Steps:
-        """Turn steps along the indices' last dimensions into steps along the result's dimensions: 0 along others."""
+        """Turn steps along the indices' last dimensions into steps along all of the result's: 0 along the others."""
         behind = len(self.others) - self.at
         return (*[0] * self.at, *[0] * (len(self.joint) - len(steps)), *steps, *[0] * behind)
 

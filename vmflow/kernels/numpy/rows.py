@@ -44,7 +44,10 @@ def _by_groups(matrix: Array, function: Callable[[slice], None]) -> None:
 
 
 def destination(out: Array | None, matrix: Array) -> Array:
-    """Return memory for a result like `matrix`: `out` in the matrix's shape, or new memory if `out` does not fit."""
+    """Return memory for a result like `matrix`: `out`, of as many elements, in the matrix's shape, or new memory.
+
+    The memory is new if `out` is None, not contiguous, or of another dtype than the matrix.
+    """
     if out is None or out.dtype != matrix.dtype or not out.flags.c_contiguous:
         return np.empty_like(matrix)
     return out.reshape(matrix.shape)

@@ -331,7 +331,7 @@ def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float)
     if alpha != 1:
         product = scaled(name, "alpha", product, alpha, dtype)
     if beta == 0:
-        return product
+        return product.to(dtype)
     return (input if beta == 1 else scaled(name, "beta", input, beta, dtype)) + product
 
 

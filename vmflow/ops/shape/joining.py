@@ -260,10 +260,13 @@ def repeat_interleave(
 
 
 def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
-    """Return the indices of slices as `repeat_interleave` repeats them: index i, of `count`, ``repeats[i]`` times."""
+    """Return the indices of slices as `repeat_interleave` repeats them: index i, of `count`, ``repeats[i]`` times.
+
+    A single number holds for all indices.
+    """
     numbers = repeats.expand(count) if repeats.numel() == 1 and repeats.ndim < 2 else repeats
     if numbers.shape != (count,):
-        raise ValueError(f"repeat_interleave: expected {count} numbers that are not negative, got {numbers.tolist()}")
+        raise ValueError(f"repeat_interleave: expected {count} numbers of repetitions, got {numbers.tolist()}")
     total = _interpreter.dispatch(_REPETITIONS, (numbers,)).item()
     return (_interpreter.dispatch(_REPEATED_PLACES, (numbers,), (total,)),)
 

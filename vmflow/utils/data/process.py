@@ -234,7 +234,7 @@ class RemoteFetcher:
             try:
                 link.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # the process has just ended by itself
+                return  # `end` has just closed the link, on the worker's thread
 
     def end(self) -> int | None:
         """End the process, even in the middle of its work; returns its exit code, None if there was no process."""
