@@ -130,6 +130,27 @@ async def test_a_saved_graph_declares_its_inputs(tmp_path: Path) -> None:
         np.testing.assert_allclose(await session.run(rows[0]), (await expected(other, rows))[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.host
+async def test_a_graph_saved_for_several_lengths_is_served_with_inputs_that_are_given(tmp_path: Path) -> None:
+    class Sums(nn.Graph):
+        def build(self, x: flow.Tensor) -> Any:
+            return x.sum(1)
+
+    pytest.importorskip("safetensors")
+    graph = Sums()
+    graph.with_dynamic_input_shape()
+    for size in (1, 2):
+        for length in (3, 6):
+            await graph(flow.zeros(size, length))
+    flow.save(graph, tmp_path / "saved")
+    with pytest.raises(ValueError, match="differ in more than the batch; give inputs="):
+        InferenceSession(tmp_path / "saved")
+    async with InferenceSession(tmp_path / "saved", inputs=TensorSpec((Dim("length", (3, 6)),))) as session:
+        assert session.batch_sizes == (1, 2)
+        found = await asyncio.gather(*[session.run(np.ones(length, np.float32)) for length in (2, 3, 5, 6, 1)])
+        assert [float(value) for value in found] == [2, 3, 5, 6, 1]
+
+
 async def test_a_tensor_that_is_being_computed_may_be_given() -> None:
     async with InferenceSession(model(), inputs=FIVE) as session:
         row = samples(1)[0]

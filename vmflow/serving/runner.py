@@ -94,8 +94,8 @@ class Runner:
         if isinstance(model, (str, os.PathLike)):
             model = flow.load_graph(model)
         if isinstance(model, LoadedGraph):
-            saved_inputs, sizes = _saved_inputs(model)
-            inputs = inputs if inputs is not None else saved_inputs
+            sizes = _saved_batch_sizes(model)
+            inputs = inputs if inputs is not None else _saved_inputs(model)
         elif not callable(model):
             raise TypeError(f"expected a module, a function, a graph or a folder, got {type(model).__name__}")
         if inputs is None:
@@ -359,22 +359,32 @@ def _tensors(state: Mapping[str, Any]) -> dict[str, Any]:
     return tensors
 
 
-def _saved_inputs(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
-    """The inputs of a saved graph, without the batch dimension, and the sizes of batches that it was saved for.
+def _saved_batch_sizes(graph: LoadedGraph) -> tuple[int, ...]:
+    """The sizes of batches that a graph was saved for, ascending.
 
     Raises:
-        ValueError: if the inputs have no common first dimension, if the graph was saved for inputs that differ in other
-            dimensions, too, or if inputs are nested, or some passed by name and some not.
+        ValueError: if the inputs have no common first dimension.
+    """
+    sizes: set[int] = set()
+    for form in graph.forms():
+        if not all([meta.shape for meta in form.metas]) or len({meta.shape[0] for meta in form.metas}) != 1:
+            raise ValueError(f"{graph.name}: its inputs have no batch as their first dimension, which a session needs")
+        sizes.add(form.metas[0].shape[0])
+    return tuple(sorted(sizes))
+
+
+def _saved_inputs(graph: LoadedGraph) -> Specs:
+    """The inputs of a saved graph, which have a batch as their first dimension, without it.
+
+    Raises:
+        ValueError: if the graph was saved for inputs that differ in other dimensions than the batch, too, or if inputs
+            are nested, or some passed by name and some not.
     """
     samples: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
-    sizes: set[int] = set()
     tree: Tree | None = None
     for form in graph.forms():
         tree = form.tree
-        if not all([meta.shape for meta in form.metas]) or len({meta.shape[0] for meta in form.metas}) != 1:
-            raise ValueError(f"{graph.name}: its inputs have no batch as their first dimension, which a session needs")
         samples.add(tuple([(tuple(meta.shape[1:]), meta.dtype) for meta in form.metas]))
-        sizes.add(form.metas[0].shape[0])
     if len(samples) != 1:
         raise ValueError(f"{graph.name} was saved for inputs that differ in more than the batch; give inputs=")
     specs = [TensorSpec(shape, dtype) for shape, dtype in samples.pop()]
@@ -389,5 +399,5 @@ def _saved_inputs(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
             f"{graph.name}: a session takes tensors by place or by name, and its inputs are nested or both"
         )
     if kwargs.keys:
-        return dict(zip(kwargs.keys, specs, strict=True)), tuple(sorted(sizes))
-    return specs[0] if len(specs) == 1 else specs, tuple(sorted(sizes))
+        return dict(zip(kwargs.keys, specs, strict=True))
+    return specs[0] if len(specs) == 1 else specs

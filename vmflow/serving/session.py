@@ -47,7 +47,8 @@ class InferenceSession:
     Args:
         model: a module in evaluation mode, a function of tensors, an `nn.Graph`, or a folder in which one was saved.
             The model is called with batches: every input and output has one more dimension in front.
-        inputs: a `TensorSpec`, or several in a sequence or by name, as the model takes them; not needed for a folder.
+        inputs: a `TensorSpec`, or several in a sequence or by name, as the model takes them; not needed for a folder,
+            unless the graph was saved for inputs that differ in more than the batch.
         outputs: the shapes of all results, in the order in which the model nests them, without the dimension of the
             batch.  A `Dim` cuts a padded dimension back to the request's size; by default nothing is cut.
         graph: whether a module or function is compiled; if not, its ops are issued one by one.
