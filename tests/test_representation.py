@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.vm.gates import in_thread
 from vmflow import nn
 
 INF, NAN = math.inf, math.nan
@@ -187,6 +189,40 @@ def test_options_can_be_asked_for_and_are_checked() -> None:
     with pytest.raises(TypeError, match="sci_mode must be"):
         flow.set_printoptions(sci_mode=1)  # type: ignore[arg-type]
     assert flow.get_printoptions() == before
+
+
+@pytest.mark.usefixtures("restored")
+async def test_options_of_a_block_hold_for_its_task() -> None:
+    """Also where the blocks of two tasks overlap, and where one of them changes its options."""
+    value, entered, left = flow.tensor(1 / 3), asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        with flow.printoptions(precision=1):
+            entered.set()
+            await left.wait()
+            assert repr(value) == "tensor(0.3)"
+
+    async def second() -> None:
+        await entered.wait()
+        with flow.printoptions(precision=2):
+            flow.set_printoptions(precision=6)
+            assert repr(value) == "tensor(0.333333)"
+        assert repr(value) == "tensor(0.3333)"
+        left.set()
+
+    await asyncio.gather(first(), second())
+    assert repr(value) == "tensor(0.3333)"
+
+
+def test_options_outside_of_blocks_hold_for_the_whole_process() -> None:
+    value = flow.tensor(1 / 3)
+    try:
+        in_thread(lambda: flow.set_printoptions(precision=2))
+        assert repr(value) == "tensor(0.33)"
+        with flow.printoptions(precision=1):
+            assert in_thread(lambda: repr(value)) == "tensor(0.33)"
+    finally:
+        flow.set_printoptions(profile="default")
 
 
 @pytest.mark.host

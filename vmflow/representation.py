@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,6 +36,8 @@ _PROFILES: Final = {
     "full": Options(threshold=math.inf),
 }
 _chosen = Options()
+# Of the innermost block of `printoptions` around; None outside of all blocks.
+_in_block: Final[ContextVar[Options | None]] = ContextVar("printoptions", default=None)
 
 
 def set_printoptions(
@@ -46,6 +49,8 @@ def set_printoptions(
     sci_mode: bool | None = None,
 ) -> None:
     """Choose how tensors are printed, in the whole process.  Options that are left out stay, except `sci_mode`.
+
+    In a block of `printoptions`, the choice holds for the rest of that block.
 
     Args:
         precision: the number of decimals.
@@ -65,6 +70,22 @@ def set_printoptions(
         tensor([0.1235])
     """
     global _chosen
+    options = _changed(precision, threshold, edgeitems, linewidth, profile, sci_mode)
+    if _in_block.get() is not None:
+        _in_block.set(options)
+    else:
+        _chosen = options
+
+
+def _changed(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> Options:
+    """Return the present options, changed as `set_printoptions` is told; raises its errors."""
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: there is no profile {profile!r}; known are {', '.join(_PROFILES)}")
     if sci_mode is not None and not isinstance(sci_mode, bool):
@@ -79,22 +100,26 @@ def set_printoptions(
         if not value >= 0:
             raise ValueError(f"set_printoptions: {name} cannot be negative, got {value}")
     wanted: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    _chosen = (_chosen if profile is None else _PROFILES[profile])._replace(sci_mode=sci_mode, **wanted)
+    return (_present() if profile is None else _PROFILES[profile])._replace(sci_mode=sci_mode, **wanted)
+
+
+def _present() -> Options:
+    return _in_block.get() or _chosen
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options that `set_printoptions` has chosen.
+    """The options by which this task or thread prints tensors, by name.
 
     Example:
         >>> flow.get_printoptions()["precision"]
         4
     """
-    return _chosen._asdict()
+    return _present()._asdict()
 
 
 @contextmanager
 def printoptions(**options: Any) -> Iterator[None]:
-    """A context manager in whose block tensors are printed by these options of `set_printoptions`.
+    """A context manager in whose block this task or thread prints tensors by these options of `set_printoptions`.
 
     Raises:
         ValueError, TypeError: as `set_printoptions`.
@@ -104,13 +129,12 @@ def printoptions(**options: Any) -> Iterator[None]:
         ...     print(flow.tensor([0.123456]))
         tensor([0.1])
     """
-    global _chosen
-    before = _chosen
-    set_printoptions(**options)
+    before = _in_block.get()
+    _in_block.set(_changed(**options))
     try:
         yield
     finally:
-        _chosen = before
+        _in_block.set(before)
 
 
 def represent(tensor: Tensor) -> str:
@@ -140,7 +164,7 @@ def represent(tensor: Tensor) -> str:
     if tensor.dtype is dtypes.bfloat16:
         array = array.astype(np.float32)
     write, width = _formatter(_borders(array))
-    text = _nested(array, _INDENT, write, width, array.size > _chosen.threshold)
+    text = _nested(array, _INDENT, write, width, array.size > _present().threshold)
     return heading + _joined(f"tensor({text}", more)
 
 
@@ -166,7 +190,7 @@ def represent_in_html(tensor: Tensor) -> str:
     if array.ndim in (1, 2):
         return stacked(heading, scrolling(table(_cells(array.reshape(-1, array.shape[-1])))))
     write, width = _formatter(_borders(array))
-    return stacked(heading, preformatted(_nested(array, 0, write, width, array.size > _chosen.threshold)))
+    return stacked(heading, preformatted(_nested(array, 0, write, width, array.size > _present().threshold)))
 
 
 def _cells(matrix: Array) -> list[list[str]]:
@@ -178,7 +202,7 @@ def _cells(matrix: Array) -> list[list[str]]:
 
 def _kept(size: int) -> list[int]:
     """The indices of a dimension of `size` elements that a table shows; -1 stands for dots."""
-    border = _chosen.edgeitems
+    border = _present().edgeitems
     if size <= max(_MOST_CELLS, 2 * border):
         return list(range(size))
     return [*range(border), -1, *range(size - border, size)]
@@ -223,7 +247,7 @@ def _joined(text: str, more: list[str]) -> str:
     """Join the text of the values and further parts (size, dtype ...) by commas, with line breaks where needed."""
     length = len(text) - text.rfind("\n") + 1
     for part in more:
-        if length + len(part) + 2 > _chosen.linewidth:
+        if length + len(part) + 2 > _present().linewidth:
             text += f",\n{' ' * _INDENT}{part}"
             length = _INDENT + len(part)
         else:
@@ -244,7 +268,7 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
     """
     if array.ndim == 0:
         return write(array[()])
-    border = _chosen.edgeitems
+    border = _present().edgeitems
     leaves_out = shortened and array.shape[0] > 2 * border
     shown = [*array[:border], *array[array.shape[0] - border :]] if leaves_out else list(array)
     if array.ndim > 1:
@@ -257,7 +281,7 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
     if leaves_out:
         parts.insert(border, " ...")
     # Each line has as many elements as fit; dots count as an element.
-    per_line = max(1, (_chosen.linewidth - indent) // (width + 2))
+    per_line = max(1, (_present().linewidth - indent) // (width + 2))
     lines = [", ".join(parts[start : start + per_line]) for start in range(0, len(parts), per_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
@@ -286,8 +310,8 @@ def _more(tensor: Tensor) -> list[str]:
 
 def _borders(array: Array) -> Array:
     """The elements of an array that will be shown: all, or those at the ends of long dimensions."""
-    border = _chosen.edgeitems
-    if array.size > _chosen.threshold:
+    border = _present().edgeitems
+    if array.size > _present().threshold:
         for axis, size in enumerate(array.shape):
             if size > 2 * border:
                 array = np.take(array, [*range(border), *range(size - border, size)], axis)
@@ -321,7 +345,8 @@ def _width(write: Callable[[Any], str], array: Array) -> int:
 
 def _number_format(array: Array) -> Callable[[Any], str]:
     """A function that writes floats: with exponents by `sci_mode` or for extreme sizes, without decimals if whole."""
-    decimals, sci_mode = _chosen.precision, _chosen.sci_mode
+    options = _present()
+    decimals, sci_mode = options.precision, options.sci_mode
     sizes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
     if not sizes.size:
         return lambda value: f"{value:.0f}." if math.isfinite(value) else str(float(value))

@@ -777,7 +777,7 @@ def _wait_for(storage: Storage) -> None:
 
 
 def watch_requires_grad(tensor: Tensor) -> None:
-    """Let a tensor's `requires_grad_` and `detach_` call `changes.changed`, for graphs that depend on the flag."""
+    """Let a tensor's next `detach_` and, until then, each `requires_grad_` call `changes.changed`, for graphs."""
     tensor._autograd_meta()
 
 

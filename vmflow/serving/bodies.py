@@ -227,7 +227,7 @@ def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], 
 def _count(body: bytes, signature: Signature) -> None:
     """Refuse JSON that cannot be inputs, by its brackets, commas, strings and digits; in linear time."""
     most = _most(tuple(signature.specs))
-    # The quotes are counted first, so that a body with too many strings is not split at them.
+    # The quotes are counted first, so that a body with too many strings is refused before its strings are replaced.
     if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([name.count('"') for name in signature.names]):
         raise InvalidInput("the body has more strings than there are names of inputs")
     bare, strings = _STRING.subn(b'"', body)

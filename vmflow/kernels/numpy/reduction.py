@@ -25,7 +25,7 @@ _MULTIPLY: Final[Any] = np.multiply.reduce
 
 
 def accumulated(source: dtypes.dtype, output: dtypes.dtype) -> np.dtype[Any]:
-    """Return the dtype to accumulate in: the output's; float32 for half precision, whose sums soon stop growing."""
+    """Return the dtype to accumulate in: the output's; float32 for half-precision sources, whose sums stop growing."""
     return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
 
 

@@ -348,7 +348,7 @@ def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor
     if base.dtype.category < gradient.dtype.category:
         base = cast(base, gradient.dtype)
     first, second = node.needs
-    # Masks of elements whose derivative is 0, where the derivative's formula (0 * 0**-1 or 0 * log(0)) gives nan.
+    # Masks of elements whose derivative is 0; the formula may give nan or -inf there (0 * 0**-1, 0 * log(0), log(0)).
     flat = exponent == 0
     flat_in_exponent = base == 0 if exponent.dtype.is_complex else (base == 0) & (exponent >= 0)
     return (

@@ -211,7 +211,7 @@ def with_batch(
 def without_batch(
     result: Tensor, weights: Tensor | None, single: bool, batch_first: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Convert a result, and weights unless None, to the layout that the operands had before `with_batch`."""
+    """Convert a result to the operands' layout before `with_batch`; of weights, only drop the batch of one sequence."""
     if single:
         return result.squeeze(0), None if weights is None else weights.squeeze(0)
     return result if batch_first else result.transpose(0, 1), weights
