@@ -36,7 +36,7 @@ _PROFILES: Final = {
     "full": Options(threshold=math.inf),
 }
 _chosen = Options()
-# Of the innermost block of `printoptions` around; None outside of all blocks.
+# The options of the innermost block of `printoptions`; None outside of all blocks.
 _in_block: Final[ContextVar[Options | None]] = ContextVar("printoptions", default=None)
 
 

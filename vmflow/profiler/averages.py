@@ -28,8 +28,8 @@ class Average:
 
     Attributes:
         calls: the number of runs.
-        total, mean, longest: the times that runs took on the host; for CUDA streams, those of launching.  Of
-            several ops computed by one kernel, the last has the kernel's time.
+        total, mean, longest: the times that runs took on the host; for CUDA streams, those of launching.  If
+            one kernel computed several ops, the last has the kernel's time.
         host: the time that threads spent to issue the instructions: the op's Python code, and the program's own lines
             since the thread last issued, ran or waited for an instruction.  On an event loop it includes time in which
             the loop waited for anything else.

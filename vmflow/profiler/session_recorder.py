@@ -50,7 +50,7 @@ class SessionRecorder:
 
     def begun(self, requests: Iterable[Request]) -> None:
         """Note that the session begins to compute some requests."""
-        # Those that arrived before the recording have not been added by `arrived`.
+        # Requests that arrived before the recording have not been added by `arrived`.
         self._requests.update([(request.number, request) for request in requests])
 
     def ended(self, request: Request, error: str | None, time: int) -> None:
