@@ -70,22 +70,6 @@ def set_printoptions(
         tensor([0.1235])
     """
     global _chosen
-    options = _changed(precision, threshold, edgeitems, linewidth, profile, sci_mode)
-    if _in_block.get() is not None:
-        _in_block.set(options)
-    else:
-        _chosen = options
-
-
-def _changed(
-    precision: int | None = None,
-    threshold: float | None = None,
-    edgeitems: int | None = None,
-    linewidth: int | None = None,
-    profile: str | None = None,
-    sci_mode: bool | None = None,
-) -> Options:
-    """Return the present options, changed as `set_printoptions` is told; raises its errors."""
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: there is no profile {profile!r}; known are {', '.join(_PROFILES)}")
     if sci_mode is not None and not isinstance(sci_mode, bool):
@@ -100,7 +84,11 @@ def _changed(
         if not value >= 0:
             raise ValueError(f"set_printoptions: {name} cannot be negative, got {value}")
     wanted: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return (_present() if profile is None else _PROFILES[profile])._replace(sci_mode=sci_mode, **wanted)
+    options = (_present() if profile is None else _PROFILES[profile])._replace(sci_mode=sci_mode, **wanted)
+    if _in_block.get() is None:
+        _chosen = options
+    else:
+        _in_block.set(options)
 
 
 def _present() -> Options:
@@ -130,8 +118,9 @@ def printoptions(**options: Any) -> Iterator[None]:
         tensor([0.1])
     """
     before = _in_block.get()
-    _in_block.set(_changed(**options))
+    _in_block.set(_present())
     try:
+        set_printoptions(**options)
         yield
     finally:
         _in_block.set(before)
