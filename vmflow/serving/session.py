@@ -472,14 +472,17 @@ class InferenceSession:
             values = self.signature.values(inputs)
         except InvalidInput:
             return  # `Signature.arrays` raises it
+        tensors: list[Tensor] = []
+        for value in values:
+            several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
+            tensors += [entry for entry in (value if several else (value,)) if isinstance(entry, Tensor)]
+        if not tensors:
+            return
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:
-                for value in values:
-                    several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
-                    for entry in value if several else (value,):
-                        if isinstance(entry, Tensor):
-                            await entry
+                for tensor in tensors:
+                    await tensor
         except TimeoutError:
             if not limit.expired():
                 raise
