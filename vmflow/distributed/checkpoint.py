@@ -317,9 +317,10 @@ def _entries(value: Any, saved: Any, place: str, tuples: list[tuple[Any, Any, li
             stands for the tuple as a holder; inner tuples come first.
     """
     items: Any = value.items() if isinstance(value, Mapping) else enumerate(value)
+    keys: Any = saved if isinstance(saved, dict) else range(len(saved)) if isinstance(saved, (list, tuple)) else ()
     for key, item in items:
         here = f"{place}[{key!r}]"
-        if _marked(saved) or key not in (saved if isinstance(saved, dict) else range(_length(saved))):
+        if _marked(saved) or key not in keys:
             raise KeyError(f"checkpoint.load: {here} was not saved")
         if isinstance(item, (Mapping, list)):
             yield from _entries(item, saved[key], here, tuples)
@@ -329,10 +330,6 @@ def _entries(value: Any, saved: Any, place: str, tuples: list[tuple[Any, Any, li
             tuples.append((value, key, copied))
         else:
             yield _Entry(here, value, key, saved[key])
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (list, tuple)) else 0
 
 
 def _has_tensors(value: Any) -> bool:
