@@ -171,30 +171,19 @@ def test_streams_of_one_name_stay_apart() -> None:
     bench.drain()
 
 
-def test_a_sequential_stream_is_replayed_by_its_order() -> None:
+@pytest.mark.parametrize(
+    ("fusable", "launched"), [(False, ["first", "second", "third"]), (True, ["first+second", "third"])]
+)
+def test_a_sequential_stream_is_replayed_by_its_order(fusable: bool, launched: list[str]) -> None:
     bench = Bench()
     bench.stream("transport", sequential=True)
     bench.issue("far", "a", writes="x")
-    bench.issue("first", "transport", reads="x")
-    bench.issue("second", "transport")
-    bench.turn()
-    bench.finish("far")
-    assert bench.turn() == ["first", "second"]
-    script = _recorded(bench.engine)
-    assert replay(script).story.script() == script
-    bench.drain()
-
-
-def test_fused_instructions_of_a_sequential_stream_are_replayed_by_its_order() -> None:
-    bench = Bench()
-    bench.stream("transport", sequential=True)
-    bench.issue("far", "a", writes="x")
-    bench.issue("first", "transport", reads="x", fusable=True)
-    bench.issue("second", "transport", fusable=True)
+    bench.issue("first", "transport", reads="x", fusable=fusable)
+    bench.issue("second", "transport", fusable=fusable)
     bench.issue("third", "transport")
     bench.turn()
     bench.finish("far")
-    assert bench.turn() == ["first+second", "third"]
+    assert bench.turn() == launched
     script = _recorded(bench.engine)
     assert replay(script).story.script() == script
     bench.drain()
