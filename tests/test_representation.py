@@ -191,6 +191,7 @@ def test_options_can_be_asked_for_and_are_checked() -> None:
     assert flow.get_printoptions() == before
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("restored")
 async def test_options_of_a_block_hold_for_its_task() -> None:
     """Also where the blocks of two tasks overlap, and where one of them changes its options."""
@@ -214,6 +215,7 @@ async def test_options_of_a_block_hold_for_its_task() -> None:
     assert repr(value) == "tensor(0.3333)"
 
 
+@pytest.mark.host
 def test_options_outside_of_blocks_hold_for_the_whole_process() -> None:
     value = flow.tensor(1 / 3)
     try:
